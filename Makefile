@@ -40,13 +40,13 @@ FUZZ_SECONDS ?= 3600
 long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hours, one of them fuzzing (FUZZ_SECONDS=...)
 	@$(BIN)/python -m tests.suite.prepare
 	$(FULL_SIZE) $(BIN)/pytest $(PYTEST_ARGS) \
-	    tests/agent/test_volume_kills.py tests/agent/test_volumes.py tests/agent/test_volume_dead.py \
-	    tests/agent/test_embedded_kills.py tests/agent/test_soak.py tests/agent/test_api_storms.py \
+	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
+	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/api/test_storms.py \
 	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
 	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
-	    tests/agent/test_lifecycle_ends.py tests/agent/test_lifecycle_hooks.py tests/agent/test_lifecycle_restart.py \
-	    tests/agent/test_lifecycle_sidecars.py tests/agent/test_spec_probes.py
+	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
+	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
 
 new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")

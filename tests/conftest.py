@@ -74,8 +74,7 @@ def cri(containerd: ContainerdInstance) -> Iterator[Cri]:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A real API server on an etcd of its own, one for each worker: tests use node and namespace names of their own,
-    and leave it running."""
+    """A real API server with its own etcd, one per worker. Tests use their own node and namespace names."""
     if problem := missing_control_plane():
         pytest.fail(problem, pytrace=False)
     with ControlPlane() as instance:

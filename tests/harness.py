@@ -1,7 +1,7 @@
 """One actor in a process of its own, with the test as its supervisor and as every peer.
 
 `ActorProcess` runs the real child entry on a private run directory. The test side binds control.sock and world.sock
-as the supervisor does, and can stand in for peers: what the actor tells or asks them is captured and answered.
+as the supervisor does. It can stand in for peers: it captures and answers the actor's messages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)
 
 HEAR_S, HEAR_TURNS = 1.0, 20
-"""The longest that an asker waits for stand-ins that are busy with an answer of a test's own; in turns, of which a
-machine that stands still takes one: after it the asker may be woken before them."""
+"""Longest wait for stand-ins that are busy with a test's own answer, in steps.
+
+A machine that stands still takes one step: after it the asker may be woken before the stand-ins.
+"""
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
@@ -55,8 +57,10 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = 
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs: neither gone nor a zombie, which an orphan stays where nobody reaps it (a container's
-    first process may not)."""
+    """Return True when the process runs: neither gone nor a zombie.
+
+    An orphan stays a zombie under a first process that does not reap, as in some containers.
+    """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -87,7 +91,7 @@ class Stalls(threading.Thread):
                 self._spans.append((began, ended))
 
     def between(self, began: float, ended: float) -> bool:
-        """Whether it stood still then, for more than an instant."""
+        """Return True when the machine stood still then."""
         return any(began < until and since < ended for since, until in list(self._spans))
 
     def __enter__(self) -> Stalls:
@@ -169,7 +173,7 @@ class ActorProcess:
         self._lock = threading.Lock()
 
     def _relay(self, call: CallRuntime) -> Future[Message]:
-        """What pleg does for actors that seldom need the runtime: many calls at a time."""
+        """Relay calls to the runtime as pleg does, many at a time."""
         if self._runtime is None:
             self._runtime = Cri(self.settings.container_runtime_endpoint)
         answer: Future[Message] = Future()
@@ -416,7 +420,7 @@ class ActorProcess:
 
 
 def _arrived(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
-    """What has come, as far as it is there; who never stops does not keep the others waiting."""
+    """Return the messages received so far, bounded so that a flood does not delay others."""
     for _ in range(1000):
         try:
             yield socket.recv_multipart(zmq.NOBLOCK)

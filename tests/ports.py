@@ -1,8 +1,7 @@
-"""Ports of loopback that nobody has, and that nobody is given who does not ask for them.
+"""Hands out free loopback ports that the kernel gives to no connection.
 
-They are below those that the kernel gives to connections. Of those, one that is free now may belong to a connection
-when it is to be listened on; and while nobody listens there, a client that tries again and again may be given the very
-port it tries, and be connected to itself.
+They are below the kernel's range for connections. A free port in that range may belong to a connection by the time a
+test listens on it. A client that keeps trying such a port may even be given it and be connected to itself.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import socket
 from pathlib import Path
 
 _LOWEST = 16_000
-"""Above the ports that are somebody's by convention: those of the kubelet, etcd, the API server."""
+"""Above the ports that have an owner by convention: kubelet, etcd, API server."""
 
 
 def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:

@@ -1,4 +1,5 @@
-"""Control groups of pods: what they are called, which limits they get, and the files that make them so.
+"""Control groups of pods: names, limits and usage, for cgroup v1 and v2.
 
-`names`, `qos` and `resources` are pure; `hierarchy` and `fs` touch /sys/fs/cgroup; `cri` turns limits into CRI's.
+Bottom first: `quantities` computes limits, `hierarchy` finds the mounts, `limits` and `figures` read and write files,
+`fs` creates and removes pods' cgroups, and `tiers` limits the cgroups above them.
 """

@@ -1,7 +1,7 @@
-"""All that one cgroup says of itself, of v1 and v2 alike: what /stats/summary and /metrics/cadvisor are made of.
+"""Reads all figures of a cgroup, v1 or v2, for /stats/summary and /metrics/cadvisor.
 
-Reading is the cost here (some 15 microseconds a file, for hundreds of cgroups), so a file is read once, and what only
-cAdvisor's metrics have only where asked for. A file that is not there leaves its figures at 0, as cAdvisor does.
+A read costs some 15 microseconds a file, for hundreds of cgroups. So each file is read once, and those of `Detail` only
+on request. A missing file leaves its figures at 0, as in cAdvisor.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from actors._cgroup.hierarchy import Hierarchy, memory_used
+from actors._cgroup.hierarchy import Hierarchy
+from actors._host.machine import memory_used
 
 UNLIMITED = 1 << 62
-"""From here on a limit is none: cAdvisor's bound (v1 says 2**63 less a page)."""
+"""A limit of at least this means unlimited: cAdvisor's bound (v1 has 2**63 less a page)."""
 _FILE_BYTES = 64 * 1024
 _TICKS_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """One line of a PSI file: percentages, and microseconds in all."""
+    """One line of a PSI file: percentages over 10, 60 and 300 s, and microseconds in total."""
 
     avg10: float = 0.0
     avg60: float = 0.0
@@ -29,7 +30,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """One PSI file. Zeros where the kernel has none, as on v1: the kubelet shows those too."""
+    """One PSI file. Zeros when the kernel has none, as on v1; the kubelet reports zeros, too."""
 
     some: Pressure = Pressure()
     full: Pressure = Pressure()
@@ -40,7 +41,7 @@ NO_STALLS = Stalls()
 
 @dataclass(slots=True)
 class Figures:
-    """Bytes, nanoseconds and counts of one cgroup and all below it. Limits are 0 where there is none."""
+    """Bytes, nanoseconds and counts of one cgroup and all below it. A limit of 0 is none."""
 
     time: float = 0.0
     """Unix seconds of the reading."""
@@ -53,7 +54,7 @@ class Figures:
     memory_limit_bytes: int = 0
     swap_bytes: int = 0
     swap_limit_bytes: int = 0
-    """v1: of memory and swap together; v2: of swap."""
+    """v1: limit of memory and swap together; v2: limit of swap."""
     cpu_stalls: Stalls = NO_STALLS
     memory_stalls: Stalls = NO_STALLS
     io_stalls: Stalls = NO_STALLS
@@ -62,7 +63,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Detail:
-    """What only cAdvisor's metrics have."""
+    """Figures that only cAdvisor's metrics have."""
 
     cpu_user_ns: int = 0
     cpu_system_ns: int = 0
@@ -90,7 +91,7 @@ class Detail:
 
 
 def read(name: str, tree: Hierarchy, now: float, *, detailed: bool = False) -> Figures | None:
-    """Figures of the cgroup `name` (`/` for the root); None when it is not there. Raises OSError for neither."""
+    """Return the figures of the cgroup `name` (`/` is the root); None when it does not exist. Never raises OSError."""
     where = tree.path("memory", name)
     if where is None or not os.path.isdir(where):
         return None
@@ -98,13 +99,16 @@ def read(name: str, tree: Hierarchy, now: float, *, detailed: bool = False) -> F
 
 
 def processes(name: str, tree: Hierarchy) -> list[int]:
-    """Pids in the cgroup itself, threads not counted."""
+    """Return the pids in the cgroup itself, without those below it."""
     where = tree.path("memory", name)
     return [int(pid) for pid in _read(f"{where}/cgroup.procs").split()] if where else []
 
 
 def created(name: str, tree: Hierarchy) -> float:
-    """Unix time at which the cgroup was made; 0 when it is not there. Of a file: a directory's changes later."""
+    """Return the Unix time of the cgroup's creation; 0 when it does not exist.
+
+    A file tells it: the directory's time changes later.
+    """
     where = tree.path("memory", name)
     try:
         return os.stat(f"{where}/cgroup.procs").st_mtime
@@ -113,7 +117,7 @@ def created(name: str, tree: Hierarchy) -> float:
 
 
 def children(name: str, tree: Hierarchy) -> list[str]:
-    """The cgroups right below `name`, by their last component."""
+    """Return the last components of the cgroups directly below `name`."""
     where = tree.path("memory", name)
     try:
         return [entry.name for entry in os.scandir(where) if entry.is_dir(follow_symlinks=False)]
@@ -125,32 +129,32 @@ def children(name: str, tree: Hierarchy) -> list[str]:
 
 
 def _read_v1(name: str, tree: Hierarchy, now: float, detailed: bool) -> Figures:
-    memory, accounting = tree.path("memory", name), tree.path("cpuacct", name)
-    used = _number(f"{memory}/memory.usage_in_bytes")
-    stat = _stat(f"{memory}/memory.stat")
+    directory, accounting = tree.path("memory", name), tree.path("cpuacct", name)
+    used = number(f"{directory}/memory.usage_in_bytes")
+    values = stat(f"{directory}/memory.stat")
     limited = name.strip("/") != ""
     figures = Figures(
         time=now,
-        cpu_ns=_number(f"{accounting}/cpuacct.usage"),
+        cpu_ns=number(f"{accounting}/cpuacct.usage"),
         memory_bytes=used,
-        working_set_bytes=max(0, used - stat.get("total_inactive_file", 0)),
-        rss_bytes=stat.get("total_rss", 0),
-        page_faults=stat.get("pgfault", 0),
-        major_page_faults=stat.get("pgmajfault", 0),
-        memory_limit_bytes=_limit(f"{memory}/memory.limit_in_bytes") if limited else 0,
-        swap_bytes=stat.get("total_swap", 0),
-        swap_limit_bytes=_limit(f"{memory}/memory.memsw.limit_in_bytes") if limited else 0,
+        working_set_bytes=max(0, used - values.get("total_inactive_file", 0)),
+        rss_bytes=values.get("total_rss", 0),
+        page_faults=values.get("pgfault", 0),
+        major_page_faults=values.get("pgmajfault", 0),
+        memory_limit_bytes=_limit(f"{directory}/memory.limit_in_bytes") if limited else 0,
+        swap_bytes=values.get("total_swap", 0),
+        swap_limit_bytes=_limit(f"{directory}/memory.memsw.limit_in_bytes") if limited else 0,
     )
     if detailed:
-        figures.detail = _detail_v1(name, tree, stat)
+        figures.detail = _detail_v1(name, tree, values)
     return figures
 
 
-def _detail_v1(name: str, tree: Hierarchy, stat: dict[str, int]) -> Detail:
-    memory, accounting = tree.path("memory", name), tree.path("cpuacct", name)
+def _detail_v1(name: str, tree: Hierarchy, values: dict[str, int]) -> Detail:
+    directory, accounting = tree.path("memory", name), tree.path("cpuacct", name)
     cpu, pids = tree.path("cpu", name), tree.path("pids", name)
-    bandwidth = _stat(f"{cpu}/cpu.stat")
-    times = _stat(f"{accounting}/cpuacct.stat")
+    bandwidth = stat(f"{cpu}/cpu.stat")
+    times = stat(f"{accounting}/cpuacct.stat")
     return Detail(
         cpu_user_ns=times.get("user", 0) * _TICKS_NS,
         cpu_system_ns=times.get("system", 0) * _TICKS_NS,
@@ -159,21 +163,21 @@ def _detail_v1(name: str, tree: Hierarchy, stat: dict[str, int]) -> Detail:
         throttled_ns=bandwidth.get("throttled_time", 0),
         burst_periods=bandwidth.get("nr_bursts", 0),
         burst_ns=bandwidth.get("burst_time", 0),
-        shares=_number(f"{cpu}/cpu.shares"),
-        quota_us=max(0, _number(f"{cpu}/cpu.cfs_quota_us")),
-        period_us=_number(f"{cpu}/cpu.cfs_period_us"),
-        cache_bytes=stat.get("total_cache", 0),
-        mapped_file_bytes=stat.get("total_mapped_file", 0),
-        active_file_bytes=stat.get("total_active_file", 0),
-        inactive_file_bytes=stat.get("total_inactive_file", 0),
-        kernel_bytes=_number(f"{memory}/memory.kmem.usage_in_bytes"),
-        max_bytes=_number(f"{memory}/memory.max_usage_in_bytes"),
-        failures=_number(f"{memory}/memory.failcnt"),
-        total_page_faults=stat.get("total_pgfault", 0),
-        total_major_page_faults=stat.get("total_pgmajfault", 0),
-        reservation_bytes=_limit(f"{memory}/memory.soft_limit_in_bytes"),
-        oom_kills=_stat(f"{memory}/memory.oom_control").get("oom_kill", 0),
-        threads=_number(f"{pids}/pids.current"),
+        shares=number(f"{cpu}/cpu.shares"),
+        quota_us=max(0, number(f"{cpu}/cpu.cfs_quota_us")),
+        period_us=number(f"{cpu}/cpu.cfs_period_us"),
+        cache_bytes=values.get("total_cache", 0),
+        mapped_file_bytes=values.get("total_mapped_file", 0),
+        active_file_bytes=values.get("total_active_file", 0),
+        inactive_file_bytes=values.get("total_inactive_file", 0),
+        kernel_bytes=number(f"{directory}/memory.kmem.usage_in_bytes"),
+        max_bytes=number(f"{directory}/memory.max_usage_in_bytes"),
+        failures=number(f"{directory}/memory.failcnt"),
+        total_page_faults=values.get("total_pgfault", 0),
+        total_major_page_faults=values.get("total_pgmajfault", 0),
+        reservation_bytes=_limit(f"{directory}/memory.soft_limit_in_bytes"),
+        oom_kills=stat(f"{directory}/memory.oom_control").get("oom_kill", 0),
+        threads=number(f"{pids}/pids.current"),
         threads_max=_limit(f"{pids}/pids.max"),
     )
 
@@ -182,32 +186,32 @@ def _detail_v1(name: str, tree: Hierarchy, stat: dict[str, int]) -> Detail:
 
 
 def _read_v2(where: str, now: float, detailed: bool) -> Figures:
-    stat, cpu = _stat(f"{where}/memory.stat"), _stat(f"{where}/cpu.stat")
+    values, cpu = stat(f"{where}/memory.stat"), stat(f"{where}/cpu.stat")
     current = _read(f"{where}/memory.current")
     used = int(current) if current else memory_used()  # the root has no such file
     figures = Figures(
         time=now,
         cpu_ns=cpu.get("usage_usec", 0) * 1000,
         memory_bytes=used,
-        working_set_bytes=max(0, used - stat.get("inactive_file", 0)),
-        rss_bytes=stat.get("anon", 0),
-        page_faults=stat.get("pgfault", 0),
-        major_page_faults=stat.get("pgmajfault", 0),
+        working_set_bytes=max(0, used - values.get("inactive_file", 0)),
+        rss_bytes=values.get("anon", 0),
+        page_faults=values.get("pgfault", 0),
+        major_page_faults=values.get("pgmajfault", 0),
         memory_limit_bytes=_limit(f"{where}/memory.max"),
-        swap_bytes=_number(f"{where}/memory.swap.current"),
+        swap_bytes=number(f"{where}/memory.swap.current"),
         swap_limit_bytes=_limit(f"{where}/memory.swap.max"),
         cpu_stalls=_stalls(f"{where}/cpu.pressure"),
         memory_stalls=_stalls(f"{where}/memory.pressure"),
         io_stalls=_stalls(f"{where}/io.pressure"),
     )
     if detailed:
-        figures.detail = _detail_v2(where, stat, cpu)
+        figures.detail = _detail_v2(where, values, cpu)
     return figures
 
 
-def _detail_v2(where: str, stat: dict[str, int], cpu: dict[str, int]) -> Detail:
+def _detail_v2(where: str, values: dict[str, int], cpu: dict[str, int]) -> Detail:
     quota, _, period = _read(f"{where}/cpu.max").decode().strip().partition(" ")
-    events = _stat(f"{where}/memory.events")
+    events = stat(f"{where}/memory.events")
     return Detail(
         cpu_user_ns=cpu.get("user_usec", 0) * 1000,
         cpu_system_ns=cpu.get("system_usec", 0) * 1000,
@@ -216,27 +220,27 @@ def _detail_v2(where: str, stat: dict[str, int], cpu: dict[str, int]) -> Detail:
         throttled_ns=cpu.get("throttled_usec", 0) * 1000,
         burst_periods=cpu.get("nr_bursts", 0),
         burst_ns=cpu.get("burst_usec", 0) * 1000,
-        shares=shares_of_weight(_number(f"{where}/cpu.weight")),
+        shares=shares_of_weight(number(f"{where}/cpu.weight")),
         quota_us=int(quota) if quota.isdigit() else 0,
         period_us=int(period) if period.isdigit() else 0,
-        cache_bytes=stat.get("file", 0),
-        mapped_file_bytes=stat.get("file_mapped", 0),
-        active_file_bytes=stat.get("active_file", 0),
-        inactive_file_bytes=stat.get("inactive_file", 0),
-        kernel_bytes=stat.get("kernel", 0),
-        max_bytes=_number(f"{where}/memory.peak"),
+        cache_bytes=values.get("file", 0),
+        mapped_file_bytes=values.get("file_mapped", 0),
+        active_file_bytes=values.get("active_file", 0),
+        inactive_file_bytes=values.get("inactive_file", 0),
+        kernel_bytes=values.get("kernel", 0),
+        max_bytes=number(f"{where}/memory.peak"),
         failures=events.get("max", 0),
-        total_page_faults=stat.get("pgfault", 0),
-        total_major_page_faults=stat.get("pgmajfault", 0),
-        reservation_bytes=_number(f"{where}/memory.low"),
+        total_page_faults=values.get("pgfault", 0),
+        total_major_page_faults=values.get("pgmajfault", 0),
+        reservation_bytes=number(f"{where}/memory.low"),
         oom_kills=events.get("oom_kill", 0),
-        threads=_number(f"{where}/pids.current"),
+        threads=number(f"{where}/pids.current"),
         threads_max=_limit(f"{where}/pids.max"),
     )
 
 
 def shares_of_weight(weight: int) -> int:
-    """cpu.weight of v2 as cpu.shares of v1, as cAdvisor shows it; 0 for none."""
+    """Return cpu.shares of v1 for cpu.weight of v2 by cAdvisor's formula; 0 for none."""
     return 2 + (weight - 1) * 262_142 // 9_999 if weight else 0
 
 
@@ -244,7 +248,7 @@ def shares_of_weight(weight: int) -> int:
 
 
 def _read(path: str) -> bytes:
-    """A small file of the kernel's; empty when it cannot be read."""
+    """Return a kernel file's content; empty when it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -254,13 +258,14 @@ def _read(path: str) -> bytes:
         while len(parts[-1]) == _FILE_BYTES:
             parts.append(os.read(fd, _FILE_BYTES))
         return b"".join(parts)
-    except OSError:  # its cgroup went between the two
+    except OSError:  # the cgroup was removed after the open
         return b""
     finally:
         os.close(fd)
 
 
-def _number(path: str) -> int:
+def number(path: str) -> int:
+    """Return the number in a file; 0 when it cannot be read."""
     try:
         return int(_read(path))
     except ValueError:
@@ -268,13 +273,12 @@ def _number(path: str) -> int:
 
 
 def _limit(path: str) -> int:
-    """A limit; 0 for none."""
-    found = _number(path)
+    found = number(path)
     return found if found < UNLIMITED else 0
 
 
-def _stat(path: str) -> dict[str, int]:
-    """A file of `key number` lines."""
+def stat(path: str) -> dict[str, int]:
+    """Return a file of `key number` lines; empty when it cannot be read."""
     words = _read(path).decode().split()
     try:
         return dict(zip(words[::2], map(int, words[1::2]), strict=False))

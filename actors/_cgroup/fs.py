@@ -1,8 +1,7 @@
-"""Making, limiting, measuring and removing cgroups.
+"""Creates, measures and removes cgroups, above all those of pods.
 
-Everything here is a handful of small files in the kernel's memory and may be called from an actor's thread. With the
-systemd driver slices belong to systemd: the runtime has it make them, and it drops them once empty, so nothing is made
-or removed here.
+Every call touches a few files in kernel memory and may run in an actor's thread. With the systemd driver nothing is
+created or removed here: slices belong to systemd, which makes them for the runtime and drops them once empty.
 """
 
 from __future__ import annotations
@@ -14,57 +13,60 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, memory_used
+from actors._cgroup import figures
+from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes
 from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
+from actors._host.machine import memory_used
 from actors._metrics.kubelet import CGROUP_SECONDS
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
-"""What pods may need of v2, as far as the kernel has it; the kubelet's list."""
+"""Controllers of v2 that pods may need, as in the kubelet. A kernel may lack some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one cgroup and all below it use now."""
+    """Current usage of one cgroup and all below it."""
 
     memory_bytes: int
     memory_working_set_bytes: int
-    """Less what the kernel could drop at once: inactive file pages."""
+    """Memory without inactive file pages, which the kernel can drop at once."""
     cpu_ns: int
     pids: int
 
 
 def create_pod_cgroup(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> None:
-    """Make the pod's cgroup in every controller and set its limits. Idempotent. Raises OSError, QuantityError."""
-    name = _managed(settings, pod)
-    if name:
+    """Create the pod's cgroup in every controller and set its limits. Idempotent. Raises OSError, QuantityError."""
+    name = _name(pod, settings)
+    if name and settings.cgroup_driver != "systemd":
         limits = pod_limits(pod, settings, settings.pod_pids_limit, huge_page_sizes())
         create(name, limits, tree or hierarchy())
 
 
 def pod_cgroup_exists(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> bool:
-    """Whether the pod's cgroup is there, in any controller. With the systemd driver, too."""
-    qos, uid = qos_class(pod), pod.metadata.uid
-    name = pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
+    """Return True when the pod's cgroup exists in some controller, with either driver."""
+    name = _name(pod, settings)
     return bool(name) and any(os.path.isdir(path) for path in (tree or hierarchy()).paths(name))
 
 
-def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001
-    """Remove the pod's cgroup and what a crash left below it. False while something still runs in it: try again later.
+def _name(pod: Pod, settings: Settings) -> str:
+    qos, uid = qos_class(pod), pod.metadata.uid
+    return pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
 
-    Idempotent. Raises OSError for what is not a matter of time.
-    """
+
+def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001
+    """Remove the pod's cgroup and all below it. Return False while a process runs in it. Idempotent. Raises OSError."""
     if not cgroup_parent or settings.cgroup_driver == "systemd" or not settings.cgroups_per_qos:
         return True
     return remove(cgroup_parent, tree or hierarchy())
 
 
 def list_pod_cgroups(settings: Settings, tree: Hierarchy | None = None) -> dict[str, str]:
-    """Every pod's cgroup there is, UID to name, in whichever controllers it is left. Raises OSError."""
+    """Return UID to name of all pods' cgroups that exist in some controller. Raises OSError."""
     found: dict[str, str] = {}
     if not settings.cgroups_per_qos:
         return found
@@ -79,17 +81,8 @@ def list_pod_cgroups(settings: Settings, tree: Hierarchy | None = None) -> dict[
     return found
 
 
-def _managed(settings: Settings, pod: Pod) -> str:
-    """The cgroup we make for the pod; empty where that is not for us."""
-    if settings.cgroup_driver == "systemd":
-        return ""
-    return pod_cgroup(
-        settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos_class(pod), pod.metadata.uid
-    )
-
-
 def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:
-    """Make the cgroup `name`, and those above it, in every controller, with these limits. Raises OSError."""
+    """Create the cgroup `name` and its parents in every controller, and set its limits. Raises OSError."""
     began = time.monotonic()
     if tree.unified:
         _make_v2(tree.mounts[""], name)
@@ -115,8 +108,8 @@ def _make_v1(path: str, *, cpuset: bool) -> None:
 
 
 def _fill(path: str, file: str) -> None:
-    """A new cpuset is empty, and nothing can enter it until it has CPUs and memory nodes; so may one be that another
-    has just made."""
+    # A new cpuset is empty, and no process can enter it before it has CPUs and memory nodes. The parent may be as new,
+    # when another process has just created it.
     with contextlib.suppress(FileNotFoundError):
         if Path(path, file).read_text().strip():
             return
@@ -127,7 +120,7 @@ def _fill(path: str, file: str) -> None:
 
 
 def _make_v2(mount: str, name: str) -> None:
-    there = os.path.isdir(mount + name)  # perhaps without controllers: `supervisor start` makes what it locks
+    there = os.path.isdir(mount + name)  # perhaps without controllers: `supervisor start` creates it as a lock
     above = mount
     for part in filter(None, name.split("/")):
         try:
@@ -141,7 +134,7 @@ def _make_v2(mount: str, name: str) -> None:
 
 
 def _delegate(path: str) -> None:
-    """Let the children of `path` limit what it can limit itself."""
+    """Enable the controllers of `path` for its children."""
     has = Path(path, "cgroup.controllers").read_text().split()
     given = Path(path, "cgroup.subtree_control").read_text().split()
     missing = [f"+{controller}" for controller in V2_CONTROLLERS if controller in has and controller not in given]
@@ -150,12 +143,12 @@ def _delegate(path: str) -> None:
 
 
 def remove(name: str, tree: Hierarchy) -> bool:
-    """Remove the cgroup `name` and all below it from every controller; False while a process is in one of them.
+    """Remove the cgroup `name` and all below it from every controller. Kills no process.
 
-    Kills nothing. Gone already is done. Raises OSError for what is not a matter of time.
+    Return False while a process is in one of them, True also when there is none left. Raises OSError.
     """
     began = time.monotonic()
-    gone = all([_remove_tree(path) for path in tree.paths(name)])  # noqa: C419 - all of them, not up to the first
+    gone = all([_remove_tree(path) for path in tree.paths(name)])  # noqa: C419 - all of them, even after a False
     CGROUP_SECONDS.observe(time.monotonic() - began, "destroy")
     return gone
 
@@ -170,7 +163,7 @@ def _remove_tree(path: str) -> bool:
             raise
     else:
         return True
-    # Busy: by a process, or by cgroups below, which go deepest first.
+    # Busy by a process or by cgroups below. The deepest goes first.
     try:
         below = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
@@ -181,62 +174,25 @@ def _remove_tree(path: str) -> bool:
 
 
 def usage(name: str, tree: Hierarchy | None = None) -> Usage | None:
-    """What the cgroup `name` (`/` for the root) uses; None when it is not there. Controllers not mounted count 0."""
+    """Return the usage of the cgroup `name` (`/` is the root); None when it does not exist.
+
+    A controller that is not mounted counts 0.
+    """
     tree = tree or hierarchy()
-    memory = _memory(name, tree)
-    if memory is None:
-        return None
-    used, working_set = memory
-    return Usage(
-        memory_bytes=used,
-        memory_working_set_bytes=working_set,
-        cpu_ns=_cpu_ns(name, tree),
-        pids=_number(tree.path("pids", name), "pids.current"),
-    )
-
-
-def _memory(name: str, tree: Hierarchy) -> tuple[int, int] | None:
-    """(used, working set); None without the cgroup."""
     where = tree.path("memory", name)
     if where is None or not os.path.isdir(where):
         return None
-    if not tree.unified:
-        used, key = _number(where, "memory.usage_in_bytes"), "total_inactive_file"
-    elif name.strip("/"):
-        used, key = _number(where, "memory.current"), "inactive_file"
-    else:
-        used, key = memory_used(), "inactive_file"
-    return used, max(0, used - _stat(f"{where}/memory.stat", key))
-
-
-def _cpu_ns(name: str, tree: Hierarchy) -> int:
-    where = tree.path("cpuacct", name)
+    cpu = tree.path("cpuacct", name)
     if tree.unified:
-        return _stat(f"{where}/cpu.stat", "usage_usec") * 1000
-    return _number(where, "cpuacct.usage")
-
-
-def _number(directory: str | None, file: str) -> int:
-    """The number in a file; 0 when it is not there: it has just gone, or is not mounted."""
-    if directory is None:
-        return 0
-    try:
-        return int(Path(directory, file).read_bytes())
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
-            return 0
-        raise
-
-
-def _stat(path: str, key: str) -> int:
-    try:
-        text = Path(path).read_text()
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
-            return 0
-        raise
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if name == key:
-            return int(number)
-    return 0
+        # The root of v2 has no memory.current.
+        used = figures.number(f"{where}/memory.current") if name.strip("/") else memory_used()
+        key, cpu_ns = "inactive_file", figures.stat(f"{cpu}/cpu.stat").get("usage_usec", 0) * 1000
+    else:
+        used = figures.number(f"{where}/memory.usage_in_bytes")
+        key, cpu_ns = "total_inactive_file", figures.number(f"{cpu}/cpuacct.usage")
+    return Usage(
+        memory_bytes=used,
+        memory_working_set_bytes=max(0, used - figures.stat(f"{where}/memory.stat").get(key, 0)),
+        cpu_ns=cpu_ns,
+        pids=figures.number(f"{tree.path('pids', name)}/pids.current"),
+    )

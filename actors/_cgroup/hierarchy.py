@@ -1,6 +1,6 @@
-"""Where control groups are mounted on this machine, and what the machine has of what they limit.
+"""Finds the cgroup mounts of this machine, its huge page sizes and its swap rules.
 
-Covers cgroup v1 (one mount for each controller, also with v2 beside it as systemd's hybrid has it) and v2 alone.
+Covers cgroup v1 (one mount for each controller), v1 with v2 beside it (systemd's hybrid mode), and v2 alone.
 https://kubernetes.io/docs/concepts/architecture/cgroups/
 """
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors._host.machine import HUGE_PAGES, huge_page_kib, memory_capacity, scaled, swap_capacity
+
 if TYPE_CHECKING:
     from actors._cgroup.quantities.swap import SwapRules
 
@@ -20,31 +22,32 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The mounts. Values of `mounts` are all mount points, by controller; v2's by the empty name."""
+    """The cgroup mounts. `mounts` maps controller to mount point; the empty name is v2."""
 
     unified: bool
     mounts: dict[str, str]
 
     def paths(self, name: str) -> list[str]:
-        """The directories of the cgroup `name`, each once: controllers may share a mount (`cpu,cpuacct`)."""
+        """Return the directories of the cgroup `name`, each once: controllers may share a mount (`cpu,cpuacct`)."""
         return [mount + name for mount in dict.fromkeys(self.mounts.values())]
 
     def path(self, controller: str, name: str) -> str | None:
-        """The directory in which `controller` keeps its files for the cgroup `name`; None where it is not mounted."""
+        """Return the directory of `controller` for the cgroup `name`; None when the controller is not mounted."""
         mount = self.mounts.get("" if self.unified else controller)
         return None if mount is None else mount + name.rstrip("/")
 
 
 @functools.cache
 def hierarchy() -> Hierarchy:
-    """The machine's mounts, read once: cgroups' do not change under a running node. Raises OSError."""
+    """Return the machine's mounts, read once, because they do not change on a running node. Raises OSError."""
     return parse_mountinfo(Path("/proc/self/mountinfo").read_text())
 
 
 def parse_mountinfo(text: str) -> Hierarchy:
-    """The hierarchy of a /proc/PID/mountinfo. One that has any v1 controller is v1, whatever is beside it.
+    """Return the hierarchy in a /proc/PID/mountinfo. It is v1 as soon as one v1 controller is mounted.
 
-    A v2 beside it (systemd's hybrid) limits nothing, but runtimes make every cgroup there too: it is the mount "".
+    A v2 mount beside v1 (systemd's hybrid mode) limits nothing. It is the mount "", because runtimes create every
+    cgroup there, too.
     """
     v1: dict[str, str] = {}
     v2 = ""
@@ -67,69 +70,34 @@ def _unescaped(text: str) -> str:
     return text.encode().decode("unicode_escape") if "\\" in text else text
 
 
-def memory_capacity(meminfo: str = "/proc/meminfo") -> int:
-    """Bytes of memory the machine has (MemTotal), which the kubelet takes as capacity."""
-    return _meminfo(meminfo, "MemTotal")
-
-
-def memory_used(meminfo: str = "/proc/meminfo") -> int:
-    """MemTotal less MemFree: what cgroup v2's root, which has no memory.current, is taken to use."""
-    return _meminfo(meminfo, "MemTotal") - _meminfo(meminfo, "MemFree")
-
-
-def swap_capacity(meminfo: str = "/proc/meminfo") -> int:
-    """Bytes of swap the machine has."""
-    return _meminfo(meminfo, "SwapTotal")
-
-
-def _meminfo(path: str, key: str) -> int:
-    for line in Path(path).read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"cannot read {key} from {path}: no such line")
-
-
 @functools.cache
-def huge_page_sizes(directory: str = "/sys/kernel/mm/hugepages") -> tuple[str, ...]:
-    """The machine's huge page sizes as CRI writes them, `2MB` and `1GB`, smallest first; () where there are none."""
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return ()
-    sizes = sorted(int(name.removeprefix("hugepages-").removesuffix("kB")) for name in names)
-    return tuple(_size_name(size) for size in sizes)
-
-
-def _size_name(kib: int) -> str:
-    for unit in ("KB", "MB", "GB"):
-        if kib < 1024:
-            return f"{kib}{unit}"
-        kib //= 1024
-    return f"{kib}TB"
+def huge_page_sizes(directory: str = HUGE_PAGES) -> tuple[str, ...]:
+    """Return the machine's huge page sizes as CRI writes them (`2MB`, `1GB`), smallest first."""
+    return tuple(f"{scaled(kib)}B" for kib in huge_page_kib(directory))
 
 
 @functools.cache
 def swap_accounting() -> bool:
-    """Whether the kernel limits swap: v1 has memory.memsw files, v2 memory.swap.max in every cgroup but the root."""
+    """Return True when the kernel limits swap: v1 has memory.memsw files, v2 has memory.swap.max except in the root."""
     where = hierarchy().path("memory", own_cgroup() if hierarchy().unified else "")
     file = "memory.swap.max" if hierarchy().unified else "memory.memsw.limit_in_bytes"
     return where is not None and os.path.exists(f"{where}/{file}")
 
 
 def own_cgroup(path: str = "/proc/self/cgroup") -> str:
-    """The name of this process's cgroup of v2."""
+    """Return the name of this process's v2 cgroup."""
     return own_cgroups(path).get("", "/")
 
 
 def own_cgroups(path: str = "/proc/self/cgroup") -> dict[str, str]:
-    """The names of this process's cgroups by the first controller of each hierarchy; v2's by the empty name."""
+    """Return this process's cgroups by the first controller of each hierarchy; the empty name is v2."""
     lines = (line.split(":", 2) for line in Path(path).read_text().splitlines())
     return {controllers.partition(",")[0]: name for _, controllers, name in lines}
 
 
 @functools.cache
 def swap_rules(behavior: str) -> SwapRules:
-    """What of swap holds on this machine, under memorySwap.swapBehavior; read once, as the kubelet does."""
+    """Return the swap rules for a memorySwap.swapBehavior on this machine, read once as in the kubelet."""
     from actors._cgroup.quantities.swap import SwapRules  # noqa: PLC0415 - loads the API types; `supervisor start` needs the mounts
 
     return SwapRules(

@@ -1,7 +1,7 @@
-"""Ending what still runs in the cgroup of a pod that is gone, as the kubelet does before it removes the cgroup.
+"""Kills the processes in the cgroup of a removed pod, as the kubelet does before it removes the cgroup.
 
-Source: pkg/kubelet/cm/pod_container_manager_linux.go, tryKillingCgroupProcesses. A runtime that was killed while it
-made a sandbox may not know of the process it made.
+A runtime that was killed while it created a sandbox may not know the sandbox's process.
+Source: tryKillingCgroupProcesses in pkg/kubelet/cm/pod_container_manager_linux.go.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from actors._cgroup.hierarchy import Hierarchy, hierarchy
 
 
 def kill_processes(name: str, tree: Hierarchy | None = None) -> int:
-    """SIGKILL to every process in the pod's cgroup `name` and below; how many there were. Raises OSError."""
+    """Send SIGKILL to every process in the pod's cgroup `name` and below; return their number.
+
+    Raises OSError, and ValueError when `name` is not the cgroup of a pod.
+    """
     if not os.path.basename(name).startswith(("pod", "kubepods-")):
-        raise ValueError(f"{name} is no pod's cgroup")
+        raise ValueError(f"cannot kill the processes in {name}: it is not the cgroup of a pod")
     pids: set[int] = set()
     for path in (tree or hierarchy()).paths(name):
         for directory, _, _ in os.walk(path):

@@ -1,6 +1,6 @@
-"""The limits of a pod's cgroup as the kernel has them: which file says what, reading and writing them.
+"""Reads and writes the limit files of a cgroup, v1 and v2.
 
-Covers cgroup v1 and v2. Making and removing cgroups is in fs.py, what a pod is to get in resources.py.
+fs.py creates and removes cgroups; quantities/resources.py computes the limits of a pod.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.quantities.resources import PodLimits, shares_to_weight, weight_to_shares
 
 UNLIMITED_V1 = 1 << 62
-"""memory.limit_in_bytes is the largest multiple of the page size where there is no limit."""
+"""Without a limit, memory.limit_in_bytes is the largest multiple of the page size, which is above this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a cgroup is limited to now; None is not limited."""
+    """The current limits of a cgroup; None is unlimited."""
 
     cpu_shares: int
     cpu_quota_us: int | None
@@ -28,7 +28,7 @@ class Limits:
 
 
 def read_limits(name: str, tree: Hierarchy) -> Limits | None:
-    """The limits of the cgroup `name`; None when it is not there. Raises OSError."""
+    """Return the limits of the cgroup `name`; None when it does not exist. Raises OSError."""
     cpu, memory = tree.path("cpu", name), tree.path("memory", name)
     if cpu is None or memory is None:
         return None
@@ -62,8 +62,10 @@ def _read_v2(path: str) -> Limits:
 
 
 def write_limits(name: str, limits: PodLimits, tree: Hierarchy) -> None:
-    """Give the cgroup `name` these limits; what is None stays as it is. Not every kernel has the hugetlb controller.
-    Raises OSError."""
+    """Set the limits of the cgroup `name` that are not None. Raises OSError.
+
+    Huge page limits are left out when the kernel has no hugetlb controller.
+    """
     for controller, file, text in files(limits, unified=tree.unified):
         where = tree.path(controller, name)
         if where is not None and (controller != "hugetlb" or os.path.exists(f"{where}/{file}")):
@@ -71,7 +73,7 @@ def write_limits(name: str, limits: PodLimits, tree: Hierarchy) -> None:
 
 
 def files(limits: PodLimits, *, unified: bool) -> list[tuple[str, str, str]]:
-    """(controller, file, content) in the order to write them."""
+    """Return (controller, file, content) in writing order."""
     found = _files_v2(limits) if unified else _files_v1(limits)
     return [(controller, file, str(content)) for controller, file, content in found if content is not None]
 
@@ -101,7 +103,7 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
 
 
 def write(path: str, text: str) -> None:
-    """Write one file of a cgroup. Raises OSError."""
+    """Write one cgroup file. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, text.encode())

@@ -1,12 +1,11 @@
-"""What a runtime waits for when it moves a process between cgroups is begun before it comes to that.
+"""Shortens an exec by starting an RCU grace period before the container runtime waits for one.
 
-Every write to a cgroup.procs takes, for writing, a lock that all forks and exits of the machine take for reading. Their
-side costs next to nothing as long as nobody writes; so the first writer waits until every CPU knows of it, a grace
-period of RCU: some 12 ms on a machine with 250 ticks a second, of the 28 that an exec takes. Who comes within another
-grace period after that does not wait (`cgroup_attach_lock` in kernel/cgroup/cgroup.c, `rcu_sync_enter` in
-kernel/rcu/sync.c). The mount option favordynmods has it so for good, which is for whoever owns the machine to say.
+A write to cgroup.procs takes a lock for writing that every fork and exit takes for reading. The first writer waits for
+an RCU grace period: some 12 ms with 250 ticks a second, of the 28 ms that an exec takes. Writers within one more grace
+period do not wait (`cgroup_attach_lock` in kernel/cgroup/cgroup.c, `rcu_sync_enter` in kernel/rcu/sync.c).
 
-A process of ours that is moved to where it is already begins the same, while the runtime is still asked.
+So this process moves itself into its own cgroup, a move without effect, while the runtime still handles the request.
+The mount option favordynmods removes the wait for good; the machine's administrator decides about it.
 """
 
 from __future__ import annotations
@@ -21,14 +20,19 @@ from actors._cgroup.hierarchy import hierarchy, own_cgroups
 log = logging.getLogger(__name__)
 
 EXPECTED_S = 0.02
-"""From the request to an exec's move it takes 8 ms on a machine at rest; after the last write there is another grace
-period's time for it."""
+"""Time in which the move is expected. An idle machine needs 8 ms from the request to an exec's move.
+
+The last write leaves one more grace period for it.
+"""
 AGAIN_S = 0.006
-"""Less than a grace period, for the next writer to find the last one's still going on."""
+"""Time between two writes: less than a grace period, so that the effect of the last write still holds."""
 
 
-class Moves:
-    """One thread, begun with the first move that is expected, and asleep while none is."""
+class MigrationPrewarm:
+    """Moves this process into its own cgroup while a runtime's move is expected.
+
+    Its thread starts with the first call of `expect` and sleeps in between.
+    """
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -36,11 +40,11 @@ class Moves:
         self._thread: threading.Thread | None = None
 
     def expect(self) -> None:
-        """A runtime is going to move a process. From one thread."""
+        """Announce that a runtime is going to move a process. Not thread-safe."""
         self._until = time.monotonic() + EXPECTED_S
         self._wanted.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="migration-prewarm", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
@@ -52,15 +56,17 @@ class Moves:
                         procs.write(b"0")
                         time.sleep(AGAIN_S)
             except OSError as error:
-                log.debug("the runtime waits for the kernel itself: %s", error)
+                log.debug("cannot prewarm a cgroup migration: %s", error)
 
 
 def own_procs(cgroups: str = "/proc/self/cgroup") -> str:
-    """The cgroup.procs that this process is listed in, v2's where there is one. Raises OSError where none can be
-    written, as in a container that has cgroups mounted read-only."""
+    """Return the cgroup.procs that lists this process, that of v2 first.
+
+    Raises OSError when none is writable, as in a container with read-only cgroup mounts.
+    """
     mounts = hierarchy().mounts
     for controller, name in sorted(own_cgroups(cgroups).items()):
         path = f"{mounts.get(controller)}{name.rstrip('/')}/cgroup.procs"
         if controller in mounts and os.access(path, os.W_OK):
             return path
-    raise OSError("none of its cgroups can be written to")
+    raise OSError("cannot write to any cgroup.procs of this process")

@@ -1,6 +1,6 @@
-"""What the cgroup of a pod is called, by either cgroup driver. Pure.
+"""Names the cgroups of pods and QoS classes, for the drivers cgroupfs and systemd. Pure.
 
-A name is the path below each controller's mount, with a leading slash; for a pod it is also CRI's cgroup_parent.
+A name is the path below each controller's mount, with a leading slash. For a pod it is also CRI's cgroup_parent.
 Source: https://kubernetes.io/docs/setup/production-environment/container-runtimes/#cgroup-drivers and
 pkg/kubelet/cm (pod_container_manager_linux.go, cgroup_manager_linux.go).
 """
@@ -18,24 +18,24 @@ QOS_CLASSES: tuple[QosClass, ...] = ("Guaranteed", "Burstable", "BestEffort")
 
 
 def pod_cgroup(driver: str, root: str, per_qos: bool, qos: QosClass, uid: str) -> str:
-    """The pod's cgroup, CRI's cgroup_parent: `/kubepods/burstable/podUID`, with the systemd driver
+    """Return the pod's cgroup: `/kubepods/burstable/podUID`, or with the systemd driver
     `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID_WITH_UNDERSCORES.slice`.
 
-    `driver` is `cgroupfs` or `systemd`, `root` Settings.cgroup_root. Empty without `per_qos`: the runtime then chooses.
+    `driver` is `cgroupfs` or `systemd`, `root` Settings.cgroup_root. Empty without `per_qos`: the runtime chooses then.
     """
     return _name(driver, [*_above(root, qos), POD_PREFIX + uid]) if per_qos else ""
 
 
 def qos_cgroup(driver: str, root: str, qos: QosClass) -> str:
-    """The cgroup above the pods of one class. Guaranteed pods are directly below `kubepods`."""
+    """Return the parent cgroup of the pods of one class. Guaranteed pods are directly below `kubepods`."""
     return _name(driver, _above(root, qos))
 
 
 def pod_uid(driver: str, name: str) -> str:
-    """The UID of the pod whose cgroup the directory `name` (one component) is; empty when it is no pod's.
+    """Return the UID of the pod with the cgroup directory `name` (one component); empty for other directories.
 
-    The systemd driver's names lose which underscore was a dash. UIDs of pods have dashes, and those of static pods,
-    which are a hash, have neither.
+    Names of the systemd driver have underscores in place of dashes. UIDs have no underscores of their own: those of
+    static pods are a hash, all others have dashes.
     """
     if driver != "systemd":
         return name[len(POD_PREFIX) :] if name.startswith(POD_PREFIX) else ""
@@ -53,6 +53,6 @@ def _above(root: str, qos: QosClass) -> list[str]:
 def _name(driver: str, parts: list[str]) -> str:
     if driver != "systemd":
         return "/" + "/".join(parts)
-    # A slice's name is its path with dashes, so a dash inside a part would be read as one more level.
+    # A slice's name is its path joined by dashes, so systemd reads a dash inside a part as one more level.
     escaped = [part.removesuffix(".slice").replace("-", "_") for part in parts]
     return "".join(f"/{'-'.join(escaped[: depth + 1])}.slice" for depth in range(len(escaped)))

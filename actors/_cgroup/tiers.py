@@ -1,8 +1,8 @@
-"""The cgroups above those of pods: all pods together, their QoS classes, and what is reserved beside them.
+"""Limits the cgroups above pods: the one of all pods, the QoS classes, and the reserved cgroups beside them.
 
-The limits are pure, `apply` and `apply_existing` write them. Source: pkg/kubelet/cm (node_container_manager_linux.go,
-qos_container_manager_linux.go) and https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/.
-Not covered: huge pages, which stay unbounded at these levels.
+Pure functions compute the limits; `apply` and `apply_existing` write them. Huge pages stay unlimited at these levels.
+Source: pkg/kubelet/cm (node_container_manager_linux.go, qos_container_manager_linux.go) and
+https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSTEMCTL_S = 10.0
 
 
 class Requests(Protocol):
-    """What a pod takes of the node."""
+    """Requests and QoS class of a pod."""
 
     @property
     def requests(self) -> Amounts: ...
@@ -33,23 +33,29 @@ class Requests(Protocol):
 
 
 def of_all_pods(machine: Machine, settings: Settings) -> PodLimits:
-    """Of `kubepods`: what is not reserved, or the whole machine where that is not to be enforced, since without any
-    shares the pods would starve beside the system. Raises QuantityError."""
+    """Return the limits of `kubepods`: capacity less reservations. Raises QuantityError.
+
+    Without enforceNodeAllocatable it is the whole machine: without CPU shares pods would starve beside the system.
+    """
     if "pods" in settings.enforce_node_allocatable:
         return _limits(enforced(machine, settings))
     return _limits(capacity(machine, settings) | ({PID: machine.pids} if machine.pids else {}))
 
 
 def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> PodLimits:
-    """Of the cgroup that a reservation names: all of it, or only what can be taken back at any time, CPU time.
-    Raises QuantityError."""
+    """Return the limits of a reservation's cgroup. Raises QuantityError.
+
+    `compressible`: only those of CPU time, which can be taken back at any time.
+    """
     amounts = {name: amount(name, quantity) for name, quantity in reservation.items()}
-    return _limits({"cpu": amounts["cpu"]} if compressible and "cpu" in amounts else {} if compressible else amounts)
+    return _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})
 
 
 def of_classes(pods: Iterable[Requests], allocatable_memory: int, percent: int) -> dict[QosClass, PodLimits]:
-    """Of the classes below `kubepods` by what its pods request. `percent`: how much of the memory that a better class
-    requests is kept from the worse ones; 0 limits no memory."""
+    """Return the limits of the QoS classes below `kubepods`, given the requests of all pods.
+
+    `percent` of the memory that a class requests is denied to the classes below it; 0 sets no memory limit.
+    """
     cpu, memory = 0, {"Guaranteed": 0, "Burstable": 0, "BestEffort": 0}
     for pod in pods:
         cpu += pod.requests.get("cpu", 0) if pod.qos == "Burstable" else 0
@@ -71,7 +77,7 @@ def _limits(amounts: Mapping[str, int]) -> PodLimits:
 
 
 def apply(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
-    """Make the cgroup and limit it. Raises OSError: the kernel takes no limit below what is in use."""
+    """Create the cgroup and set its limits. Raises OSError: the kernel rejects a limit below the current use."""
     if driver == "systemd":
         _systemctl(systemd_command(name, limits, unified=tree.unified))
     else:
@@ -79,7 +85,7 @@ def apply(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
 
 
 def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
-    """Limit a cgroup that is somebody else's. Raises OSError, FileNotFoundError when it is not there."""
+    """Limit a cgroup that the agent does not create. Raises OSError; FileNotFoundError when it is missing."""
     name = "/" + name.strip("/")
     for controller in ("cpu", "memory"):
         where = tree.path(controller, name)
@@ -89,7 +95,7 @@ def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -
 
 
 def systemd_command(name: str, limits: PodLimits, *, unified: bool) -> list[str]:
-    """What has systemd limit the slice: its own files are not for others to write."""
+    """Return the command by which systemd limits a slice. Only systemd may write a slice's files."""
     properties: list[tuple[str, int | None]]
     if unified:
         weight = None if limits.cpu_shares is None else shares_to_weight(limits.cpu_shares)
@@ -108,6 +114,6 @@ def _systemctl(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SYSTEMCTL_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{' '.join(command)} does not end") from error
+        raise TimeoutError(f"cannot run {' '.join(command)}: no end after {SYSTEMCTL_S:.0f} s") from error
     if done.returncode:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+        raise OSError(f"cannot run {' '.join(command)}: {done.stderr.strip()}")

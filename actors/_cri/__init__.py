@@ -1,4 +1,4 @@
-"""The Container Runtime Interface as the agent uses it: a client, its errors, and the search for a runtime.
+"""The client of the Container Runtime Interface, its errors, and the search for a runtime.
 
-Nothing is imported here, so that `actors._cri.errors` and `actors._cri.endpoint` come without gRPC.
+This module imports nothing, so that `errors` and `endpoint` can be imported without gRPC.
 """

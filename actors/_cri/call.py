@@ -1,7 +1,7 @@
-"""One CRI call under way: a future that a thread can wait for, a callback can follow, and a coroutine can await.
+"""A future for one CRI call: threads can wait for it, coroutines can await it, and it calls back.
 
-No thread is held while it is under way. Callbacks run on gRPC's thread, which all calls of a channel share: they put
-what they were told into a mailbox and return.
+A call holds no thread. Callbacks run on gRPC's thread, which all calls of a channel share, so they must only put a
+message into a mailbox and return.
 """
 
 import re
@@ -16,20 +16,20 @@ from actors._cri.errors import CriError, NotFound
 T = TypeVar("T")
 
 _GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
-"""gRPC codes whose Go name is not their own name in camel case."""
+"""gRPC codes whose Go name is not the code in camel case."""
 
 
 class Call(Generic[T]):
-    """A CRI call under way. Every failure comes out of `result` as a CriError; starting a call raises nothing."""
+    """A CRI call. `result` raises every failure as a CriError; the start of a call raises nothing."""
 
     __slots__ = ("_absent", "_convert", "_error", "_future", "rpc")
 
     def __init__(
         self, rpc: str, start: Callable[[], Any], convert: Callable[[Any], T], absent: Callable[[], T] | None = None
     ) -> None:
-        """Begin the call `rpc` by `start()`, a gRPC `.future()`; its response becomes the result through `convert`.
+        """Start the call `rpc` by `start()`, a gRPC `.future()`; `convert` makes the result of its response.
 
-        With `absent`, NotFound is no error: its result is `absent()`.
+        With `absent`, the result after NotFound is `absent()`.
         """
         self._absent = absent
         self.rpc = rpc
@@ -42,16 +42,16 @@ class Call(Generic[T]):
             self._error = wrapped(error, rpc)
 
     def add_done_callback(self, fn: Callable[["Call[T]"], None]) -> None:
-        """Call `fn(self)` when the call is over: from gRPC's thread, or at once in this one if it is over already."""
+        """Call `fn(self)` when the call is over: in gRPC's thread, or at once in this one when it is over already."""
         if self._error is not None:
             fn(self)
         else:
             self._future.add_done_callback(lambda _: fn(self))
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait for the answer, at most `timeout` seconds (None: until the call's own deadline).
+        """Wait for the answer, at most `timeout` seconds; None waits until the call's own deadline.
 
-        Raises the call's CriError, or TimeoutError when it is still under way after `timeout`.
+        Raises the call's CriError, or TimeoutError after `timeout`.
         """
         if self._error is not None:
             raise self._error
@@ -67,11 +67,11 @@ class Call(Generic[T]):
         return self._convert(response)
 
     def done(self) -> bool:
-        """Whether the answer or the error is there."""
+        """True when there is an answer or an error."""
         return self._error is not None or bool(self._future.done())
 
     def failed(self) -> bool:
-        """Of a call that is over: whether its result is an error."""
+        """True when a call that is over has failed."""
         try:
             self.result(0)
         except (CriError, TimeoutError):
@@ -79,7 +79,7 @@ class Call(Generic[T]):
         return False
 
     def cancel(self) -> None:
-        """Stop waiting: the call is over with a CriError of code Canceled. What the runtime makes of it is open."""
+        """End the call with a CriError of code Canceled. The runtime may still complete it."""
         if self._future is not None:
             self._future.cancel()
 
@@ -89,9 +89,9 @@ class Call(Generic[T]):
 
 
 def beside(call: Call[T]) -> Future[T]:
-    """The call's result to be awaited in its place: who gives up waiting leaves the call itself to end as it will.
+    """A future with the call's result, which can be cancelled without cancelling the call.
 
-    For ExecSync: containerd may let the next exec in a container hang for half a minute after one was cancelled (1.6).
+    For ExecSync: after a cancelled one, containerd 1.6 may let the container's next exec hang for half a minute.
     """
     answered: Future[T] = Future()
 
@@ -106,7 +106,7 @@ def beside(call: Call[T]) -> Future[T]:
 
 
 def wrapped(error: Exception, rpc: str) -> CriError:
-    """The CriError for what gRPC raised of `rpc`."""
+    """The CriError for an exception that gRPC raised in `rpc`."""
     if isinstance(error, grpc.FutureCancelledError):
         return CriError.of("Canceled", "context canceled", rpc)
     if not isinstance(error, grpc.RpcError):

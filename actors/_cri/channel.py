@@ -1,6 +1,6 @@
-"""The gRPC channel to a runtime: its options, and its opening at the first call.
+"""The gRPC channel to a runtime, opened with the first call.
 
-Never opened at import or before a fork: gRPC works in a forked child only if its parent has not used it.
+It is not opened at import or before a fork: gRPC works in a forked child only if the parent has not used it.
 """
 
 import threading
@@ -19,12 +19,12 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_send_message_length", _MAX_MESSAGE),
     ("grpc.enable_http_proxy", 0),
-    # A runtime that was restarted is found again within a second instead of gRPC's two minutes.
+    # A restarted runtime is found within a second instead of gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # The time one attempt to connect may take, despite the name: a runtime that accepts and says nothing is down.
+    # Despite its name, the time limit of one attempt to connect: a runtime that accepts and stays silent is down.
     ("grpc.min_reconnect_backoff_ms", 5000),
-    # On a local socket these only cost: pings to measure bandwidth, copies kept for retries, a lookup of settings.
+    # Useless on a local socket: pings that measure bandwidth, copies for retries, a lookup of settings.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
@@ -32,10 +32,10 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class LazyChannel:
-    """A gRPC channel that opens itself at the first use. Safe from any thread."""
+    """A gRPC channel that is opened at its first use. Safe from any thread."""
 
     def __init__(self, endpoint: str) -> None:
-        """`endpoint` is unix:///PATH or an absolute path; raises BadEndpoint for others."""
+        """`endpoint` is unix:///PATH or an absolute path. Raises BadEndpoint for others."""
         self.endpoint = normalized(endpoint)
         self._lock = threading.Lock()
         self._channel: Any = None
@@ -43,7 +43,7 @@ class LazyChannel:
         self._callables: dict[str, Any] = {}
 
     def unary(self, path: str, method: MethodDescriptor) -> Any:
-        """The callable of the unary rpc `method`, which is served at `path`."""
+        """The callable of the unary rpc `method` at `path`."""
         callable_ = self._callables.get(path)
         if callable_ is None:
             callable_ = self._callables[path] = self._open().unary_unary(
@@ -54,11 +54,11 @@ class LazyChannel:
         return callable_
 
     def raw(self, path: str) -> Any:
-        """The callable of the unary rpc at `path` for messages that are serialized already, and stay so."""
+        """The callable of the unary rpc at `path`, for serialized requests and responses."""
         return self._open().unary_unary(path)
 
     def stream(self, path: str, method: MethodDescriptor) -> Any:
-        """The callable of the server-streaming rpc `method`, which is served at `path`."""
+        """The callable of the server-streaming rpc `method` at `path`."""
         return self._open().unary_stream(
             path,
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
@@ -74,7 +74,7 @@ class LazyChannel:
             return self._channel
 
     def close(self) -> None:
-        """End every call under way with Canceled, and every later one with RuntimeDown."""
+        """Close the channel. Calls under way end with Canceled, later ones with RuntimeDown."""
         with self._lock:
             self._closed = True
             if self._channel is not None:

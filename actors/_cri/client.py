@@ -1,7 +1,6 @@
-"""A CRI client: one method for each rpc the agent uses, each with a deadline. The rpcs: proto/cri/api.proto.
+"""A CRI client with a method for each rpc that the agent uses, each with a deadline. The rpcs: proto/cri/api.proto.
 
-Not here: what to ask of the runtime and when (the actors' policies), and retries (theirs too). A method starts its call
-and returns at once; see `Call` for the ways to its result.
+A method starts its call and returns a `Call` at once. Nothing is retried here: that is up to the actors' policies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +21,9 @@ T = TypeVar("T")
 REQUEST_SECONDS = 120.0
 """The kubelet's runtimeRequestTimeout."""
 READ_SECONDS = 10.0
-"""Deadline of calls that only read: a runtime that needs longer is as good as down, and the caller asks again."""
+"""Deadline of calls that only read. A slower runtime counts as down, and the caller asks again."""
 PULL_SECONDS = 600.0
-"""Deadline of an image pull, which the kubelet does not limit; a pull that hangs must not hold its queue for ever."""
+"""Deadline of an image pull, so that a pull that hangs does not block its queue. The kubelet has none."""
 
 _SERVICE = {
     method.name: (service.full_name, method)
@@ -34,15 +33,15 @@ _SERVICE = {
 
 
 class CriCalls:
-    """One method for each rpc. How a call reaches the runtime is `_start`'s matter.
+    """A method for each rpc. Subclasses implement the transport in `_start`.
 
-    `timeout`, where a method takes one, is the call's deadline in seconds in place of its usual one.
+    A method's `timeout` is the call's deadline in seconds.
     """
 
     _request_seconds: float
 
     def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        """Begin a call: an object of the shape of gRPC's future, whose result is the response message."""
+        """Start a call. Returns an object like gRPC's future, whose result is the response message."""
         raise NotImplementedError
 
     # The runtime itself
@@ -52,7 +51,7 @@ class CriCalls:
         return self._call("Version", pb.VersionRequest(version="v1"), timeout)
 
     def status(self, *, verbose: bool = False, timeout: float = READ_SECONDS) -> Call[pb.StatusResponse]:
-        """RuntimeReady and NetworkReady; with `verbose` also the runtime's configuration in `info`."""
+        """The conditions RuntimeReady and NetworkReady; with `verbose` also the runtime's configuration in `info`."""
         return self._call("Status", pb.StatusRequest(verbose=verbose), timeout)
 
     def runtime_config(self) -> Call[pb.RuntimeConfigResponse]:
@@ -67,14 +66,14 @@ class CriCalls:
     # Pod sandboxes
 
     def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> Call[str]:
-        """Make and start a sandbox; its ID. Has twice the usual deadline, as in the kubelet: CNI may be slow."""
+        """Create and start a sandbox; its ID. Has twice the usual deadline, as in the kubelet: CNI may be slow."""
         request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
         return self._call(
             "RunPodSandbox", request, 2 * self._request_seconds, lambda answer: str(answer.pod_sandbox_id)
         )
 
     def stop_pod_sandbox(self, pod_sandbox_id: str) -> Call[None]:
-        """End a sandbox's processes and give back its network. Idempotent."""
+        """End a sandbox's processes and release its network. Idempotent."""
         request = pb.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
         return self._gone("StopPodSandbox", request, 2 * self._request_seconds)
 
@@ -86,14 +85,14 @@ class CriCalls:
     def pod_sandbox_status(
         self, pod_sandbox_id: str, *, verbose: bool = False, timeout: float = READ_SECONDS
     ) -> Call[pb.PodSandboxStatusResponse]:
-        """A sandbox's state and addresses; NotFound when it is not there."""
+        """A sandbox's state and addresses. Fails with NotFound without the sandbox."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id, verbose=verbose)
         return self._call("PodSandboxStatus", request, timeout)
 
     def list_pod_sandbox(
         self, filter: pb.PodSandboxFilter | None = None, *, timeout: float = READ_SECONDS
     ) -> Call[Sequence[pb.PodSandbox]]:
-        """All sandboxes that `filter` lets through, stopped ones too."""
+        """All sandboxes that match `filter`, stopped ones too."""
         return self._call(
             "ListPodSandbox", pb.ListPodSandboxRequest(filter=filter), timeout, lambda answer: answer.items
         )
@@ -103,7 +102,7 @@ class CriCalls:
     def create_container(
         self, pod_sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
     ) -> Call[str]:
-        """Make a container without starting it; its ID. `sandbox_config` is what the sandbox was made with."""
+        """Create a container without starting it; its ID. `sandbox_config` is the sandbox's own."""
         request = pb.CreateContainerRequest(pod_sandbox_id=pod_sandbox_id, config=config, sandbox_config=sandbox_config)
         return self._call("CreateContainer", request, None, lambda answer: str(answer.container_id))
 
@@ -112,7 +111,7 @@ class CriCalls:
         return self._call("StartContainer", pb.StartContainerRequest(container_id=container_id), None, _nothing)
 
     def stop_container(self, container_id: str, grace_seconds: int) -> Call[None]:
-        """Ask a container to end and kill it after `grace_seconds`, which the deadline comes on top of. Idempotent."""
+        """Ask a container to end, and kill it after `grace_seconds`. The deadline starts after those. Idempotent."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
         return self._gone("StopContainer", request, grace_seconds + self._request_seconds)
 
@@ -123,46 +122,46 @@ class CriCalls:
     def list_containers(
         self, filter: pb.ContainerFilter | None = None, *, timeout: float = READ_SECONDS
     ) -> Call[Sequence[pb.Container]]:
-        """All containers that `filter` lets through, exited ones too."""
+        """All containers that match `filter`, exited ones too."""
         request = pb.ListContainersRequest(filter=filter)
         return self._call("ListContainers", request, timeout, lambda answer: answer.containers)
 
     def container_status(
         self, container_id: str, *, verbose: bool = False, timeout: float = READ_SECONDS
     ) -> Call[pb.ContainerStatusResponse]:
-        """A container's state; with `verbose` also `info`, where containerd tells the init process's pid."""
+        """A container's state; with `verbose` also `info`, in which containerd has the init process's pid."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=verbose)
         return self._call("ContainerStatus", request, timeout)
 
     def exec_sync(
         self, container_id: str, cmd: Sequence[str], timeout_seconds: int, *, timeout: float | None = None
     ) -> Call[pb.ExecSyncResponse]:
-        """Run `cmd` in a container; its output and exit code. CriDeadline when it runs over `timeout_seconds`, which
-        the deadline comes on top of; 0: the runtime does not limit it, and `timeout` says for how long to wait."""
+        """Run `cmd` in a container; its output and exit code. Fails with CriDeadline after `timeout_seconds`, which the
+        call's deadline starts after. With 0 the runtime has no limit, and `timeout` is the deadline."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=cmd, timeout=timeout_seconds)
         return self._call("ExecSync", request, timeout or timeout_seconds + self._request_seconds)
 
     def exec(
         self, container_id: str, cmd: Sequence[str], *, stdin: bool, stdout: bool, stderr: bool, tty: bool
     ) -> Call[str]:
-        """Prepare to run `cmd` with streams; the URL where the runtime serves them, once."""
+        """Prepare to run `cmd` with streams; the runtime's URL for them, valid once."""
         request = pb.ExecRequest(
             container_id=container_id, cmd=cmd, stdin=stdin, stdout=stdout, stderr=stderr, tty=tty
         )  # fmt: skip
         return self._call("Exec", request, READ_SECONDS, lambda answer: str(answer.url))
 
     def attach(self, container_id: str, *, stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Call[str]:
-        """Prepare to follow the container's own streams; the URL where the runtime serves them, once."""
+        """Prepare to attach to the container's streams; the runtime's URL for them, valid once."""
         request = pb.AttachRequest(container_id=container_id, stdin=stdin, stdout=stdout, stderr=stderr, tty=tty)
         return self._call("Attach", request, READ_SECONDS, lambda answer: str(answer.url))
 
     def port_forward(self, pod_sandbox_id: str, ports: Sequence[int] = ()) -> Call[str]:
-        """Prepare to reach ports in a sandbox's network; the URL where the runtime serves them, once."""
+        """Prepare to forward ports of a sandbox; the runtime's URL for them, valid once."""
         request = pb.PortForwardRequest(pod_sandbox_id=pod_sandbox_id, port=ports)
         return self._call("PortForward", request, READ_SECONDS, lambda answer: str(answer.url))
 
     def checkpoint_container(self, container_id: str, location: str, timeout_seconds: int) -> Call[None]:
-        """Write the container's state to the file `location`; 0: the runtime's own time limit."""
+        """Write the container's state to the file `location`; `timeout_seconds` 0 is the runtime's own limit."""
         request = pb.CheckpointContainerRequest(container_id=container_id, location=location, timeout=timeout_seconds)
         wait = timeout_seconds + self._request_seconds if timeout_seconds > 0 else None
         return self._call("CheckpointContainer", request, wait, _nothing)
@@ -175,7 +174,7 @@ class CriCalls:
         return self._call("UpdateContainerResources", request, None, _nothing)
 
     def reopen_container_log(self, container_id: str) -> Call[None]:
-        """Make the runtime write to a new log file after the old one was moved away."""
+        """Make the runtime open a new log file after the old one was renamed."""
         return self._call("ReopenContainerLog", pb.ReopenContainerLogRequest(container_id=container_id), None, _nothing)
 
     def container_stats(self, container_id: str) -> Call[pb.ContainerStats]:
@@ -184,21 +183,9 @@ class CriCalls:
         return self._call("ContainerStats", request, READ_SECONDS, lambda answer: answer.stats)
 
     def list_container_stats(self, filter: pb.ContainerStatsFilter | None = None) -> Call[Sequence[pb.ContainerStats]]:
-        """Usage of all running containers that `filter` lets through."""
+        """Usage of all running containers that match `filter`."""
         request = pb.ListContainerStatsRequest(filter=filter)
         return self._call("ListContainerStats", request, READ_SECONDS, lambda answer: answer.stats)
-
-    def pod_sandbox_stats(self, pod_sandbox_id: str) -> Call[pb.PodSandboxStats]:
-        """Usage of one sandbox. Not in every runtime."""
-        request = pb.PodSandboxStatsRequest(pod_sandbox_id=pod_sandbox_id)
-        return self._call("PodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
-
-    def list_pod_sandbox_stats(
-        self, filter: pb.PodSandboxStatsFilter | None = None
-    ) -> Call[Sequence[pb.PodSandboxStats]]:
-        """Usage of all sandboxes that `filter` lets through. Not in every runtime."""
-        request = pb.ListPodSandboxStatsRequest(filter=filter)
-        return self._call("ListPodSandboxStats", request, READ_SECONDS, lambda answer: answer.stats)
 
     # Images; an image is a name, a digest or an ImageSpec
 
@@ -207,7 +194,7 @@ class CriCalls:
         return self._call("ListImages", pb.ListImagesRequest(), READ_SECONDS, lambda answer: answer.images)
 
     def image_status(self, image: str | pb.ImageSpec) -> Call[pb.Image | None]:
-        """One image; None when it is not there."""
+        """One image; None without it."""
         request = pb.ImageStatusRequest(image=_spec(image))
         return self._call(
             "ImageStatus", request, READ_SECONDS, lambda answer: answer.image if answer.HasField("image") else None
@@ -221,7 +208,7 @@ class CriCalls:
         *,
         timeout: float = PULL_SECONDS,
     ) -> Call[str]:
-        """Fetch an image; the reference to create containers by."""
+        """Pull an image; the reference to create containers with."""
         request = pb.PullImageRequest(image=_spec(image), auth=auth, sandbox_config=sandbox_config)
         return self._call("PullImage", request, timeout, lambda answer: str(answer.image_ref))
 
@@ -230,13 +217,13 @@ class CriCalls:
         return self._gone("RemoveImage", pb.RemoveImageRequest(image=_spec(image)))
 
     def image_fs_info(self) -> Call[pb.ImageFsInfoResponse]:
-        """Usage of the file systems that hold images and writable layers."""
+        """Usage of the file systems with images and writable layers."""
         return self._call("ImageFsInfo", pb.ImageFsInfoRequest(), READ_SECONDS)
 
     def _gone(self, rpc: str, request: Message, timeout: float | None = None) -> Call[None]:
-        """Start an rpc that ends or deletes something: done as well when it is not there.
+        """Start an rpc that stops or deletes an object. NotFound counts as success.
 
-        CRI says so of each of them, yet containerd answers NOT_FOUND to some.
+        CRI requires success for a missing object, yet containerd answers some of these rpcs with NOT_FOUND.
         """
         return self._call(rpc, request, timeout, _nothing, lambda: None)
 
@@ -248,7 +235,7 @@ class CriCalls:
         convert: Callable[[Any], T] = lambda answer: answer,
         absent: Callable[[], T] | None = None,
     ) -> Call[T]:
-        """Start `rpc`; `timeout` is its deadline in seconds, None the usual one of calls that change something."""
+        """Start `rpc`. `timeout` is its deadline in seconds; None is the usual one of calls with effects."""
         deadline = self._request_seconds if timeout is None else timeout
         return counted(Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent))
 
@@ -258,16 +245,11 @@ def response_type(rpc: str) -> Any:
     return GetMessageClass(_SERVICE[rpc][1].output_type)
 
 
-def path_of(rpc: str) -> str:
-    """Where a runtime serves an rpc, as gRPC has it."""
-    return f"/{_SERVICE[rpc][0]}/{rpc}"
-
-
 class Cri(CriCalls):
-    """The runtime at `endpoint`, its images at `image_endpoint` where these are served apart. Safe from any thread.
+    """The runtime at `endpoint`; its image service may be at another `image_endpoint`. Safe from any thread.
 
-    Endpoints are unix:///PATH; BadEndpoint is raised for others. Nothing is opened before the first call, and nobody
-    needs to be listening: calls then fail with RuntimeDown, and work once somebody does.
+    Endpoints are unix:///PATH; others raise BadEndpoint. Nothing is opened before the first call. Calls fail with
+    RuntimeDown while no runtime listens.
     """
 
     def __init__(
@@ -295,7 +277,7 @@ class Cri(CriCalls):
         return self._images if service.endswith("ImageService") else self._runtime
 
     def relay(self, rpc: str, request: bytes, timeout: float) -> Call[bytes]:
-        """Hand on a call of another process, its messages unread. Raises ValueError for an rpc that CRI lacks."""
+        """Make a call for another process, with serialized messages. Raises ValueError for an unknown rpc."""
         if rpc not in _SERVICE:
             raise ValueError(f"CRI has no rpc {rpc!r}")
         service = _SERVICE[rpc][0]
@@ -308,15 +290,13 @@ class Cri(CriCalls):
     def container_events(
         self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]
     ) -> EventWatch:
-        """Follow what happens to all containers. Not in every runtime; see EventWatch."""
+        """Follow the events of all containers. Not in every runtime; see EventWatch."""
         service, method = _SERVICE["GetContainerEvents"]
 
         def start() -> Any:
             return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
 
         return EventWatch(start, on_event, on_end)
-
-    # Usage
 
 
 def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:

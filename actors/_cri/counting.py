@@ -1,4 +1,4 @@
-"""Calls of the runtime as the kubelet counts them: number, duration and errors by kind."""
+"""Counts CRI calls as the kubelet does: number, duration and errors by operation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _OTHERS = {"UpdateContainerResources": "update_container"}
 
 @functools.cache
 def operation(rpc: str) -> str:
-    """The label of an rpc: RunPodSandbox is run_podsandbox, as in pkg/kubelet/kuberuntime/instrumented_services.go."""
+    """The label of an rpc. RunPodSandbox is run_podsandbox, as in pkg/kubelet/kuberuntime/instrumented_services.go."""
     words = re.sub(r"(?<!^)([A-Z])", r"_\1", rpc).lower()
     return _OTHERS.get(rpc) or words.replace("pod_sandbox", "podsandbox")
 
 
 def counted(call: Call[T]) -> Call[T]:
-    """The same call, counted once it is over: from gRPC's thread, so it only counts."""
+    """The same call; it is counted when it is over, in gRPC's thread."""
     began = time.monotonic()
 
     def ended(over: Call[T]) -> None:

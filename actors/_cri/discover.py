@@ -1,4 +1,4 @@
-"""Which container runtime is here: the first endpoint that answers to CRI v1, and what it says of itself.
+"""Finds the node's container runtime: the first endpoint that answers to CRI v1.
 
 `python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` prints it as one JSON object, for the supervisor,
 which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version"}, or {"error"} and exit code 1.
@@ -28,21 +28,20 @@ class Found:
     endpoint: str
     """unix:///PATH"""
     runtime_name: str
-    """As the runtime calls itself: containerd, cri-o, ..."""
+    """The runtime's own name: containerd, cri-o, ..."""
     runtime_version: str
     api_version: str
     """CRI version: v1."""
 
 
 class NoRuntime(Exception):
-    """No endpoint answers to CRI v1; the message says which were tried, why each failed and what to do."""
+    """No endpoint answers to CRI v1. The message lists the endpoints, why each failed, and what to do."""
 
 
 def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Found:
     """Find the first of `endpoints` that answers to CRI v1 within `timeout` seconds each.
 
-    Raises NoRuntime when none does and BadEndpoint for an endpoint that is not one. Opens gRPC channels, so never
-    before a fork.
+    Raises NoRuntime when none does and BadEndpoint for an invalid endpoint. Opens gRPC channels: not before a fork.
     """
     failures = []
     for endpoint in map(normalized, endpoints):
@@ -54,11 +53,11 @@ def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -
 
 
 def _ask(endpoint: str, timeout: float) -> Found:
-    # Most of the usual sockets are missing on any one node: not worth starting gRPC's machinery for.
+    # Most of the usual sockets are missing on a node, and starting gRPC for each takes long.
     try:
         there = Path(endpoint.removeprefix("unix://")).exists()
     except PermissionError as error:
-        raise CriError.of("Unavailable", "it is another user's", "Version") from error
+        raise CriError.of("Unavailable", "it belongs to another user", "Version") from error
     if not there:
         raise CriError.of("Unavailable", "no such socket", "Version")
     cri = Cri(endpoint)
@@ -76,7 +75,7 @@ def _reason(error: CriError) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what was found as JSON; 0, or 1 when there is none."""
+    """Print the runtime as JSON. Exit code 1 without one."""
     parser = argparse.ArgumentParser(prog="python -m actors._cri.discover", description="Find the container runtime.")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for each endpoint to answer (default: 2)")
     parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="endpoints to try in place of the usual ones")

@@ -1,4 +1,4 @@
-"""CRI endpoints as a user writes them. Knows nothing of gRPC.
+"""Parses and checks CRI endpoints, without gRPC.
 
 The rules are the kubelet's for --container-runtime-endpoint:
 https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
@@ -13,17 +13,17 @@ USUAL_ENDPOINTS = (
     "unix:///run/crio/crio.sock",
     "unix:///var/run/cri-dockerd.sock",
 )
-"""Where the runtimes listen by default, in the order in which crictl tries them."""
+"""The default endpoints of the runtimes, in the order in which crictl tries them."""
 
 _LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
 
 
 class BadEndpoint(ValueError):
-    """The endpoint is not one; the message says what to write instead."""
+    """The endpoint is invalid. The message says what to write instead."""
 
 
 def normalized(endpoint: str) -> str:
-    """`endpoint` as unix:///PATH; a bare absolute path is taken with a warning, as the kubelet does.
+    """`endpoint` as unix:///PATH. An absolute path is accepted with a warning, as in the kubelet.
 
     Raises BadEndpoint for every other scheme, for a relative path, and for a path too long for a socket.
     """

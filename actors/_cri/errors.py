@@ -1,14 +1,14 @@
-"""What can go wrong with a CRI call, one class for each thing a caller does about it. Knows nothing of gRPC.
+"""The errors of CRI calls, a class for each reaction of callers, without gRPC.
 
-`str(error)` is the runtime's own text, which is what the kubelet shows in most messages; `grpc_text()` is the longer
-form that it shows in the others.
+`str(error)` is the runtime's text, which the kubelet shows in most messages. `grpc_text()` is the longer form that it
+shows in the others.
 """
 
 from typing import ClassVar
 
 
 class CriError(Exception):
-    """A CRI call failed for a reason that only the runtime's text tells. Retry with back-off and show the text."""
+    """A CRI call failed; only the runtime's text says why. Retry with back-off and show the text."""
 
     code: str
     """gRPC status by the name Go prints: `NotFound`, `DeadlineExceeded`, `Unknown`, ..."""
@@ -25,34 +25,34 @@ class CriError(Exception):
         return self.details
 
     def grpc_text(self) -> str:
-        """The error as a Go gRPC client prints it, for the messages where the kubelet passes that on."""
+        """The error as a Go gRPC client prints it, for the kubelet's messages that contain it."""
         return f"rpc error: code = {self.code} desc = {self.details}"
 
     _classes: ClassVar[dict[str, type["CriError"]]] = {}
 
     @staticmethod
     def of(code: str, details: str, rpc: str = "") -> "CriError":
-        """The error of the right class for a gRPC status."""
-        # containerd listens before its CRI service has recovered its state, and says so with status Unknown.
+        """The error for a gRPC status, of the class for its code."""
+        # containerd listens before its CRI service has restored its state, and answers with status Unknown then.
         if code == "Unknown" and "server is not initialized yet" in details:
             return RuntimeDown(code, details, rpc)
         return CriError._classes.get(code, CriError)(code, details, rpc)
 
 
 class RuntimeDown(CriError):
-    """Nobody answers at the endpoint, or not yet. Nothing is known about what the call did; try again soon."""
+    """No runtime answers at the endpoint, or not yet. The call may have had its effect; try again soon."""
 
 
 class CriDeadline(CriError):
-    """A deadline passed: the call's, or the runtime's own (an ExecSync over its timeout). It may still take effect."""
+    """A deadline passed: the call's, or the runtime's own (ExecSync's timeout). The call may still take effect."""
 
 
 class NotFound(CriError):
-    """The sandbox, container or image is not there. For whoever wanted it gone this is success."""
+    """The sandbox, container or image does not exist. For a removal this is success."""
 
 
 class Unimplemented(CriError):
-    """The runtime does not have this rpc; do without from now on."""
+    """The runtime does not have this rpc. Do not call it again."""
 
 
 CriError._classes.update(

@@ -1,7 +1,7 @@
-"""Image names as people write them: the reference grammar and Docker's short forms.
+"""Parses image names: the reference grammar and Docker's short forms.
 
-Covers what the kubelet takes from a name: whether it is one, its registry, and the tag `latest` where it has none. Does
-not cover credentials or mirrors. Source: the grammar of https://github.com/distribution/reference.
+Covers validity, the registry, and the default tag `latest`, as in the kubelet. Credentials and mirrors are elsewhere.
+Source: the grammar of https://github.com/distribution/reference.
 """
 
 import json
@@ -26,7 +26,7 @@ _HEX_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 
 class InvalidImageName(ValueError):
-    """The text names no image; the message is the kubelet's."""
+    """The text is no image name. The message is the kubelet's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class Reference:
     """A parsed image name."""
 
     image: str
-    """The name as written, with `:latest` where it had neither tag nor digest: what the runtime is asked for."""
+    """The name as written, with `:latest` without a tag or digest. The runtime is asked for this name."""
     registry: str
     """Host, with port if given; docker.io for short names."""
     repository: str
-    """Registry and path without tag and digest, `docker.io/library/busybox`: what credentials are found by."""
+    """Registry and path without tag and digest, `docker.io/library/busybox`, by which credentials are found."""
     full_name: str = ""
-    """As runtimes list it, `docker.io/library/busybox:latest`; with the digest instead of the tag where it has one."""
+    """As runtimes list it: `docker.io/library/busybox:latest`, or with the digest in place of the tag."""
 
 
 def parse(image: str) -> Reference:
-    """The reference that `image` is; raises InvalidImageName."""
+    """Parse an image name. Raises InvalidImageName."""
     try:
         return _parse(image)
     except ValueError as error:
@@ -81,7 +81,7 @@ def _parse(image: str) -> Reference:
 
 
 def _split_domain(image: str) -> tuple[str, str]:
-    """Registry and rest. What comes before the first slash is a registry only if it looks like a host."""
+    """Registry and rest. The part before the first slash is a registry only if it looks like a host."""
     first, slash, rest = image.partition("/")
     if not slash:
         return DEFAULT_REGISTRY, f"library/{image}"

@@ -1,7 +1,7 @@
-"""CRI calls through pleg, for actors that make few: a gRPC channel of their own would be 2.5 MB of memory in each.
+"""CRI calls through the pleg actor, for actors that make few calls: a gRPC channel takes 2.5 MB in each process.
 
-Same methods, deadlines and errors as `Cri`. A call that pleg takes with it when it ends fails with RelayLost, a
-RuntimeDown, and is tried again alike.
+Methods, deadlines and errors are those of `Cri`. When pleg ends during a call, the call fails with RelayLost, which is
+a RuntimeDown and is retried like one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.wire.errors import ActorDead, ActorError, Refused
 
 ON_THE_WAY_S = 5.0
-"""An ask waits this much longer than the call, whose own deadline says more."""
+"""The ask waits this much longer than the call, so that the call's own deadline error arrives."""
 
 
 class RelayLost(RuntimeDown):
-    """pleg ended while it made the call, which may still take effect. Its successor can be asked at once."""
+    """pleg ended during the call, which may still take effect. Its next incarnation can be asked at once."""
 
 
 class RelayedCri(CriCalls):
-    """The runtime, as pleg reaches it. Safe from any thread."""
+    """CRI calls that pleg makes. Safe from any thread."""
 
     def __init__(self, pleg: RemoteRef, *, request_seconds: float = REQUEST_SECONDS) -> None:
         self._pleg = pleg
@@ -52,7 +52,7 @@ class _Relayed:
         return self._answer.done()
 
     def cancel(self) -> None:
-        """The call goes on in pleg; nobody waits for it here any more."""
+        """Stop waiting. pleg still completes the call."""
         self._answer.set_error(Refused("Canceled", "context canceled"))
 
     def result(self, timeout: float | None = None) -> Any:

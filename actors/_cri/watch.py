@@ -1,6 +1,6 @@
-"""The stream of container events (rpc GetContainerEvents), where the runtime has it. containerd 1.6 has not.
+"""Follows the stream of container events (rpc GetContainerEvents). containerd 1.6 does not have it.
 
-The one place where a CRI call holds a thread: gRPC gives the messages of a stream to whoever waits for the next one.
+This CRI call holds a thread, because gRPC delivers a stream's messages only to a thread that waits for them.
 """
 
 import threading
@@ -17,11 +17,11 @@ _RPC = "GetContainerEvents"
 
 
 class EventWatch:
-    """A stream of events under way, until it fails, the runtime ends it, or `close`. It has no deadline.
+    """A stream of events until it fails, the runtime ends it, or `close`. It has no deadline.
 
-    `on_event` gets each event and `on_end`, once, the reason for the end: Unimplemented where the runtime has no
-    events, RuntimeDown when it went away or ended the stream, code Canceled after `close`. Both are called from the
-    stream's own thread. Events between two streams are lost, so whoever starts one lists afterwards.
+    `on_event` gets each event. `on_end` gets the reason for the end once: Unimplemented when the runtime has no events,
+    RuntimeDown when it ended or closed the stream, code Canceled after `close`. Both run in the stream's thread. Events
+    between two streams are lost, so list the containers after each start.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What actors record events with."""
+"""The recorder with which actors send events to the events actor."""

@@ -1,8 +1,7 @@
-"""The recorder: how an actor says that something happened to a pod or to the node.
+"""Sends events about pods and the node to the `events` actor, which counts, filters and stores them.
 
-Covers the object an event is about, as client-go's reference.GetReference and the kubelet's GenerateContainerRef have
-it. Counting, filtering and keeping are the `events` actor's. Recording is one tell: never awaited, and dropped past the
-bus's bound while nobody takes it.
+References to objects are those of client-go's reference.GetReference and the kubelet's GenerateContainerRef. Recording
+is one tell: it does not wait, and while the events actor is away, tells over the bus's limit are dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from proto.v1 import ObjectReference, Pod
 EventType = Literal["Normal", "Warning"]
 
 MAX_MESSAGE = 4096
-"""Characters; a runtime's error may carry a whole log."""
+"""Limit in characters: a runtime's error may contain a whole log."""
 
 
 def field_path(pod: Pod, container: str) -> str | None:
-    """Where in the pod's spec a container stands: `spec.containers{NAME}`; None when it is not in there."""
+    """A container's path in the pod's spec, `spec.containers{NAME}`; None when the spec lacks it."""
     spec = pod.spec
     if any(one.name == container for one in spec.containers):
         return f"spec.containers{{{container}}}"
@@ -33,7 +32,7 @@ def field_path(pod: Pod, container: str) -> str | None:
 
 
 def pod_reference(pod: Pod, container: str = "") -> ObjectReference:
-    """The pod, or one container of it. A static pod goes by the kubelet's name and UID of it, not its mirror's."""
+    """A reference to the pod or a container of it. A static pod has its own UID, not its mirror's."""
     meta = pod.metadata
     return ObjectReference(
         kind="Pod",
@@ -54,15 +53,15 @@ class Recorder:
         self._ref = ref
 
     def pod(self, pod: Pod, kind: EventType, reason: str, message: str, container: str = "") -> None:
-        """An event of a pod, or of one of its containers, init and ephemeral ones included."""
+        """Record an event of a pod, or of one of its containers, init and ephemeral ones included."""
         self.object(pod_reference(pod, container), kind, reason, message)
 
     def node(self, kind: EventType, reason: str, message: str) -> None:
-        """An event of this node."""
+        """Record an event of this node."""
         self.object(ObjectReference(kind="Node"), kind, reason, message)
 
     def object(self, involved: ObjectReference, kind: EventType, reason: str, message: str) -> None:
-        """An event of an object of which the caller knows only the reference."""
+        """Record an event of an object by its reference."""
         self._ref.tell(
             RecordEvent(
                 involved=involved, type=kind, reason=reason, message=message[:MAX_MESSAGE], time_ns=time.time_ns()

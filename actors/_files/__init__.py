@@ -1,4 +1,4 @@
-"""Directories of YAML and JSON files as a source: seeing them change, and their documents as types.
+"""Directories of YAML and JSON files as a source: notices changes, reads files and converts documents to records.
 
-Shared by config (manifests) and objects. Nothing here knows what the files are about.
+Shared by config (manifests) and objects, and independent of the files' content.
 """

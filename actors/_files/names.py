@@ -1,4 +1,4 @@
-"""Which files of a directory count, and when one is complete. Pure."""
+"""Decides which files of a directory are used, and when a file is complete. Pure."""
 
 from typing import NamedTuple
 
@@ -22,26 +22,26 @@ _VIM_PROBES = frozenset({"4913", "5036", "5159"})
 
 
 def is_meant(name: str) -> bool:
-    """Whether a directory entry may be meant for us: not hidden, not an editor's or package manager's leftover.
+    """True for a name that is neither hidden nor a temporary file of an editor or package manager.
 
-    The kubelet ignores only names that begin with a dot; a half-written editor file would be a pod to it, or an error.
+    The kubelet ignores only names that begin with a dot; it would read an editor's incomplete file as a pod.
     """
     return not (name.startswith(_EDITOR_PREFIXES) or name.endswith(_EDITOR_SUFFIXES) or name in _VIM_PROBES)
 
 
 QUIET_S = 5.0
-"""A file that nobody has written to for so long is taken as it is, though its writer still holds it open."""
+"""A file without a write for this time is read although its writer still holds it open."""
 
 
 class Writing(NamedTuple):
-    """A file that was created or written to and not yet closed: what was seen last, and how long ago in seconds."""
+    """A file that was created or written and not yet closed: the last event, and its age in seconds."""
 
     only_created: bool
     age_s: float
 
 
 def is_being_written(writing: Writing | None, has_other_name: bool) -> bool:
-    """Whether to leave a file alone for now: a half-written file may be a valid one that nobody meant.
+    """True while a file is incomplete: half of a file may be valid with another meaning.
 
     A link that was just created has its content already, and its creator never closes it.
     """

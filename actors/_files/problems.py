@@ -1,4 +1,4 @@
-"""What is wrong with a file, and where: the exception a person acts on."""
+"""The error of an unusable file, with its place, for the person who corrects the file."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ class FileError(Exception):
     """
 
     what: ClassVar[str] = "file"
-    """How the message calls it."""
+    """The word for the file in messages."""
 
     def __init__(self, file: str, line: int, field: str, problem: str, others: tuple[str, ...] = ()) -> None:
         super().__init__(file, line, field, problem, others)

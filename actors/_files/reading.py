@@ -1,6 +1,6 @@
-"""Files parsed in a process of a moment, many at once, so that YAML and its memory are not the actor's to keep.
+"""Parses many files in a short-lived child process, so that the actor does not keep YAML and its memory.
 
-Covers the way there and back, and files that are the end of such a process. What a file must be is the caller's.
+Handles files that hang or kill the child. The caller defines the content of a file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from actors._base.process.run_in_subprocess import run_each_in_subprocess
 from actors._files.problems import FileError
 
 FILE_S = 10.0
-"""For one file; a hundred manifests take a quarter of a second together."""
+"""Time for one file. A hundred manifests take a quarter of a second together."""
 
 T = TypeVar("T")
 
 
 def divided(contents: Mapping[str, bytes | FileError]) -> tuple[dict[str, bytes], dict[str, FileError]]:
-    """What there is to read, and what is wrong with the other files of a look."""
+    """The readable contents of a scan, and the errors of the other files."""
     found: dict[str, bytes] = {}
     errors: dict[str, FileError] = {}
     for path, content in contents.items():
@@ -33,20 +33,20 @@ def divided(contents: Mapping[str, bytes | FileError]) -> tuple[dict[str, bytes]
 
 
 class Reader(Generic[T]):
-    """Reads files of one kind."""
+    """Parses files of one kind."""
 
     def __init__(self, result: type[T], load: Callable[[str, bytes], T], failed: Callable[[str, str], T]) -> None:
-        """`load` makes of a path and what it holds a result that msgspec can encode, and raises nothing; `failed` makes
-        one of a path and the reason why there is none."""
-        # Typed by what is given, as a type variable cannot say.
+        """`load` makes a result of a path and its content. msgspec can encode it, and `load` raises nothing. `failed`
+        makes a result of a path and a reason."""
+        # Any: msgspec's types cannot express a decoder for a type variable.
         self._decoder: Any = msgspec.msgpack.Decoder(result)
         self._load, self._failed = load, failed
 
     def read(self, contents: Mapping[str, bytes]) -> dict[str, T]:
-        """Of every file. For a pool thread. A file that takes too long, or that its process dies of, has a result that
-        says so, and the others are read all the same.
+        """The result of every file. For a pool thread. A file that takes too long or kills the child gets a result by
+        `failed`, and the others are still parsed.
 
-        Raises OSError when there can be no process.
+        Raises OSError when no process can be started.
         """
         works = [functools.partial(self._one, path, content) for path, content in contents.items()]
         answers = zip(contents, run_each_in_subprocess(works, FILE_S), strict=True)
@@ -58,10 +58,10 @@ class Reader(Generic[T]):
         }
 
     def _one(self, path: str, content: bytes) -> bytes:
-        """In the child."""
+        """Parse a file in the child process."""
         return msgspec.msgpack.encode(self._load(path, content))
 
 
 def longest_s(contents: Mapping[str, bytes]) -> float:
-    """How long `read` may take at most."""
+    """The longest time of `read`, in seconds."""
     return FILE_S * (len(contents) + 1)

@@ -1,7 +1,7 @@
-"""Reading a path: a directory's files, or one file. All I/O that may block, to be run off the mailbox.
+"""Lists a directory or a single file and reads the changed files. May block: for a pool thread.
 
-Covers listing, stamps that tell a changed file, and reading what changed. Does not parse, and decides nothing but what
-is a regular file. Follows symbolic links, as the kubelet does (ConfigMap-like directories of links work).
+Changes are found by stamps. Nothing is parsed here. Symbolic links are followed, as in the kubelet, so directories of
+links like a ConfigMap volume's work.
 """
 
 import os
@@ -23,25 +23,25 @@ class Stamp(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a source's files are: how large one may be, and the error that one is."""
+    """The size limit of a source's files, and the class of their errors."""
 
     max_bytes: int
     error: type[FileError]
 
 
 class Listing(NamedTuple):
-    """One look at the path: every file's stamp, and what was read of those whose stamp is new."""
+    """One scan of the path: the stamps of all files, and the contents of the changed ones."""
 
     stamps: dict[str, Stamp]
     contents: dict[str, bytes | FileError]
     held_back: frozenset[str]
-    """Files someone is still writing: their last state stands."""
+    """Files that are still being written: their last state stays."""
     again: frozenset[str] = frozenset()
-    """Files that were removed and are there again, maybe with the same content."""
+    """Files that were removed and exist again, maybe with the same content."""
 
 
 def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
-    """Look at a directory or one file; a missing one lists nothing. Raises OSError for the path itself."""
+    """Scan a directory or a file; a missing one is empty. Raises OSError for the path itself."""
     path = path.rstrip("/") or "/"
     listing = Listing({}, {}, frozenset())
     try:
@@ -62,7 +62,7 @@ def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str
 
 
 def _has_other_name(path: str) -> bool:
-    """A symbolic or hard link appears complete: nobody writes through the new name."""
+    """True for a symbolic or hard link, which appears with its whole content."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -72,14 +72,14 @@ def _has_other_name(path: str) -> bool:
 
 def _look(path: str, kind: Kind, known: Stamp | None, listing: Listing, *, alone: bool) -> None:
     if not path.isascii() and (shown := os.fsencode(path).decode(errors="backslashreplace")) != path:
-        # Under the name as it can be shown, as no message, log or checkpoint can hold the other one.
+        # Listed under a printable form, because no message, log or checkpoint can hold the real name.
         listing.contents[shown] = kind.error(shown, 0, "", "its name is not UTF-8; rename the file")
         listing.stamps[shown] = Stamp(0, 0, 0, 0)
         return
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            return  # a directory, socket or device is none of ours; the kubelet says the same and goes on
+            return  # directories, sockets and devices are skipped, as in the kubelet
         stamp = Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         listing.stamps[path] = stamp
         if stamp != known:

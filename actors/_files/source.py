@@ -1,7 +1,7 @@
-"""A directory of files that an actor follows: inotify, a slow re-list beside it, and files that are being written.
+"""Follows a directory of files for an actor: by inotify, and by a slow periodic re-list.
 
-Covers when to look, and that one look runs at a time. What a look found is the actor's to judge (`take`). Loses nothing
-when the actor is killed: every start looks at all files again.
+It decides when to scan and runs one scan at a time. The actor handles each result (`take`). There is no state: each
+start scans all files.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 SCAN_TIMEOUT_S = 2.0
-"""A path that does not answer (a dead network mount) holds up one pool thread, and nobody else."""
+"""A path that hangs, as on a dead network mount, blocks one pool thread only."""
 SETTLE_S = 0.01
-"""Files copied together are read together."""
+"""Delay before a scan, so that files that are copied together are read together."""
 
 Take = Callable[[Listing], Coroutine[Any, None, None]]
-"""Raises OSError and AskTimeout when it could not take what was found: it is found again at the next look."""
+"""Handles a scan. After OSError and AskTimeout the next scan finds the same changes again."""
 
 
 class FileSource:
     """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
 
     def __init__(self, actor: Actor, path: str, kind: Kind, take: Take, meanwhile: str) -> None:
-        """`take` gets each look; the next one waits until it is done with it. `meanwhile`: what goes on while the path
-        cannot be read, for the log."""
+        """`take` gets each scan, and the next scan waits for it. `meanwhile` is a text for the log: the effect of an
+        unreadable path."""
         self.path = path
         self.problem = ""
-        """Why the path cannot be read now."""
+        """The reason why the path cannot be read now; empty when it can."""
         self._actor = actor
         self._kind = kind
         self._take = take
@@ -47,17 +47,17 @@ class FileSource:
         self._stamps: dict[str, Stamp] = {}
         self._writing: dict[str, tuple[bool, float]] = {}
         self._removed: set[str] = set()
-        """Names that have been without a file since the last look."""
+        """Names of files that were removed since the last scan."""
         self._scanning = False
         self._again = False
 
     @property
     def watched(self) -> bool:
-        """The kernel says what changes; otherwise only the re-list finds it."""
+        """True when inotify reports changes; otherwise only the re-list finds them."""
         return self._watch.active
 
     def start(self, period_s: float) -> None:
-        """Look now, at every change, and every `period_s` seconds."""
+        """Scan now, at every change, and every `period_s` seconds."""
         self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
         self._actor.every(Until(period_s), self._scan, "relist")
 
@@ -65,11 +65,11 @@ class FileSource:
         """Read every file again; returns when that is done."""
         self._stamps.clear()
         await self._scan()
-        while self._scanning:  # another look was under way, and takes this one with it
+        while self._scanning:  # another scan runs, and repeats for this request
             await self._actor.sleep(SETTLE_S)
 
     def _readable(self) -> None:
-        """In the I/O thread: take the events off the descriptor, decide in the mailbox."""
+        """Read the events in the I/O thread; handle them in the mailbox."""
         changes = self._watch.read()
         if changes:
             self._actor.post(self._changed, changes)
@@ -86,7 +86,7 @@ class FileSource:
                 self._writing[change.name] = (not (change.written or was_written), now)
             else:
                 self._writing.pop(change.name, None)
-        # While a file is only being written to there is nothing to read yet; its closing is an event of its own.
+        # A file that is being written is not read yet. Its close is an event too.
         if any(not change.written for change in changes):
             self._request_scan()
 
@@ -94,7 +94,7 @@ class FileSource:
         self._actor.spawn(self._scan(), "scan")
 
     async def _scan(self) -> None:
-        """Look at the path and pass on what changed; a call while one runs makes that one look again."""
+        """Scan the path and pass on the changes. A call during a scan makes that scan repeat."""
         if self._scanning:
             self._again = True
             return
@@ -128,7 +128,7 @@ class FileSource:
         except (OSError, AskTimeout) as error:
             self._removed |= removed
             self._stamps = {path: stamp for path, stamp in self._stamps.items() if path not in listing.contents}
-            self._say_unreadable(f"{error}; they are read again at the next look")
+            self._say_unreadable(f"{error}; they are read again at the next scan")
         else:
             self._say("")
 
@@ -136,7 +136,7 @@ class FileSource:
         self._say(f"cannot read {self._kind.error.what}s at {self.path}: {problem}")
 
     def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
-        """In a pool thread."""
+        """Scan in a pool thread."""
         self._watch.ensure()
         return scan(self.path, self._kind, known, writing)
 

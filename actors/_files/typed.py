@@ -1,7 +1,7 @@
-"""Plain values of a document as a typed record, or the path and the words of what is wrong.
+"""Converts a document's plain values to a typed record, or reports the path and text of a type error.
 
-Covers Kubernetes' reading of nulls and the wording of type errors. Does not cover unknown fields (`unknown.py`). The
-words name types, never values: a value may be a Secret's.
+Null fields are dropped, as in Kubernetes. Messages name types, never values: a value may belong to a Secret. Unknown
+fields are in `unknown.py`.
 """
 
 import re
@@ -37,7 +37,7 @@ _EXPECTED = re.compile(r"Expected `(?P<expected>[^`]*)`(?:, got `(?P<found>[^`]*
 
 
 class WrongType(Exception):
-    """A field is not of its type: `path` and `problem`."""
+    """A field has another type; see `path` and `problem`."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(path, problem)
@@ -46,7 +46,7 @@ class WrongType(Exception):
 
 
 def convert(kind: type[T], value: dict[str, Any]) -> T:
-    """The record that a document's plain values are; raises WrongType."""
+    """The record of a document's plain values. Raises WrongType."""
     try:
         return v1.from_dict(kind, without_nulls(value))
     except msgspec.ValidationError as error:
@@ -54,21 +54,21 @@ def convert(kind: type[T], value: dict[str, Any]) -> T:
 
 
 def shown(value: Any) -> str:
-    """A value that stands where another should, for a message: a mapping, a list, or the scalar itself."""
+    """A wrong value, for a message: "a mapping", "a list", or the scalar itself."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     return repr(value)[:60]
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without null fields: Go leaves a field untouched for null, whatever the field's type."""
+    """The value without null fields: Go ignores null for a field of any type."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _located(message: str, value: Any) -> tuple[Path, str]:
-    """Path and wording of a decoding error; msgspec leaves map keys out, so they are looked for in the value."""
+    """Path and text of a decoding error. msgspec omits map keys, so they are searched for in the value."""
     match = _ERROR.fullmatch(message)
     problem, where = (match["problem"], match["path"] or "$") if match else (message, "$")
     path: Path = ()
@@ -89,7 +89,7 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _wrong_key(mapping: Any) -> str:
-    # Every map of these APIs holds text or quantities, so the first value that is neither is the one.
+    # Every map of these APIs holds text or quantities, so the first other value is the wrong one.
     wrong = (key for key, inner in mapping.items() if inner is not None and (isinstance(inner, bool | dict | list)))
     numbers = (key for key, inner in mapping.items() if isinstance(inner, int | float))
     return next(wrong, None) or next(numbers, None) or next(iter(mapping), "")

@@ -1,6 +1,6 @@
-"""Fields a file has and the API has not: reported, never refused, as the kubelet decodes static pods leniently.
+"""Finds fields of a file that the API does not have. They are reported, never refused, as the kubelet ignores them.
 
-Covers finding them by the records' own types, with a suggestion. Does not cover wrong types (`typed.py`).
+A report may suggest a similar field. Wrong types are in `typed.py`.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from proto.v1 import Record
 
 
 def unknown_fields(record: type[Record], value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield (path, problem) of every field of a plain mapping that the record type does not have."""
+    """Yield (path, problem) of every field of a plain mapping that the record type lacks."""
     if not isinstance(value, dict):
         return
     known = _fields(record)
@@ -31,7 +31,7 @@ def unknown_fields(record: type[Record], value: Any, path: Path = ()) -> Iterato
 
 
 def _suggestion(name: str, known: dict[str, type[Record] | None]) -> str:
-    import difflib  # noqa: PLC0415 - 0.2 MB in every actor, for what few files have
+    import difflib  # noqa: PLC0415 - 0.2 MB in every actor, seldom needed
 
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
@@ -40,7 +40,7 @@ def _suggestion(name: str, known: dict[str, type[Record] | None]) -> str:
 
 @lru_cache(maxsize=256)
 def _fields(record: type[Record]) -> dict[str, type[Record] | None]:
-    """JSON name to the record behind it, directly or as items of a list; None for scalars and maps."""
+    """The record type of each JSON name, directly or as a list's items; None for scalars and maps."""
     return {
         field.encode_name: _record_in(msgspec.inspect.type_info(field.type)) for field in msgspec.structs.fields(record)
     }

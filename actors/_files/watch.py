@@ -1,7 +1,7 @@
-"""The kernel's word that a file changed: inotify on the directory of a source, or on its parent.
+"""Watches the directory of a source, or its parent, by inotify, and interprets the events.
 
-Covers watches and the meaning of their events. The periodic re-list is the safety net for what inotify does not see
-(network file systems, an overflown queue, a parent that does not exist yet).
+A periodic re-list finds changes that inotify misses: on network file systems, after a queue overflow, and below a
+parent that does not exist yet.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ _BESIDE = (
 
 
 class Change(NamedTuple):
-    """Something happened to a name; an empty name is the path itself, or too much to say what."""
+    """A change of a file, by name. An empty name means the path itself, or an unknown change after an overflow."""
 
     name: str
     created: bool = False
     written: bool = False
     removed: bool = False
-    """Deleted or renamed away; another file of the name may be there by now."""
+    """Deleted or renamed; another file of the name may exist by now."""
 
 
 class Watch:
-    """Watches one path, whether it is a directory, a file or not there yet."""
+    """Watches one path: a directory, a file, or a path that does not exist yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path.rstrip("/") or "/"
@@ -43,18 +43,18 @@ class Watch:
         self._beside = -1
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when something changed."""
+        """The descriptor that becomes readable after a change."""
         return int(self._inotify.fileno())
 
     @property
     def active(self) -> bool:
-        """The directory of the files themselves is watched."""
+        """True when the files' own directory is watched."""
         return self._inside >= 0 or (self._beside >= 0 and os.path.isfile(self._path))
 
     def ensure(self) -> None:
-        """Set the watches where the path appeared or was replaced. Before a listing, so that nothing is missed."""
+        """Set the watches after the path appeared or was replaced. Call it before a listing, to miss no change."""
         is_directory = os.path.isdir(self._path)
-        # A directory tells of its own end; its parent may be a busy place (/tmp) and is watched only for want of it.
+        # A directory reports its own removal. Its parent may be busy (/tmp): it is watched only without the directory.
         parent = os.path.dirname(self._path) or "."
         inside = self._add(self._path, _INSIDE) if is_directory else -1
         beside = -1 if is_directory else self._add(parent, _BESIDE)
@@ -68,7 +68,7 @@ class Watch:
         try:
             return int(self._inotify.add_watch(path, mask))
         except OSError as error:
-            log.debug("cannot watch %s: %s; it is listed from time to time", path, error.strerror)
+            log.debug("cannot watch %s: %s; the periodic re-list finds changes", path, error.strerror)
             return -1
 
     def read(self) -> list[Change]:

@@ -1,1 +1,1 @@
-"""The machine this agent runs on: facts and arithmetic shared by several actors. No actor lives here."""
+"""Facts about this machine and its pods that several actors share: files, node objects, hardware. Starts no process."""

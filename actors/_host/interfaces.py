@@ -1,4 +1,4 @@
-"""Counters of network interfaces, of the node and of a pod's network namespace, through any process in it."""
+"""Reads the counters of network interfaces from /proc/PID/net/dev, for the node or for a pod's network namespace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 from actors._host.files.untrusted_files import read_bounded
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of a table of interfaces: some 30,000 of them."""
+"""Largest table that is read: some 30,000 interfaces."""
 _IGNORED = ("lo", "veth", "docker", "nerdctl")
-"""The kubelet shows none of the node's interfaces whose name begins so: pods' ends, and what has no traffic."""
+"""Name prefixes of interfaces that the kubelet does not report: pods' host ends, and interfaces without traffic."""
 
 
 class Interface(NamedTuple):
-    """One interface's counters since it was made."""
+    """One interface's counters since its creation."""
 
     name: str
     rx_bytes: int
@@ -29,7 +29,7 @@ class Interface(NamedTuple):
 
 
 def parse(text: str) -> list[Interface]:
-    """The interfaces of a /proc/PID/net/dev that the kubelet shows, in its order."""
+    """Return the interfaces in a /proc/PID/net/dev that the kubelet reports, in file order."""
     found = []
     for line in text.splitlines()[2:]:
         name, _, rest = line.strip().partition(":")
@@ -40,13 +40,13 @@ def parse(text: str) -> list[Interface]:
 
 
 def table(path: str) -> str:
-    """A net/dev of the kernel's; its namespace may be a container's, which makes interfaces as it likes. OSError."""
+    """Read a net/dev file, bounded because a container can create any number of interfaces. Raises OSError."""
     with open(path, "rb", buffering=0) as file:
         return read_bounded(file.fileno(), MOST_BYTES, path).decode(errors="replace")
 
 
 def of_process(pid: int | str) -> list[Interface]:
-    """What the process sees; nothing when it has gone."""
+    """Return the interfaces that the process sees; none after it has exited."""
     try:
         return parse(table(f"/proc/{pid}/net/dev"))
     except OSError:
@@ -54,7 +54,7 @@ def of_process(pid: int | str) -> list[Interface]:
 
 
 def namespace(pid: int | str) -> int:
-    """The inode of its network namespace; 0 when it has gone."""
+    """Return the inode of the process's network namespace; 0 after it has exited."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:
@@ -62,7 +62,7 @@ def namespace(pid: int | str) -> int:
 
 
 def default_interface(path: str = "/proc/net/route") -> str:
-    """The interface of the default route; empty without one."""
+    """Return the name of the default route's interface; empty without one."""
     try:
         lines = Path(path).read_text().splitlines()[1:]
     except OSError:

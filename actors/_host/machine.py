@@ -1,4 +1,4 @@
-"""What this machine has of the resources a node declares. Reads /proc, /sys and one file system's size."""
+"""Reads the capacity of this machine from /proc, /sys and statvfs(2): CPUs, memory, disk, huge pages, PIDs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actors._cgroup.hierarchy import memory_capacity
+from actors._host.files.listing import names
 
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
+MEMINFO = "/proc/meminfo"
 
 _ARCHITECTURES = {
     "x86_64": "amd64",
@@ -19,25 +20,25 @@ _ARCHITECTURES = {
     "i686": "386",
     "loongarch64": "loong64",
 }
-"""The kernel's name to Go's; those not here are the same."""
+"""The kernel's name of an architecture to GOARCH, where the two differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Capacity in bytes and CPUs."""
+    """Capacity in CPUs, bytes and processes."""
 
     cpus: int
     memory_bytes: int
     root_fs_bytes: int = 0
-    """Of the file system the pods' directories are on."""
+    """Size of the file system that holds the pods' directories."""
     huge_page_bytes: dict[str, int] = field(default_factory=dict)
-    """Resource (`hugepages-2Mi`) to bytes set aside; also of sizes with none."""
+    """Resource (`hugepages-2Mi`) to reserved bytes, 0 for a size without pages."""
     pids: int = 0
-    """kernel.pid_max or threads-max, whichever is less; 0 when unknown."""
+    """The smaller of kernel.pid_max and kernel.threads-max; 0 when unknown."""
 
 
-def look(root_dir: str) -> Machine:
-    """The machine we run on. May block as `root_dir` does. Raises OSError."""
+def read_machine(root_dir: str) -> Machine:
+    """Return this machine's capacity. Blocks when the disk of `root_dir` does. Raises OSError."""
     file_system = os.statvfs(_existing(root_dir))
     return Machine(
         cpus=os.cpu_count() or 1,
@@ -48,25 +49,49 @@ def look(root_dir: str) -> Machine:
     )
 
 
+def memory_capacity() -> int:
+    """MemTotal in bytes, which the kubelet takes as capacity."""
+    return _meminfo("MemTotal")
+
+
+def memory_used() -> int:
+    """MemTotal less MemFree, in bytes. Stands for the usage of cgroup v2's root, which has no memory.current."""
+    return _meminfo("MemTotal") - _meminfo("MemFree")
+
+
+def swap_capacity() -> int:
+    """SwapTotal in bytes."""
+    return _meminfo("SwapTotal")
+
+
+def _meminfo(key: str) -> int:
+    for line in Path(MEMINFO).read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"cannot read {key} from {MEMINFO}: no such line")
+
+
 def huge_pages(directory: str) -> dict[str, int]:
-    """Resource name to bytes of each huge page size, largest first."""
-    found: dict[int, int] = {}
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return {}
-    for name in names:
-        page_kib = int(name.removeprefix("hugepages-").removesuffix("kB"))
-        found[page_kib] = int(Path(directory, name, "nr_hugepages").read_text()) * page_kib * 1024
-    return {_resource(page_kib): found[page_kib] for page_kib in sorted(found, reverse=True)}
+    """Return resource name (`hugepages-2Mi`) to reserved bytes, largest page size first."""
+    return {
+        f"hugepages-{scaled(kib)}i": int(Path(directory, f"hugepages-{kib}kB", "nr_hugepages").read_text()) * kib * 1024
+        for kib in reversed(huge_page_kib(directory))
+    }
 
 
-def _resource(page_kib: int) -> str:
-    for unit in ("Ki", "Mi", "Gi"):
-        if page_kib < 1024:
-            return f"hugepages-{page_kib}{unit}"
-        page_kib //= 1024
-    return f"hugepages-{page_kib}Ti"
+def huge_page_kib(directory: str = HUGE_PAGES) -> list[int]:
+    """Return the machine's huge page sizes in KiB, smallest first; empty when the kernel has none."""
+    prefix, suffix = "hugepages-", "kB"
+    return sorted(int(name.removeprefix(prefix).removesuffix(suffix)) for name in names(directory))
+
+
+def scaled(kib: int) -> str:
+    """Return a size in its largest unit: `64K`, `2M`, `1G`."""
+    for unit in "KMG":
+        if kib < 1024:
+            return f"{kib}{unit}"
+        kib //= 1024
+    return f"{kib}T"
 
 
 def _pids() -> int:
@@ -80,13 +105,13 @@ def _pids() -> int:
 
 
 def _existing(path: str) -> str:
-    """The nearest directory there is."""
+    """Return the nearest existing directory at or above `path`."""
     while not os.path.isdir(path) and path != "/":
         path = os.path.dirname(path)
     return path
 
 
 def architecture() -> str:
-    """GOARCH, the value of the label kubernetes.io/arch."""
+    """Return GOARCH, the value of the label kubernetes.io/arch."""
     machine = os.uname().machine
     return _ARCHITECTURES.get(machine, machine)

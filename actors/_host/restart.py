@@ -1,4 +1,4 @@
-"""Whether a container that ended starts again: its own rules and policy, then its pod's. Pure.
+"""Decides whether a container restarts: by its own rules and policy, then by its pod's policy. Pure.
 
 Sources: KEP-753 (sidecars), KEP-5307 (policy and rules of one container), KEP-5532 (RestartAllContainers);
 ContainerShouldRestart of pkg/api/v1/pod. Both gates are on by default in Kubernetes 1.36.
@@ -13,17 +13,17 @@ RESTART_ALL = "RestartAllContainers"
 
 
 def is_sidecar(container: Container) -> bool:
-    """Of an init container: whether it runs along with the main ones (restartPolicy Always)."""
+    """Return True for an init container that runs beside the main ones (restartPolicy Always)."""
     return container.restart_policy == "Always"
 
 
 def policy_of(container: Container, pod: Pod) -> str:
-    """Always, OnFailure or Never: the container's own before its pod's."""
+    """Return Always, OnFailure or Never: the container's own policy, else its pod's."""
     return container.restart_policy or pod.spec.restart_policy or "Always"
 
 
 def matching_rule(container: Container, exit_code: int) -> ContainerRestartRule | None:
-    """The first rule the exit code matches. Rules hold only beside a policy of the container's own."""
+    """Return the first rule that matches the exit code. Rules apply only with a policy of the container's own."""
     if not container.restart_policy:
         return None
     return next((rule for rule in container.restart_policy_rules if _matches(rule, exit_code)), None)
@@ -37,7 +37,7 @@ def _matches(rule: ContainerRestartRule, exit_code: int) -> bool:
 
 
 def restarts_after(container: Container, pod: Pod, exit_code: int) -> bool:
-    """Whether an end with that exit code is followed by a start."""
+    """Return True when the container restarts after this exit code."""
     rule = matching_rule(container, exit_code)
     if rule is not None and rule.action in (RESTART, RESTART_ALL):
         return True
@@ -51,6 +51,6 @@ def restarts_after(container: Container, pod: Pod, exit_code: int) -> bool:
 
 
 def may_restart_all(pod: Pod) -> bool:
-    """Whether any exit can have all of the pod's containers restarted."""
+    """Return True when some rule restarts all containers of the pod."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any(rule.action == RESTART_ALL for container in containers for rule in container.restart_policy_rules)

@@ -1,14 +1,14 @@
-"""Whether SELinux is enforced on this machine, and what that means for volumes."""
+"""Reads the SELinux mode, and warns that the agent does not relabel volumes."""
 
 from __future__ import annotations
 
 ENFORCE = "/sys/fs/selinux/enforce"
-"""`1` while policies are enforced. Not there on a machine without SELinux."""
+"""Contains `1` in enforcing mode. A machine without SELinux does not have the file."""
 _MOST_BYTES = 16
 
 
 def enforce(path: str = ENFORCE) -> str:
-    """The file's content; empty when there is none to read."""
+    """Return the file's content; empty when it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace").strip()
@@ -17,7 +17,7 @@ def enforce(path: str = ENFORCE) -> str:
 
 
 def warning(enforced: str) -> str:
-    """What the agent says at its start, from the content of `enforce`; empty where volumes are readable. Pure."""
+    """Return the warning for the agent's start, given the content of `enforce`; empty unless enforcing. Pure."""
     if enforced != "1":
         return ""
     return (

@@ -1,33 +1,33 @@
-"""What names this machine, its system, and the agent on it. Reads files; may block."""
+"""Reads the identity of this machine and its system: boot, machine and system IDs, OS name. May block."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 KUBELET_VERSION = "v1.36.2+nodevisor"
-"""The Kubernetes release whose behaviour is reproduced; a semantic version, as those who compare it expect."""
+"""The Kubernetes release whose behaviour is reproduced. It is a semantic version, because clients compare it."""
 
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
 
 
 def boot_id() -> str:
-    """Of the boot; empty when unknown, as the others."""
+    """Return the kernel's boot ID; empty when unknown, like the other IDs."""
     return _first("/proc/sys/kernel/random/boot_id")
 
 
 def machine_id() -> str:
-    """Of the installation."""
+    """Return the ID of the installation."""
     return _first(*_MACHINE_ID)
 
 
 def system_uuid() -> str:
-    """Of the hardware, else of the installation."""
+    """Return the ID of the hardware, else of the installation."""
     return _first(*_SYSTEM_UUID)
 
 
 def os_image() -> str:
-    """The distribution's name for people."""
+    """Return PRETTY_NAME of os-release, or `Linux`."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,6 @@
-"""Calls of the API from an actor: awaited, throttled, with a deadline. Nothing here blocks a mailbox.
+"""Calls of the API server from an actor, to await: throttled, with a deadline, without blocking the mailbox.
 
-One client per purpose, each with its own limits, threads and connections, as the kubelet has them.
+Each purpose has its own client with its own limits, threads and connections, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
-from actors._kube.connection.counters import held_back
+from actors._kube.connection.counters import throttled
 from actors._kube.connection.session import Session
 from actors._kube.connection.stream import Stream
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
@@ -23,26 +23,26 @@ from proto.common import untrusted
 
 T = TypeVar("T")
 CALL_S = 30.0
-MOST_TRIES = 10
+MAX_TRIES = 10
 LONGEST_WAIT_S = 60.0
-"""A server that asks for a longer pause has its answer told: the caller knows what can wait."""
+"""After a longer Retry-After the error goes to the caller, which knows what can wait."""
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
 
 class KubeClient:
-    """One purpose's way to the API server. Objects are plain mappings, as in JSON.
+    """The API client of one purpose. Objects are plain mappings, as in JSON.
 
-    Every call raises ApiError. A call that is cancelled, or past its deadline, may still take effect. Where the server
-    says when to come back (429 or 5xx with Retry-After) that is done first, up to ten times, as in client-go.
+    Every call raises ApiError. A call that is cancelled, or past its deadline, may still take effect. Answers 429 and
+    5xx with Retry-After are retried after that time, up to ten times, as in client-go.
     """
 
     def __init__(
         self, actor: MailboxActor, session: Session, *, qps: float = 0, burst: int = 0, timeout_s: float = CALL_S,
-        threads: int = 2, tries: int = MOST_TRIES,
+        threads: int = 2, tries: int = MAX_TRIES,
     ) -> None:  # fmt: skip
-        """`qps` and `burst`: kubeAPIQPS and kubeAPIBurst; 0 for no limit. At most `threads` calls are under way.
-        `tries`: 1 for a caller that sees to it itself that the server is left alone when it asks for that."""
+        """`qps` and `burst`: kubeAPIQPS and kubeAPIBurst; 0 for no limit. At most `threads` calls run at a time.
+        `tries`: 1 for a caller that handles Retry-After itself."""
         self.session = session
         self._actor = actor
         self._bucket = TokenBucket(qps, burst, time.monotonic())
@@ -55,15 +55,15 @@ class KubeClient:
         return await self.request("GET", path, query=query)
 
     async def create(self, path: str, obj: Any) -> dict[str, Any]:
-        """POST to a collection; the object as stored."""
+        """POST to a collection. Returns the stored object."""
         return await self.request("POST", path, obj=obj)
 
     async def update(self, path: str, obj: Any) -> dict[str, Any]:
-        """PUT: replaces; with a resourceVersion, only what has not changed since."""
+        """PUT: replace the object; with a resourceVersion, only if it has not changed since."""
         return await self.request("PUT", path, obj=obj)
 
     async def patch(self, path: str, patch: Any, content_type: str = STRATEGIC_MERGE) -> dict[str, Any]:
-        """PATCH; the object afterwards."""
+        """PATCH. Returns the changed object."""
         return await self.request("PATCH", path, obj=patch, content_type=content_type)
 
     async def delete(self, path: str, options: Any = None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class KubeClient:
         content_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """One call; waits its turn first. The deadline counts from when it has it, and for each try anew."""
+        """One call, after the throttle. The deadline starts after the throttle, and again with each try."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         body = None if obj is None else msgspec.json.encode(obj)
 
@@ -96,13 +96,13 @@ class KubeClient:
             raise Unreachable(f"{method} {path}: the answer is no object: {error}") from error
 
     async def content(self, path: str, query: Mapping[str, str], timeout_s: float) -> bytes:
-        """GET: the answer as it came."""
+        """GET: the answer's bytes."""
         return await self._run(
             f"GET {path}", lambda: self.session.call("GET", path, query=query, timeout_s=timeout_s), timeout_s
         )
 
     async def stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> Stream:
-        """GET: an answer that goes on, once it has begun."""
+        """GET: a streaming answer, after its head has come."""
 
         def begin() -> Stream:
             return self.session.stream(path, query, time.monotonic() + timeout_s)
@@ -110,12 +110,12 @@ class KubeClient:
         return await self._run(f"GET {path}", begin, timeout_s)
 
     async def _run(self, what: str, function: Callable[[], T], limit_s: float) -> T:
-        """In a thread of the client's, when it is its turn, and again when the server says so."""
+        """Run the call in a thread of the client, after the throttle, and again after Retry-After."""
         tries = 0
         while True:
             tries += 1
             delay_s = self._bucket.take(time.monotonic())
-            held_back(what.partition(" ")[0], self.session.server, delay_s)
+            throttled(what.partition(" ")[0], self.session.server, delay_s)
             if delay_s > 0:
                 await self._actor.sleep(delay_s)
             try:
@@ -130,7 +130,7 @@ class KubeClient:
 
         def work() -> None:
             if future.done():
-                return  # it waited for a thread until past its deadline
+                return  # its deadline passed while it waited for a thread
             try:
                 future.set(function())
             except BaseException as error:
@@ -145,11 +145,11 @@ class KubeClient:
         return future
 
     def close(self) -> None:
-        """Start no call any more, and close the connections."""
+        """Reject further calls and close the connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.session.rebuild()
 
 
 def connect(actor: MailboxActor, kubeconfig: str, *, qps: float = 0, burst: int = 0, **options: Any) -> KubeClient:
-    """A client by a kubeconfig file, which need not be there yet."""
+    """A client for a kubeconfig file, which may not exist yet."""
     return KubeClient(actor, Session(kubeconfig), qps=qps, burst=burst, **options)

@@ -1,7 +1,7 @@
-"""List and watch as `watch` does, for an actor that follows many collections: no thread of its own.
+"""List and watch without a thread for each collection, for an actor that follows many of them.
 
-Everything runs in the actor's mailbox thread; listing and opening use the client's threads, under its limits, and what
-arrives is read by the I/O loop (`stream`).
+The listener runs in the actor's mailbox thread. Lists and the start of a watch use the client's threads and limits.
+The process's I/O loop reads the events (`stream`). `watch` does the same with a thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from actors._kube.reflector import LIST_S, MARGIN_S, SHORT_S, SILENT_S, WATCH_MA
 
 
 class Follower:
-    """One collection. The listener is called in the mailbox thread."""
+    """Follows one collection. The listener is called in the mailbox thread."""
 
-    def __init__(self, actor: Actor, client: KubeClient, streams: Streams, position: Position, told: Listener) -> None:
+    def __init__(
+        self, actor: Actor, client: KubeClient, streams: Streams, position: Position, listener: Listener
+    ) -> None:
         self._actor, self._client, self._streams = actor, client, streams
         self._position = position
-        self._listener = told
+        self._listener = listener
         self._task: Task[None] | None = None
         self._over: Future[None] | None = None
         self._seen = 0
@@ -30,11 +32,11 @@ class Follower:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin. Once."""
+        """Start. Call it once."""
         self._task = self._actor.spawn(self._run(), f"follow {self._position.path}")
 
     def stop(self) -> None:
-        """End; nothing more is told. May be called by whom it tells."""
+        """Stop. The listener is not called again. The listener may call this."""
         self._stopped, self._over = True, None
         if self._task is not None:
             self._actor.post(self._task.cancel, name="stop following")
@@ -58,7 +60,7 @@ class Follower:
         self._listener.replaced(position.listed(content))
 
     async def _follow(self) -> None:
-        """One watch, from the present version to its end. Raises ApiError when it could not be had, or broke."""
+        """One watch, from the present version to its end. Raises ApiError when it cannot start, or fails."""
         seconds = random.uniform(WATCH_MIN_S, WATCH_MAX_S)
         position, began = self._position, time.monotonic()
         stream = await self._client.stream(position.path, position.watch_query(seconds), LIST_S)
@@ -71,7 +73,7 @@ class Follower:
         def look() -> None:
             now = time.monotonic()
             if now - began >= seconds + MARGIN_S:
-                over.set_error(Unreachable(f"watch {position.path}: it did not end when it was to"))
+                over.set_error(Unreachable(f"watch {position.path}: the server did not end it after its timeout"))
             elif now - self._heard >= SILENT_S:
                 over.set_error(Unreachable(f"watch {position.path}: the server has been silent for {SILENT_S:g} s"))
             elif not over.done():
@@ -93,7 +95,7 @@ class Follower:
         try:
             for line in lines:
                 if over is not self._over or over.done():
-                    return  # stopped meanwhile, perhaps by whom it was told
+                    return  # stopped meanwhile, perhaps by the listener
                 event = self._position.event(line)
                 self._seen += 1
                 if event.type == "BOOKMARK":

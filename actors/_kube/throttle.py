@@ -1,10 +1,10 @@
-"""At most so many calls a second, with a burst: the token bucket of client-go's flow control. Pure."""
+"""Limits the rate of calls, with a burst: the token bucket of client-go's flow control. Pure."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """`qps` tokens a second, at most `burst` of them saved up. `qps` 0 or less: no limit. Time is handed in."""
+    """Adds `qps` tokens a second and stores at most `burst`. `qps` 0 or less: no limit."""
 
     def __init__(self, qps: float, burst: int, now: float) -> None:
         self._qps = qps
@@ -13,7 +13,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take one; how many seconds the caller has to wait for it."""
+        """Take a token. Returns the seconds to wait for it."""
         if self._qps <= 0:
             return 0.0
         self._tokens = min(float(self._burst), self._tokens + max(0.0, now - self._at) * self._qps)

@@ -1,8 +1,7 @@
-"""List and watch: everything a collection holds, then its changes, for as long as the process lives.
+"""List and watch with a thread for each collection: all objects first, then their changes, until `stop`.
 
-A thread of its own per collection blocks on the connection and hands batches on; `follow` does the same for many
-collections without a thread. Level-triggered: `replaced` is all there is, and comes again whenever the resource version
-is lost (410), so that a change nobody saw is never missed.
+Level-triggered: `replaced` gets all objects, and again after each loss of the resource version (410), so that no
+change is missed. `follow` does the same for many collections without a thread.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES = 64 * 1024
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-"""Of an event: objects have at most a few MB."""
+"""Limit of an event. Objects have a few MB at most."""
 
 
 class Watch:
-    """One collection. `start` once; `stop` ends the thread at its next sign of life."""
+    """Follows one collection. `start` it once; `stop` ends the thread."""
 
     def __init__(self, session: Session, path: str, listener: Listener, query: dict[str, str] | None = None) -> None:
-        """`query`: selectors, for list and watch both."""
+        """`query` has the selectors for list and watch."""
         self._session = session
         self._path = path
         self._position = Position(path, query)
@@ -44,21 +43,21 @@ class Watch:
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start in a new thread."""
         threading.Thread(target=self._run, name=f"watch {self._path}", daemon=True).start()
 
     def stop(self) -> None:
-        """End; nothing more is told."""
+        """Stop. The listener is not called again."""
         self._stopped.set()
         sock = self._socket
         if sock is not None:
-            # Not the response's close(), which waits for the read that is under way.
+            # Not the response's close(), which waits for the present read.
             with suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     @property
     def version(self) -> str:
-        """The collection's resource version as of what was told last; in `replaced`, of that list."""
+        """The collection's resource version after the last call of the listener; in `replaced`, the list's."""
         return self._position.version or ""
 
     def _run(self) -> None:
@@ -82,7 +81,7 @@ class Watch:
             self._listener.replaced(items)
 
     def _follow(self) -> None:
-        """One watch, from the present version to its end. Raises ApiError when it could not be had."""
+        """One watch, from the present version to its end. Raises ApiError when it cannot start."""
         seconds = random.uniform(WATCH_MIN_S, WATCH_MAX_S)
         query = self._position.watch_query(seconds)
         began = time.monotonic()
@@ -118,7 +117,7 @@ class Watch:
 
 
 def lines(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
-    """The lines of a body as they arrive; what a broken connection leaves of the last one is dropped."""
+    """The lines of a body as they arrive. An incomplete last line is dropped."""
     rest = b""
     for part in response.stream(LINE_BYTES, decode_content=True):
         *whole, rest = (rest + part).split(b"\n")

@@ -1,5 +1,5 @@
-"""Container logs: which file a container's run writes to, its entries, and following it through rotation.
+"""Container logs: finds the file of a container's run, parses its entries and follows it through rotation.
 
-One reader for `supervisor logs` and the server. Format:
+Used by `supervisor logs` and the server. Format:
 https://kubernetes.io/docs/concepts/cluster-administration/logging/
 """

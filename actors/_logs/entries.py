@@ -1,9 +1,8 @@
-"""The CRI log format, as bytes in and bytes out: `TIME STREAM TAG[:TAG...] CONTENT`, a line each.
+"""Converts blocks of a CRI log file to the text that a client sees. A line is `TIME STREAM TAG[:TAG...] CONTENT`.
 
-Blocks of a file go in as they are read, and what a person sees comes out. A log of 1 GB has ten million lines, so those
-that are whole entries go one of two ways: short ones by one regular expression over the whole block, which looks at
-every byte; long ones each by itself, their ends being found at the speed of memory. A line that is in another format is
-shown as it is.
+A log of 1 GB has ten million lines, so there are two fast ways for blocks of whole entries. Short lines: one regular
+expression over the block, which reads every byte. Long lines: one by one, their ends found by memchr. A line of another
+format is shown unchanged.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ import re
 from datetime import datetime
 from io import BytesIO
 
-MOST_HELD = 1024 * 1024
-"""An entry that is longer goes out in parts, so that a line without an end needs no memory without one."""
+MAX_HELD = 1024 * 1024
+"""A longer entry is sent in parts, so that a line without an end takes bounded memory."""
 SHORT_LINE = 200
-"""Bytes, of which one way takes as long as the other."""
+"""The line length in bytes at which both ways take equally long."""
 _SAMPLE = 4096
-"""Bytes of a block whose lines say how long its lines are."""
+"""Bytes at a block's start from which its line length is estimated."""
 _STREAMS = (b"stdout", b"stderr")
 
-# A literal first, which is searched for over all that lies between, and a possessive repetition, never tried again with
-# less. It may take two odd lines for one entry; whoever uses it compares the numbers.
+# It begins with a literal, which is searched for fast, and its possessive repetition never backtracks. It may match two
+# malformed lines as one entry, so `_at_once` compares the numbers.
 _FAST = re.compile(rb"\n\d[^ ]{19,34}+ std(?:out|err) F ")
 _ENTRY = re.compile(rb"([^ \n]+) (stdout|stderr) ([FP])(?::[^ \n]*)?(?: |(?=\n)|$)")
 
 
 class Formatter:
-    """Of one read of one log."""
+    """Converts one log, block by block."""
 
     def __init__(
         self, *, timestamps: bool = False, since: float | None = None, stream: str = "", limit: int | None = None
     ) -> None:
-        """`since`: Unix seconds; what is older is left out. `stream`: only stdout or stderr. `limit`: bytes in all."""
+        """`since` in Unix seconds drops older entries; `stream` selects stdout or stderr; `limit` is in bytes."""
         self._timestamps, self._stream = timestamps, stream
         self._wanted = (stream.encode(),) if stream else _STREAMS
         self._since = since
@@ -40,15 +39,15 @@ class Formatter:
         self._rest = b""
         self._mid_line = False
         self._inside: bool | None = None
-        """In an entry that was too long to be held: whether the rest of it is wanted."""
+        """Within an entry over MAX_HELD: True when the rest of it is shown; None outside such an entry."""
 
     @property
     def full(self) -> bool:
-        """As much has come out as was asked for."""
+        """True when `limit` is reached."""
         return self._left is not None and self._left <= 0
 
     def feed(self, block: bytes) -> bytes:
-        """What to show after these bytes of the file. A line without its end waits for it."""
+        """The text for the next bytes of the file. An incomplete line waits for its end."""
         if self._inside is not None:
             return self._cut(self._go_on(block))
         end = block.rfind(b"\n") + 1
@@ -58,12 +57,12 @@ class Formatter:
         else:
             self._rest += block
             out = b""
-        if len(self._rest) > MOST_HELD:
+        if len(self._rest) > MAX_HELD:
             out += self._begin_long()
         return self._cut(out)
 
     def finish(self) -> bytes:
-        """The line that never got its end."""
+        """The text of an incomplete last line."""
         rest, self._rest = self._rest, b""
         return self._cut(self._entries(rest + b"\n")) if rest else b""
 
@@ -83,7 +82,7 @@ class Formatter:
         return (self._at_once(data) if short else b"") or self._one_by_one(data)
 
     def _one_by_one(self, data: bytes) -> bytes:
-        """What to show of any lines. An entry that is whole and wanted takes a tenth of a microsecond here."""
+        """The text of any lines. A whole entry of a wanted stream takes a tenth of a microsecond."""
         timestamps, wanted = self._timestamps, self._wanted
         out: list[bytes] = []
         for line in BytesIO(data):
@@ -102,17 +101,17 @@ class Formatter:
         return b"".join(out)
 
     def _at_once(self, data: bytes) -> bytes:
-        """What to show of lines that are all whole entries, all wanted, without times; nothing where some are not."""
+        """The text of lines that are all whole, wanted entries, without times; empty when some are not."""
         if self._mid_line or self._timestamps or self._stream:
             return b""
         contents = _FAST.split(b"\n" + data)
         del contents[0]
-        # `count` goes byte by byte, and would be a third of all this; this finds them at the speed of memory.
+        # bytes.count reads byte by byte and would take a third of the time here; replace uses memchr.
         lines = len(data) - len(data.replace(b"\n", b""))
         return b"\n".join(contents) if len(contents) == lines else b""
 
     def _line(self, line: bytes) -> bytes:
-        """The time stands where a line begins, and not where it goes on."""
+        """The text of one line. The time is shown at the start of an entry, not at its further parts."""
         found = _ENTRY.match(line)
         if found is None:
             return line
@@ -124,9 +123,9 @@ class Formatter:
         return prefix + (content.removesuffix(b"\n") if self._mid_line else content)
 
     def _newer(self, data: bytes) -> bytes:
-        """From the first entry that is new enough on: a log is in order."""
+        """The data from the first entry that is new enough. A log is in order of time."""
         since = self._since or 0
-        # Where the last one is too old all of them are: of a large log it matters not to look at each.
+        # When the last entry is too old, all are: that saves parsing each entry of a large log.
         last = _ENTRY.match(data, data.rfind(b"\n", 0, -1) + 1)
         if last is not None and seconds_of(last[1]) < since:
             return b""
@@ -172,7 +171,7 @@ class Formatter:
 
 
 def seconds_of(timestamp: bytes) -> float:
-    """Unix seconds of an entry's time; of what is none, for ever, so that it is shown."""
+    """Unix seconds of an entry's time; infinity for an invalid time, so that the entry is shown."""
     try:
         return datetime.fromisoformat(timestamp.decode()).timestamp()
     except (ValueError, UnicodeDecodeError):

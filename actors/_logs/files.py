@@ -1,6 +1,6 @@
-"""Which file: of a container's present run, or of the one before, by what the pod's status says.
+"""Finds the log file of a container's present or previous run by the pod's status.
 
-Only the current file of a run is meant, as in the kubelet: what rotation has moved away is not.
+It is the current file of the run, as in the kubelet, without rotated files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _PENDING = {
     "ErrImagePull": "image can't be pulled",
     "ImagePullBackOff": "trying and failing to pull image",
 }
-"""Reasons to wait, as the kubelet tells them to who asks for a log."""
+"""The kubelet's texts for waiting reasons, in its answers about logs."""
 
 
 class NoSuchContainer(LookupError):
-    """The pod has no container of that name, or it never ran. The message is for people."""
+    """The pod has no container of that name, or no such run of it. The message goes to the client."""
 
 
 def container_names(pod: Pod) -> list[str]:
@@ -31,20 +31,20 @@ def container_names(pod: Pod) -> list[str]:
 
 
 def default_container(pod: Pod) -> str:
-    """The one `kubectl logs` takes without -c: the annotated one, else the first regular one."""
+    """The container of `kubectl logs` without -c: the annotated one, else the first regular container."""
     named = pod.metadata.annotations.get("kubectl.kubernetes.io/default-container", "")
     return named if named in container_names(pod) else pod.spec.containers[0].name
 
 
 def container_status(pod: Pod, container: str) -> ContainerStatus | None:
-    """What the node says of a container of the pod; None before it says anything."""
+    """The status of the pod's container; None before the first one."""
     status = pod.status
     groups = (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses)
     return next((s for group in groups for s in group if s.name == container), None)
 
 
 def log_file(pod_logs_dir: str | Path, pod: Pod, container: str, *, previous: bool = False) -> Path:
-    """The log of the container's current run, or of the one before; `RESTARTCOUNT.log` in the container's directory.
+    """The log of the container's current or previous run, `RESTARTCOUNT.log` in the container's directory.
 
     Raises NoSuchContainer when there is no such container or no such run.
     """
@@ -68,12 +68,12 @@ def log_file(pod_logs_dir: str | Path, pod: Pod, container: str, *, previous: bo
 
 
 def config_uid(pod: Pod) -> str:
-    """The UID in a pod's directories: its own; for a mirror pod that of the static pod behind it."""
+    """The UID in the names of a pod's directories: for a mirror pod that of its static pod, else its own."""
     return pod.metadata.annotations.get("kubernetes.io/config.mirror", pod.metadata.uid)
 
 
 def _attempt(status: ContainerStatus | None, previous: bool) -> int | None:
-    """The restart count in the file's name. While a container waits (back-off) it is that of the run that ended."""
+    """The restart count in the file's name. While a container is in back-off it is that of the ended run."""
     if status is None:
         return None
     started = status.state.running is not None or status.state.terminated is not None
@@ -83,7 +83,7 @@ def _attempt(status: ContainerStatus | None, previous: bool) -> int | None:
 
 
 def has_ended(pod: Pod | None, container: str, attempt: int) -> bool:
-    """Whether the run whose log is `attempt`.log is over: the pod is gone, the container ended or is in a later run."""
+    """True when the run with the log `attempt`.log is over: the pod is gone, or the container ended or restarted."""
     if pod is None:
         return True
     status = container_status(pod, container)

@@ -1,8 +1,7 @@
-"""Reading a log file: its last lines, and all that is added to it, in the files that rotation makes of it.
+"""Reads a log file from its last lines on, and follows it through rotation. It never waits for data.
 
-A follower holds the file that it reads, and the ones that have taken over its name since, so that neither renaming nor
-compressing loses it anything. One that came and went between two looks is found by its name: these sort by time. It
-never waits: who uses it looks again when something may have happened.
+A follower keeps open the file that it reads and the files that had its name since, so that renaming and compressing
+lose no data. Files that were created and rotated between two checks are found by their names, which sort by time.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from actors._host.files.untrusted_files import open_regular
 log = logging.getLogger(__name__)
 
 BLOCK = 64 * 1024
-"""Below what malloc hands back to the kernel each time: the pages of larger ones would be faulted in again for each."""
+"""Small enough that malloc reuses it. Larger blocks are returned to the kernel, and each causes page faults again."""
 TAIL_BLOCK = 64 * 1024
 SETTLE_S = 1.0
-"""A file's successor is there before the runtime has written the last of it: so long it is still looked at."""
+"""Time for which a rotated file is still read: the runtime writes its last lines after its successor exists."""
 COMPRESSED, TEMPORARY = ".gz", ".tmp"
-MOST_HELD = 16
-"""Files held for a reader who is slower than rotation; beyond it, the oldest it has not begun are lost to it."""
+MAX_HELD = 16
+"""Open files for a reader that is slower than rotation. Beyond it the oldest unread file is skipped."""
 
 
 class _File(NamedTuple):
     file: IO[bytes]
     since: float
-    """When it was seen first, on the monotonic clock."""
+    """Monotonic time of its discovery."""
 
 
 class LogReader:
-    """The bytes of a log from a place on. One thread reads; another may look, or close it, meanwhile."""
+    """The bytes of a log from a position on. One thread reads; another may call `look` or `close` meanwhile."""
 
     def __init__(self, path: str | Path, tail: int | None = None) -> None:
-        """From the beginning of the present file, or from its last `tail` lines on. Raises OSError."""
+        """Start at the beginning of the present file, or at its last `tail` lines. Raises OSError."""
         self._path = Path(path)
         file = _open(self._path)
         try:
@@ -55,7 +54,7 @@ class LogReader:
         self._closed = False
 
     def look(self) -> None:
-        """See whether another file has the name now. To be called more often than logs are rotated."""
+        """Check for a rotation. Call it more often than logs are rotated."""
         with self._lock:
             if self._files:
                 self._look()
@@ -67,28 +66,28 @@ class LogReader:
                 return
             present = _open(self._path)
         except OSError:
-            return  # renamed, and not opened again yet; or something is there that is no log
+            return  # renamed, with no new file yet; or no regular file
         between = _rotated_between(self._path, _name_of(self._files[-1].file), _name_of(present))
-        # Who writes one of these has had another file since: whatever was before them is whole.
+        # The runtime has opened another file since, so these files and the ones before them are complete.
         self._files += [_File(file, float("-inf")) for file in between]
         self._files.append(_File(present, time.monotonic()))
-        while len(self._files) > MOST_HELD:
+        while len(self._files) > MAX_HELD:
             lost = self._files[1]
             del self._files[1]
             lost.file.close()
-            log.warning("%s: its reader is %d rotations behind and misses one", self._path, MOST_HELD)
+            log.warning("%s: its reader is %d rotations behind and misses one", self._path, MAX_HELD)
 
     def read(self, *, final: bool = False) -> bytes:
-        """The next bytes, at most a block; empty when there are none now. `final`: nobody writes any more."""
+        """The next bytes, at most a block; empty at the present end. `final`: the log is not written any more."""
         with self._reading:
             block = self._read(final=final)
         if self._closed:
-            self._let_go()
+            self._close_files()
         return block
 
     def _read(self, *, final: bool) -> bytes:
         while True:
-            # Asked before the read: what came until the time was over is in it.
+            # Checked before the read, so that the read includes all bytes written until then.
             with self._lock:
                 if self._closed or not self._files:
                     return b""
@@ -105,7 +104,7 @@ class LogReader:
 
     @property
     def behind(self) -> bool:
-        """Whether another file waits to be read."""
+        """True when a newer file waits to be read."""
         return len(self._files) > 1
 
     def _notice_truncation(self, file: IO[bytes]) -> None:
@@ -114,12 +113,12 @@ class LogReader:
             file.seek(0)
 
     def close(self) -> None:
-        """Let go of the files; a read under way does that at its end. A descriptor that was closed under it could be
-        somebody's connection by the time it reads."""
+        """Close the files; during a read, the read closes them at its end. Otherwise a closed descriptor's number could
+        be reused by a connection, and the read would take its bytes."""
         self._closed = True
-        self._let_go()
+        self._close_files()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         if not self._reading.acquire(blocking=False):
             return
         try:
@@ -131,22 +130,22 @@ class LogReader:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """A regular file, and no link to one. Raises OSError."""
+    """Open a regular file that is no link. Raises OSError."""
     return open(open_regular(path), "rb", buffering=0)
 
 
 def _name_of(file: IO[bytes]) -> str:
-    """What the file is called now, or was when it was deleted."""
+    """The present name of the open file, or its last one when it is deleted."""
     return os.path.basename(os.readlink(f"/proc/self/fd/{file.fileno()}").removesuffix(" (deleted)"))
 
 
 def _rotated_between(path: Path, first: str, last: str) -> list[IO[bytes]]:
-    """Files that were called `path` after the one that is `first` now and before `last`, oldest first.
+    """The files that had the name `path` between those now named `first` and `last`, oldest first.
 
-    They are `0.log.20261120-133433`, and `.gz` once the next one was rotated. What cannot be read any more is left out.
+    Their names are like `0.log.20261120-133433`, with `.gz` after the next rotation. Unreadable files are left out.
     """
     if not first.startswith(f"{path.name}."):
-        return []  # deleted or replaced under its own name: nothing says what came after it
+        return []  # deleted or replaced, not renamed: its successors are unknown
     first = first.removesuffix(COMPRESSED)
     names = {name.removesuffix(COMPRESSED) for name in os.listdir(path.parent) if not name.endswith(TEMPORARY)}
     end = last if last != path.name else f"{path.name}.~"
@@ -155,11 +154,11 @@ def _rotated_between(path: Path, first: str, last: str) -> list[IO[bytes]]:
 
 
 def _open_rotated(path: Path) -> IO[bytes] | None:
-    import gzip  # noqa: PLC0415 - most followers never need it
+    import gzip  # noqa: PLC0415 - seldom needed
 
     with contextlib.suppress(OSError):
         return _open(path)
-    with contextlib.suppress(OSError):  # compressed, meanwhile or before: never both gone
+    with contextlib.suppress(OSError):  # compressed meanwhile or before: one of the two names always exists
         descriptor = open_regular(f"{path}{COMPRESSED}")
         try:
             return cast("IO[bytes]", gzip.open(f"/proc/self/fd/{descriptor}", "rb"))
@@ -169,7 +168,7 @@ def _open_rotated(path: Path) -> IO[bytes] | None:
 
 
 def tail_offset(file: IO[bytes], lines: int) -> int:
-    """Where the last `lines` entries of the file begin, read from the end in blocks."""
+    """The offset of the last `lines` entries of the file. Reads blocks from the end."""
     end = file.seek(0, os.SEEK_END)
     if lines <= 0:
         return end

@@ -1,4 +1,4 @@
-"""What this agent says of itself and no kubelet does: processes, mailboxes, messages, how late they are."""
+"""Metrics that only this agent has: processes, mailboxes, messages and delays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REGISTRY = Registry()
 _LATENESS = exponential(0.0001, 4, 8)
 """0.1 ms to 1.6 s."""
 
-ACTOR_UP = REGISTRY.gauge("nodevisor_actor_up", "1 while the actor is in service.", "actor", "state")
+ACTOR_UP = REGISTRY.gauge("nodevisor_actor_up", "1 while the actor is in service.", "actor state")
 ACTOR_RESTARTS = REGISTRY.counter("nodevisor_actor_restarts_total", "Starts after the first.", "actor")
 ACTOR_INCARNATION = REGISTRY.gauge("nodevisor_actor_incarnation", "Number of the actor's present process.", "actor")
 ACTOR_UPTIME = REGISTRY.gauge("nodevisor_actor_uptime_seconds", "Time the process has been in service.", "actor")
@@ -30,12 +30,12 @@ MAILBOX_DELAY = REGISTRY.histogram(
     "actor",
     bounds=_LATENESS,
 )
-MESSAGES = REGISTRY.counter("nodevisor_messages_total", "Messages handled, by type.", "actor", "type")
-MESSAGES_FAILED = REGISTRY.counter("nodevisor_messages_failed_total", "Messages refused or failed.", "actor", "type")
+MESSAGES = REGISTRY.counter("nodevisor_messages_total", "Messages handled, by type.", "actor type")
+MESSAGES_FAILED = REGISTRY.counter("nodevisor_messages_failed_total", "Messages refused or failed.", "actor type")
 MESSAGE_SECONDS = REGISTRY.counter(
-    "nodevisor_message_seconds_total", "Time from the begin of a handler to its answer, summed.", "actor", "type"
+    "nodevisor_message_seconds_total", "Time from the begin of a handler to its answer, summed.", "actor type"
 )
-MESSAGES_DROPPED = REGISTRY.counter("nodevisor_messages_dropped_total", "Messages dropped, by cause.", "actor", "cause")
+MESSAGES_DROPPED = REGISTRY.counter("nodevisor_messages_dropped_total", "Messages dropped, by cause.", "actor cause")
 TASKS = REGISTRY.gauge("nodevisor_tasks", "Coroutines under way.", "actor")
 PENDING_ASKS = REGISTRY.gauge("nodevisor_pending_asks", "Questions to other actors that wait for an answer.", "actor")
 

@@ -1,7 +1,7 @@
-"""What the kubelet counts and this agent counts too: the same names, types, labels and buckets, in words of our own.
+"""The kubelet's metrics that this agent has: same names, types, labels and buckets, with help texts of our own.
 
-tests/metrics/verdicts.py says of every metric of the kubelet whether it is here, and if not, why. Buckets are those of
-pkg/kubelet/metrics, pkg/volume/util and component-base/metrics of Kubernetes 1.36. Seconds where nothing else is said.
+tests/metrics/verdicts.py lists every metric of the kubelet, and the reason when it is missing here. Buckets are those
+of pkg/kubelet/metrics, pkg/volume/util and component-base/metrics of Kubernetes 1.36. The default unit is seconds.
 """
 
 from __future__ import annotations
@@ -10,50 +10,13 @@ from actors._metrics.registry import Registry, exponential
 
 REGISTRY = Registry()
 PROBES = Registry()
-"""Those of /metrics/probes."""
+"""The metrics of /metrics/probes."""
 SLIS = Registry()
-"""Those of /metrics/slis (KEP-3466)."""
+"""The metrics of /metrics/slis (KEP-3466)."""
 
-_STARTUP: tuple[float, ...] = (
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-    5.0,
-    6.0,
-    8.0,
-    10.0,
-    20.0,
-    30.0,
-    45.0,
-    60.0,
-    120.0,
-    180.0,
-    240.0,
-    300.0,
-    360.0,
-)
-_STARTUP += (480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
-_PULLS: tuple[float, ...] = (
-    1.0,
-    5.0,
-    10.0,
-    20.0,
-    30.0,
-    60.0,
-    120.0,
-    180.0,
-    240.0,
-    300.0,
-    360.0,
-    480.0,
-    600.0,
-    900.0,
-    1200.0,
-    1800.0,
-)
-_PULLS += (2700.0, 3600.0)
+_LONG = (60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
+_STARTUP = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, *_LONG)
+_PULLS = (1.0, 5.0, 10.0, 20.0, 30.0, *_LONG)
 _STORAGE: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0)
 _REST_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _REST_BYTES = (64, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
@@ -66,23 +29,10 @@ NODE_NAME = _gauge("kubelet_node_name", "1, with the name of this node.", "node"
 BUILD_INFO = _gauge(
     "kubernetes_build_info",
     "1, with the version of this agent.",
-    "major",
-    "minor",
-    "git_version",
-    "git_commit",
-    "git_tree_state",
-    "build_date",
-    "go_version",
-    "compiler",
-    "platform",
+    "major minor git_version git_commit git_tree_state build_date go_version compiler platform",
 )
 CONTAINER_LOG_BYTES = _gauge(
-    "kubelet_container_log_filesystem_used_bytes",
-    "What a container's logs take.",
-    "uid",
-    "namespace",
-    "pod",
-    "container",
+    "kubelet_container_log_filesystem_used_bytes", "What a container's logs take.", "uid namespace pod container"
 )
 CGROUP_VERSION = _gauge("kubelet_cgroup_version", "Version of the machine's control groups: 1 or 2.")
 
@@ -97,9 +47,7 @@ MIRROR_PODS = _gauge("kubelet_mirror_pods", "Mirror pods that static pods are to
 WORKING_PODS = _gauge(
     "kubelet_working_pods",
     "Pods with a worker, by how far it is, and whether a source wants the pod or it is an orphan.",
-    "lifecycle",
-    "config",
-    "static",
+    "lifecycle config static",
 )
 RUNNING_PODS = _gauge("kubelet_running_pods", "Pods whose sandbox runs, by the latest list of the runtime.")
 RUNNING_CONTAINERS = _gauge("kubelet_running_containers", "Containers by state in the runtime.", "container_state")
@@ -143,11 +91,10 @@ STARTED_CONTAINERS = _counter("kubelet_started_containers_total", "Starts of con
 STARTED_CONTAINERS_ERRORS = _counter(
     "kubelet_started_containers_errors_total",
     "Containers that could not be started, by kind and reason.",
-    "container_type",
-    "code",
+    "container_type code",
 )
 TERMINATED_CONTAINERS = _counter(
-    "kubelet_terminated_containers_total", "Ends of containers.", "container_type", "exit_code", "reason"
+    "kubelet_terminated_containers_total", "Ends of containers.", "container_type exit_code reason"
 )
 
 # The runtime
@@ -175,9 +122,7 @@ EVENTED_CONNECTION_ERRORS = _counter(
 ENSURE_IMAGE = _counter(
     "kubelet_image_manager_ensure_image_requests_total",
     "Images that containers asked for: whether they were there, and whether they had to be pulled.",
-    "pull_policy",
-    "present_locally",
-    "pull_required",
+    "pull_policy present_locally pull_required",
 )
 IMAGE_PULL_SECONDS = _histogram(
     "kubelet_image_pull_duration_seconds", "Pulling an image, by its size.", "image_size_in_bytes", bounds=_PULLS
@@ -208,17 +153,14 @@ CGROUP_SECONDS = _histogram(
 STORAGE_SECONDS = _histogram(
     "storage_operation_duration_seconds",
     "One attempt at a step with a volume.",
-    "volume_plugin",
-    "operation_name",
-    "status",
-    "migrated",
+    "volume_plugin operation_name status migrated",
     bounds=_STORAGE,
 )
 VOLUME_METRIC_SECONDS = _histogram(
     "kubelet_volume_metric_collection_duration_seconds", "One round of measuring volumes.", "metric_source"
 )
 TOTAL_VOLUMES = _gauge(
-    "volume_manager_total_volumes", "Volumes that are wanted and that are there.", "plugin_name", "state"
+    "volume_manager_total_volumes", "Volumes that are wanted and that are there.", "plugin_name state"
 )
 
 VOLUME_STATS = tuple(
@@ -226,8 +168,7 @@ VOLUME_STATS = tuple(
         _gauge(
             f"kubelet_volume_stats_{name}",
             f"Of the volume behind a claim: {meaning}.",
-            "namespace",
-            "persistentvolumeclaim",
+            "namespace persistentvolumeclaim",
         ),
         field,
     )
@@ -240,28 +181,25 @@ VOLUME_STATS = tuple(
         ("inodes_used", "inodes in use", "inodes_used"),
     )
 )
-"""With the field of the summary's volumes that each one shows."""
+"""Each metric with its field of the summary's volumes."""
 
 # The API server
 
 REST_SECONDS = _histogram(
-    "rest_client_request_duration_seconds", "Requests to the API server.", "verb", "host", bounds=_REST_SECONDS
+    "rest_client_request_duration_seconds", "Requests to the API server.", "verb host", bounds=_REST_SECONDS
 )
 REST_THROTTLED_SECONDS = _histogram(
     "rest_client_rate_limiter_duration_seconds",
     "How long requests to the API server were held back here.",
-    "verb",
-    "host",
+    "verb host",
     bounds=_REST_SECONDS,
 )
-REST_REQUESTS = _counter(
-    "rest_client_requests_total", "Requests to the API server, by outcome.", "code", "method", "host"
-)
+REST_REQUESTS = _counter("rest_client_requests_total", "Requests to the API server, by outcome.", "code method host")
 REST_SENT_BYTES = _histogram(
-    "rest_client_request_size_bytes", "Bodies of requests to the API server.", "verb", "host", bounds=_REST_BYTES
+    "rest_client_request_size_bytes", "Bodies of requests to the API server.", "verb host", bounds=_REST_BYTES
 )
 REST_RECEIVED_BYTES = _histogram(
-    "rest_client_response_size_bytes", "Bodies of answers of the API server.", "verb", "host", bounds=_REST_BYTES
+    "rest_client_response_size_bytes", "Bodies of answers of the API server.", "verb host", bounds=_REST_BYTES
 )
 STATUS_SYNC_SECONDS = _histogram(
     "kubelet_pod_status_sync_duration_seconds",
@@ -272,23 +210,15 @@ STATUS_SYNC_SECONDS = _histogram(
 # The kubelet API
 
 HTTP_REQUESTS = _counter(
-    "kubelet_http_requests_total", "Requests to this node's API.", "method", "path", "server_type", "long_running"
+    "kubelet_http_requests_total", "Requests to this node's API.", "method path server_type long_running"
 )
 HTTP_IN_FLIGHT = _gauge(
     "kubelet_http_inflight_requests",
     "Requests to this node's API that are being answered.",
-    "method",
-    "path",
-    "server_type",
-    "long_running",
+    "method path server_type long_running",
 )
 HTTP_SECONDS = _histogram(
-    "kubelet_http_requests_duration_seconds",
-    "Requests to this node's API.",
-    "method",
-    "path",
-    "server_type",
-    "long_running",
+    "kubelet_http_requests_duration_seconds", "Requests to this node's API.", "method path server_type long_running"
 )
 WEBSOCKET_STREAMS = _counter(
     "kubelet_websocket_streaming_requests_total",
@@ -299,24 +229,15 @@ WEBSOCKET_STREAMS = _counter(
 # Probes
 
 PROBE_RESULTS = PROBES.counter(
-    "prober_probe_total",
-    "Probes of containers, by result.",
-    "probe_type",
-    "result",
-    "container",
-    "pod",
-    "namespace",
-    "pod_uid",
+    "prober_probe_total", "Probes of containers, by result.", "probe_type result container pod namespace pod_uid"
 )
 PROBE_SECONDS = PROBES.histogram(
-    "prober_probe_duration_seconds", "How long probes took.", "probe_type", "container", "pod", "namespace"
+    "prober_probe_duration_seconds", "How long probes took.", "probe_type container pod namespace"
 )
 
 # Health checks
 
-HEALTH = SLIS.gauge(
-    "kubernetes_healthcheck", "How a health check turned out the last time: 1 for well.", "name", "type"
-)
+HEALTH = SLIS.gauge("kubernetes_healthcheck", "How a health check turned out the last time: 1 for well.", "name type")
 HEALTH_CHECKS = SLIS.counter(
-    "kubernetes_healthchecks_total", "Health checks, by how they turned out.", "name", "status", "type"
+    "kubernetes_healthchecks_total", "Health checks, by how they turned out.", "name status type"
 )

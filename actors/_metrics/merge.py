@@ -1,7 +1,7 @@
-"""Many processes' samples as one exporter's: sums, across restarts, without what a silent process would delay. Pure.
+"""Merges the samples of many processes into sums that do not decrease when a process restarts. Pure.
 
-A counter of a process that was restarted begins at 0 again; what its former incarnations had counted, as far as they
-were asked, is kept and added, so that no sum goes down. A silent process stays with what it said last.
+A restarted process counts from 0 again. The last samples of its former incarnations are stored and added. A process
+that does not answer counts with its last samples.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from actors._metrics.registry import Family, Labels, Numbers
 
 Samples = dict[str, dict[Labels, Numbers]]
-Told = Mapping[str, Iterable[tuple[Labels, Numbers]]]
-"""As `proto.agent.actor.Metrics.samples`."""
+SourceSamples = Mapping[str, Iterable[tuple[Labels, Numbers]]]
+"""The samples of one process, as in `proto.agent.actor.Metrics.samples`."""
 
 
-class _Word(NamedTuple):
-    """What a source said last."""
+class _LastSamples(NamedTuple):
+    """The last answer of a source."""
 
     incarnation: int
     time: float
@@ -25,33 +25,34 @@ class _Word(NamedTuple):
 
 
 class Merged:
-    """State: the last word of each source, and what the dead have counted."""
+    """State: the last samples of each source, and the counts of dead incarnations."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = {family.name: family for family in families}
-        self._words: dict[str, _Word] = {}
+        self._last: dict[str, _LastSamples] = {}
         self._retired: Samples = {}
 
-    def take(self, source: str, incarnation: int, told: Told, now: float) -> bool:
-        """A source's word; True when it is that of a new incarnation, so that what has been kept changed. One of an
-        incarnation that is over by now changes nothing.
+    def take(self, source: str, incarnation: int, answer: SourceSamples, now: float) -> bool:
+        """Take a source's samples. True when a new incarnation changed the stored counts. Samples of an older
+        incarnation are ignored.
 
-        A family that nobody here declares, or a sample of another shape, is left out: it is of another version.
+        Unknown families and samples of another shape are left out: they come from another version.
         """
-        if (before := self._words.get(source)) is not None and incarnation < before.incarnation:
+        if (before := self._last.get(source)) is not None and incarnation < before.incarnation:
             return False
         reborn = self.replaced(source, incarnation)
-        fitting = {name: self._fitting(name, dict(samples)) for name, samples in told.items() if name in self._families}
-        self._words[source] = _Word(incarnation, now, fitting)
+        fitting = {
+            name: self._fitting(name, dict(samples)) for name, samples in answer.items() if name in self._families
+        }
+        self._last[source] = _LastSamples(incarnation, now, fitting)
         return reborn
 
     def replaced(self, source: str, incarnation: int) -> bool:
-        """Whether what is kept changed because the source is that incarnation by now, whether it has said a word yet or
-        not: what the former one had counted is kept as the dead's."""
-        before = self._words.get(source)
+        """Store the counts of the source's former incarnation when `incarnation` is newer. True when that happened."""
+        before = self._last.get(source)
         if before is None or incarnation <= before.incarnation:
             return False
-        self._retire(self._words.pop(source).samples)
+        self._retire(self._last.pop(source).samples)
         return True
 
     def _fitting(self, name: str, samples: dict[Labels, Numbers]) -> dict[Labels, Numbers]:
@@ -63,37 +64,39 @@ class Merged:
         }
 
     def _retire(self, samples: Samples) -> None:
-        for name, kept in samples.items():
+        for name, counts in samples.items():
             if self._families[name].kind != "gauge":
-                _add(self._retired.setdefault(name, {}), kept)
+                _add(self._retired.setdefault(name, {}), counts)
 
     def age(self, source: str, now: float) -> float | None:
-        """Seconds since its last word; None when it has never said any."""
-        word = self._words.get(source)
-        return None if word is None else now - word.time
+        """Seconds since the source's last answer; None before the first one."""
+        last = self._last.get(source)
+        return None if last is None else now - last.time
 
     def samples(self, in_service: Iterable[str]) -> Samples:
-        """The sums. Gauges count only of sources in service: nothing is in the mailbox of an actor that is away."""
+        """The sums. Gauges are summed over sources in service only: an absent actor's mailbox, say, is empty."""
         serving = set(in_service)
-        total = {name: dict(kept) for name, kept in self._retired.items()}
-        for source, word in self._words.items():
-            for name, own in word.samples.items():
+        total = {name: dict(counts) for name, counts in self._retired.items()}
+        for source, last in self._last.items():
+            for name, own in last.samples.items():
                 if source in serving or self._families[name].kind != "gauge":
                     _add(total.setdefault(name, {}), own)
         return total
 
-    # Across a restart of who merges
+    # For the checkpoint
 
     def saved(self) -> list[Any]:
-        """What the dead have counted, as plain values."""
-        return [[name, [[labels, numbers] for labels, numbers in kept.items()]] for name, kept in self._retired.items()]
+        """The counts of dead incarnations, as plain values."""
+        return [
+            [name, [[labels, numbers] for labels, numbers in counts.items()]] for name, counts in self._retired.items()
+        ]
 
     def restore(self, saved: Iterable[Any]) -> None:
-        """The contrary of `saved`."""
-        for name, kept in saved:
+        """Restore the result of `saved`."""
+        for name, counts in saved:
             if name in self._families:
-                told = {tuple(labels): tuple(numbers) for labels, numbers in kept}
-                self._retired[name] = self._fitting(name, told)
+                answer = {tuple(labels): tuple(numbers) for labels, numbers in counts}
+                self._retired[name] = self._fitting(name, answer)
 
 
 def _add(total: dict[Labels, Numbers], own: Mapping[Labels, Numbers]) -> None:

@@ -1,4 +1,4 @@
-"""What every exporter says of its process; here the sum over all processes of the agent."""
+"""The standard process metrics of exporters, summed over all processes of the agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from actors._metrics.registry import Registry
 
 REGISTRY = Registry()
 STARTED = Registry()
-"""On /metrics/probes too."""
+"""Also on /metrics/probes."""
 
 CPU_SECONDS = REGISTRY.counter("process_cpu_seconds_total", "CPU time of the agent, user and system.")
 OPEN_FDS = REGISTRY.gauge("process_open_fds", "Open file descriptors of the agent.")

@@ -1,6 +1,6 @@
-"""Counters, gauges and histograms of one process: a dictionary each, filled only by what happens.
+"""Counters, gauges and histograms of one process, with a dictionary of samples each.
 
-A forked process begins with an empty one: the forkserver counts nothing. Safe from any thread.
+A forked process starts without samples, because the forkserver counts nothing. Safe from any thread.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Literal, TypeVar
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 Numbers = tuple[float, ...]
-"""A counter's or gauge's value; a histogram's count in each bucket, the one above the last bound too, then the sum."""
+"""A counter's or gauge's value; or a histogram's counts by bucket, up to infinity, and its sum."""
 
 F = TypeVar("F", bound="Family")
 
 _LOCK = threading.Lock()
-"""One for all: held for the time of an addition."""
+"""Shared by all families; held during an addition."""
 
 DEFAULT_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds; what Prometheus' clients take where nothing else is said."""
+"""Seconds; the default of Prometheus' clients."""
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bounds that grow by a factor, rounded as people would write them."""
+    """Bounds that grow by a factor, rounded to 12 digits."""
     return tuple(float(f"{start * factor**number:.12g}") for number in range(count))
 
 
 class Family:
-    """One metric: its name, what it means, its labels; and its samples in this process."""
+    """A metric: name, help, labels, and its samples in this process."""
 
     __slots__ = ("bounds", "help", "kind", "labels", "name", "samples")
 
@@ -46,21 +46,21 @@ class Family:
 
     @property
     def width(self) -> int:
-        """How many numbers a sample has."""
+        """The number of values of a sample."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
     def take(self) -> dict[Labels, Numbers]:
-        """The samples as they are now."""
+        """A copy of the samples."""
         with _LOCK:
             return {labels: tuple(numbers) for labels, numbers in self.samples.items()}
 
     def drop(self, *labels: str) -> None:
-        """Forget a sample: what it is about is no more."""
+        """Remove a sample whose object no longer exists."""
         with _LOCK:
             self.samples.pop(labels, None)
 
     def replace(self, values: Iterable[tuple[Labels, float]]) -> None:
-        """All samples of a counter or gauge at once, for what is counted elsewhere; what is not among them goes."""
+        """Replace all samples of a counter or gauge that is counted elsewhere."""
         fresh = {labels: [float(value)] for labels, value in values}
         with _LOCK:
             self.samples = fresh
@@ -75,39 +75,39 @@ class Family:
 
 
 class Counter(Family):
-    """What only grows, until its process ends."""
+    """A value that only grows while its process lives."""
 
     __slots__ = ()
 
     def inc(self, *labels: str, by: float = 1.0) -> None:
-        """Add to the sample of these label values, in the order the labels were declared in."""
+        """Add to the sample of these label values, in the declared order."""
         with _LOCK:
             self._sample(labels)[0] += by
 
 
 class Gauge(Family):
-    """What goes up and down."""
+    """A value that may rise and fall."""
 
     __slots__ = ()
 
     def set(self, value: float, *labels: str) -> None:
-        """The present value. One that is a bool would be no number to whoever asks for it."""
+        """Set the value. A bool becomes a number, because the wire format has numbers only."""
         with _LOCK:
             self._sample(labels)[0] = float(value)
 
     def add(self, value: float, *labels: str) -> None:
-        """Change by this much."""
+        """Add to the value."""
         with _LOCK:
             self._sample(labels)[0] += value
 
 
 class Histogram(Family):
-    """How often something was how large."""
+    """Counts of values by size."""
 
     __slots__ = ()
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count one. A bound belongs to the bucket below it."""
+        """Count a value. A value at a bound is in the bucket below it."""
         with _LOCK:
             numbers = self._sample(labels)
             numbers[bisect_left(self.bounds, value)] += 1
@@ -124,19 +124,19 @@ class Registry:
     def __iter__(self) -> Iterator[Family]:
         return iter(self.families.values())
 
-    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        """Declare a counter."""
-        return self._declared(Counter("counter", name, help_text, labels))
+    def counter(self, name: str, help_text: str, labels: str = "") -> Counter:
+        """Declare a counter. `labels` are the names of its labels, separated by spaces."""
+        return self._declared(Counter("counter", name, help_text, tuple(labels.split())))
 
-    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+    def gauge(self, name: str, help_text: str, labels: str = "") -> Gauge:
         """Declare a gauge."""
-        return self._declared(Gauge("gauge", name, help_text, labels))
+        return self._declared(Gauge("gauge", name, help_text, tuple(labels.split())))
 
     def histogram(
-        self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...] = DEFAULT_BOUNDS
+        self, name: str, help_text: str, labels: str = "", bounds: tuple[float, ...] = DEFAULT_BOUNDS
     ) -> Histogram:
-        """Declare a histogram with buckets up to and with each of `bounds`."""
-        return self._declared(Histogram("histogram", name, help_text, labels, bounds))
+        """Declare a histogram with a bucket for each upper bound, inclusive."""
+        return self._declared(Histogram("histogram", name, help_text, tuple(labels.split()), bounds))
 
     def _declared(self, family: F) -> F:
         if family.name in self.families:
@@ -145,11 +145,11 @@ class Registry:
         return family
 
     def take(self) -> dict[str, dict[Labels, Numbers]]:
-        """The samples of each family as they are now."""
+        """A copy of the samples of each family."""
         return {family.name: family.take() for family in self}
 
     def clear(self) -> None:
-        """Forget every sample."""
+        """Remove all samples."""
         for family in self:
             family.samples = {}
 
@@ -157,13 +157,7 @@ class Registry:
 _REGISTRIES: list[Registry] = []
 
 
-def clear_all() -> None:
-    """Forget every sample of this process: for tests, which play several actors in one."""
-    for registry in _REGISTRIES:
-        registry.clear()
-
-
 def take_all() -> dict[str, tuple[tuple[Labels, Numbers], ...]]:
-    """Every family of this process that has samples, in whichever registry it is declared."""
+    """Every family of this process with samples, from all registries."""
     families = (family for registry in _REGISTRIES for family in registry if family.samples)
     return {family.name: tuple(family.take().items()) for family in families}

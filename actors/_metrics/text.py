@@ -1,7 +1,7 @@
-"""The text format of Prometheus, version 0.0.4, which the kubelet serves whatever a scraper prefers.
+"""Writes Prometheus' text format, version 0.0.4, which the kubelet serves for any Accept header.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format. Not OpenMetrics: there a counter's name
-ends in _total, so `kubelet_evented_pleg_connection_error_count` would be another one for every dashboard.
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format. OpenMetrics would add _total to a
+counter's name, so dashboards would not find `kubelet_evented_pleg_connection_error_count`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SPECIAL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def escaped(value: str) -> str:
-    """A label value between quotes. What is no Unicode (surrogates of undecodable bytes) becomes a question mark."""
+    """A label value for quotes. Surrogates, which stand for undecodable bytes, become question marks."""
     if not value.isascii():
         value = value.encode("utf-8", "replace").decode()
     return value.translate(_SPECIAL)
@@ -29,7 +29,7 @@ def label_text(names: Iterable[str], values: Iterable[str]) -> str:
 
 
 def number(value: float) -> str:
-    """A value: whole numbers without a point."""
+    """A value as text; whole numbers have no point."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -38,7 +38,7 @@ def number(value: float) -> str:
 
 
 def bound(value: float) -> str:
-    """A bucket's bound as Go prints it, since queries compare it as text: 0.005, 1, 1.048576e+06."""
+    """A bucket's bound as Go prints it, because queries compare it as text: 0.005, 1, 1.048576e+06."""
     digits, _, exponent = f"{value:.17e}".partition("e")
     if -4 <= int(exponent) < 6:
         return number(value)
@@ -50,12 +50,12 @@ def bound(value: float) -> str:
 
 def header(name: str, kind: str, help_text: str) -> str:
     """The two lines before a family's samples."""
-    told = help_text.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+    escaped_help = help_text.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped_help}\n# TYPE {name} {kind}\n"
 
 
 def family_text(family: Family, samples: Mapping[Labels, Numbers]) -> str:
-    """One family with its samples, ordered by their labels; without labels it is there before its first sample."""
+    """A family with its samples, ordered by labels. A family without labels is shown before its first sample."""
     if not samples:
         if family.labels:
             return ""
@@ -86,6 +86,6 @@ def _histogram(family: Family, labels: str, numbers: Numbers) -> str:
 
 
 def families_text(families: Iterable[Family], samples: Mapping[str, Mapping[Labels, Numbers]]) -> bytes:
-    """All of them, ordered by name."""
+    """All families, ordered by name."""
     ordered = sorted(families, key=lambda family: family.name)
     return "".join(family_text(family, samples.get(family.name, {})) for family in ordered).encode()

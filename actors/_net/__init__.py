@@ -1,1 +1,1 @@
-"""Sockets that never block: requests of probes and hooks, an event loop with streams, SPDY."""
+"""Networking without blocking calls: an event loop with streams, TLS, streaming protocols, probes and hooks."""

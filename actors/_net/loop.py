@@ -1,7 +1,7 @@
-"""The server's event loop: coroutines that wait for sockets, in one thread, whatever their number.
+"""An event loop for coroutines that wait for sockets, in one thread.
 
-The coroutines are those of `actors._base.messaging.tasks`: they await a peer's answer like anything else here. Not
-asyncio: its TLS keeps 281 KB for each idle connection where this has 16 KB, and its import is 4 MB.
+It runs the coroutines of `actors._base.messaging.tasks`, which can await the answers of peers. It is not asyncio,
+whose TLS takes 281 KB for an idle connection where this takes 16 KB, and whose import takes 4 MB.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EVENTS_AT_ONCE = 256
-LONG_A_TURN = 8
-"""Long steps, half a millisecond each, between two looks at the sockets: what is short waits for so many at most."""
+LONG_STEPS_AT_ONCE = 8
+"""Long steps, half a millisecond each, between two polls of the sockets. Short steps wait for at most this many."""
 
 _Waits: TypeAlias = "list[Readiness | None]"
-"""Who waits to read a descriptor, and who to write it."""
+"""The wait to read a descriptor, and the wait to write it."""
 
 
 class Readiness(Future[None]):
@@ -41,12 +41,12 @@ class Readiness(Future[None]):
         self.fd = fd
 
     def cancel(self) -> None:
-        """Do not watch the descriptor any more."""
+        """Stop watching the descriptor."""
         self.loop.forget(self)
 
 
 class Loop:
-    """Everything runs in its thread but `call`, `call_later` and `stop`, which come from any."""
+    """Runs coroutines and callbacks in its thread. `call`, `call_later` and `stop` may be called from any thread."""
 
     def __init__(self) -> None:
         self.tasks: set[Task[Any]] = set()
@@ -54,7 +54,7 @@ class Loop:
         self._waits: dict[int, _Waits] = {}
         self._thread = 0
         self._calls: deque[Callable[[], object]] = deque()
-        self._line: deque[Future[None]] = deque()
+        self._long_steps: deque[Future[None]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._timers = TimerHeap(self._wake)
@@ -65,17 +65,17 @@ class Loop:
     # From any thread
 
     def call(self, function: Callable[[], object]) -> None:
-        """Run it in the loop's thread, soon."""
+        """Run the function in the loop's thread, soon."""
         self._calls.append(function)
-        if threading.get_ident() != self._thread:  # the loop itself looks before it waits
+        if threading.get_ident() != self._thread:  # in the loop's own thread the calls are checked before the next wait
             self._wake()
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Run it in the loop's thread in `delay_s` seconds."""
+        """Run the callback in the loop's thread in `delay_s` seconds."""
         return self._timers.add(delay_s, callback)
 
     def stop(self) -> None:
-        """End `run`; the coroutines are cancelled first."""
+        """Cancel the coroutines, then end `run`."""
 
         def end() -> None:
             for task in list(self.tasks):
@@ -85,7 +85,7 @@ class Loop:
         self.call(end)
 
     def start(self, crashed: Callable[[BaseException], None]) -> None:
-        """Run in a thread of its own; `crashed` is told of an exception that nobody awaits."""
+        """Run in a new thread. `crashed` gets an exception of a coroutine that no other awaits."""
         self._crashed = crashed
         threading.Thread(target=self.run, name="server", daemon=True).start()
 
@@ -105,7 +105,7 @@ class Loop:
         return task
 
     def _unhandled(self, task: Task[Any], error: BaseException) -> None:
-        # One that fails before its first await is over before its spawner can follow it: look again a little later.
+        # A task that fails before its first await ends before its spawner can await it: check once more later.
         self.call(lambda: None if task.followed else self._crashed(error))
 
     def sleep(self, seconds: float) -> Sleep:
@@ -114,19 +114,18 @@ class Loop:
         pause.handle = self.call_later(max(0.0, seconds), lambda: pause.set(None))
         return pause
 
-    def in_line(self) -> Future[None]:
-        """`await loop.in_line()` before a step that takes long: these have their turns, a few at a time, and what is
-        short comes between."""
-        turn: Future[None] = Future()
-        self._line.append(turn)
-        return turn
+    def before_long_step(self) -> Future[None]:
+        """Await this before a step that takes long. Few long steps run between two polls, so short steps stay quick."""
+        start: Future[None] = Future()
+        self._long_steps.append(start)
+        return start
 
     def readable(self, fd: int) -> Readiness:
-        """Until there is something to read; one waiter for a descriptor."""
+        """Wait until the descriptor is readable. One waiter a descriptor."""
         return self._wait(fd, 0)
 
     def writable(self, fd: int) -> Readiness:
-        """Until there is room to write; one waiter for a descriptor."""
+        """Wait until the descriptor is writable. One waiter a descriptor."""
         return self._wait(fd, 1)
 
     def _wait(self, fd: int, side: int) -> Readiness:
@@ -140,7 +139,7 @@ class Loop:
         return wait
 
     def _arm(self, fd: int, waits: _Waits) -> None:
-        """For one event: the next wait is one call, and nobody's events wake no one."""
+        """Register one-shot: a descriptor without a waiter causes no wake-up."""
         reading, writing = waits
         mask = select.EPOLLONESHOT
         if reading is not None:
@@ -149,11 +148,11 @@ class Loop:
             mask |= select.EPOLLOUT
         try:
             self._epoll.modify(fd, mask)
-        except FileNotFoundError:  # new, or another one of that number: closing takes a descriptor out
+        except FileNotFoundError:  # new: closing a descriptor has removed its number
             self._epoll.register(fd, mask)
 
     def forget(self, wait: Readiness) -> None:
-        """Nobody waits for it any more. An event that still comes for it is nobody's."""
+        """Drop a wait. A late event for it is ignored."""
         waits = self._waits.get(wait.fd)
         if waits is not None and wait in waits:
             waits[waits.index(wait)] = None
@@ -163,26 +162,26 @@ class Loop:
     # The loop
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         self._thread = threading.get_ident()
         try:
             while not self._stopped:
-                self._turn()
+                self._run_once()
         except BaseException as error:
             self._crashed(error)
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         wait_s = self._timers.run_due()
-        timeout = 0.0 if self._calls or self._line else -1 if wait_s is None else wait_s
+        timeout = 0.0 if self._calls or self._long_steps else -1 if wait_s is None else wait_s
         for fd, events in self._epoll.poll(timeout, EVENTS_AT_ONCE):
             if fd == self._wake_fd:
                 os.eventfd_read(fd)
                 self._woken = False  # before the calls are taken: one added from here on wakes again
             else:
                 self._happened(fd, events)
-        for _ in range(min(len(self._line), LONG_A_TURN)):
-            self._line.popleft().set(None)
-        for _ in range(len(self._calls)):  # what these add comes after the sockets have had their turn
+        for _ in range(min(len(self._long_steps), LONG_STEPS_AT_ONCE)):
+            self._long_steps.popleft().set(None)
+        for _ in range(len(self._calls)):  # calls that these add run after the next poll
             self._calls.popleft()()
 
     def _happened(self, fd: int, events: int) -> None:

@@ -1,7 +1,7 @@
-"""Host names to addresses, for probes and hooks. A name that resolves slowly holds up nobody who asks for another one.
+"""Resolves host names for probes and hooks; a slow name does not delay others.
 
-getaddrinfo is the node's own way (hosts file, DNS, whatever nsswitch.conf names) and can only be waited for, so a
-lookup has a thread, and all who ask for its name meanwhile share it.
+getaddrinfo blocks, because it uses the node's resolvers: hosts file, DNS, other sources of nsswitch.conf. So each
+lookup has its own thread, which concurrent lookups of the same name share.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import threading
 
 from actors._base import Future
 
-MOST_AT_ONCE = 64
-"""Different names; a thread that waits costs little, but not nothing."""
+MAX_AT_ONCE = 64
+"""Concurrent lookups of different names, to bound the threads."""
 
 
 class Names:
-    """Looks names up. Usable from any thread."""
+    """Resolves names. Usable from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: dict[str, list[Future[str]]] = {}
 
     def address(self, host: str) -> Future[str]:
-        """An address of `host`, the first the node's resolver gives; OSError where it gives none. It may take long: the
-        caller has a deadline of its own."""
+        """The first address that the node's resolver returns for `host`; fails with OSError. Without a deadline: the
+        caller sets one."""
         future: Future[str] = Future()
         with self._lock:
             waiting = self._asked.get(host)
             if waiting is not None:
                 waiting.append(future)
                 return future
-            if len(self._asked) < MOST_AT_ONCE:
+            if len(self._asked) < MAX_AT_ONCE:
                 self._asked[host] = [future]
                 threading.Thread(target=self._look_up, args=(host,), name=f"lookup {host}"[:60], daemon=True).start()
                 return future
-        future.set_error(OSError(errno.EAGAIN, f"{MOST_AT_ONCE} other names are being looked up"))
+        future.set_error(OSError(errno.EAGAIN, f"{MAX_AT_ONCE} other names are being looked up"))
         return future
 
     def _look_up(self, host: str) -> None:

@@ -1,10 +1,9 @@
-"""A connected socket of the loop's, plain or with TLS: read, write with back-pressure, and two ways to end it."""
+"""A connected socket on the loop, plain or with TLS: reads, writes with back-pressure, and closes."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import socket
 import ssl
 import struct
@@ -14,57 +13,43 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from actors._net.clientcerts import LaterJudged, Verification
 from actors._net.loop import Loop
+from actors._net.tls import ClientCertificate, TlsSocket
 
 BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
-"""For requests and the heads of answers: a record of TLS, and small enough that malloc has it at hand."""
+"""Read size for requests and heads of answers: a TLS record, and small enough that malloc reuses it."""
 LOOK_S = 0.05
 LINGER_S = 1.0
-"""How long what a client still sends is thrown away, so that it gets to read the answer before its connection ends."""
+"""Time for which a closing connection discards received bytes, so that the client can read the answer first."""
 
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # linux/tcp_states.h
 NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-
-
-_seconds = functools.lru_cache(64)(ssl.cert_time_to_seconds)
-"""Of the few certificates whose owners come again and again."""
 
 
 class Stream:
     """One reader and one writer at a time. Everything in the loop's thread."""
 
     def __init__(self, loop: Loop, connected: socket.socket) -> None:
-        """`connected` is non-blocking, and with TLS an SSLSocket whose handshake is yet to be done."""
+        """`connected` is non-blocking; with TLS it is a TlsSocket whose handshake is yet to be done."""
         self.loop = loop
+        self.tls = connected if isinstance(connected, TlsSocket) else None
         self._socket = connected
         self._closed = False
-        self._verification = Verification()
         self.stalled_since: float | None = None
-        """Since when, by the monotonic clock, the other end takes nothing of what is to be written; None: it does."""
+        """Monotonic time since which a write waits for the other end; None while none waits."""
 
-    @property
-    def tls(self) -> ssl.SSLSocket | None:
-        """The TLS session, where there is one."""
-        return self._socket if isinstance(self._socket, ssl.SSLSocket) else None
-
-    def certificate(self) -> dict[str, Any] | None:
-        """Of the client, as `SSLSocket.getpeercert` has it; None without one. Raises ssl.SSLCertVerificationError for
-        one that cannot be verified, or is over by now."""
-        tls = self.tls
-        found: dict[str, Any] | None = tls.getpeercert() if tls is not None else None
-        if not found or tls is None:
-            return None
-        if isinstance(tls.context, LaterJudged) and not self._verification.passed:
-            raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
-        if _seconds(found["notAfter"]) < time.time():
+    def certificate(self) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError when it could not
+        be verified or has expired since."""
+        found = self.tls.client_certificate() if self.tls is not None else None
+        if found is not None and found.expires < time.time():
             raise ssl.SSLCertVerificationError("the client's certificate has expired since it connected")
         return found
 
     @property
     def remote(self) -> str:
-        """The other end's address, for logs."""
+        """The other end's address, for logs; `gone` after it disconnected."""
         with contextlib.suppress(OSError):
             name: Any = self._socket.getpeername()
             return str(name[0]) if isinstance(name, tuple) else "unix"
@@ -72,19 +57,18 @@ class Stream:
 
     @property
     def peer_left(self) -> bool:
-        """Whether the other end has hung up, though what it sent before is not read yet."""
+        """True when the other end has closed, also while bytes that it sent before are unread."""
         with contextlib.suppress(OSError):
             state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
             return state in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
         return True
 
     async def handshake(self) -> None:
-        """Of TLS, as the server. Raises OSError."""
+        """Make the server's TLS handshake. Raises OSError."""
         if self.tls is None:
             return
         while True:
-            await self.loop.in_line()
-            self._verification.begin()
+            await self.loop.before_long_step()
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
@@ -96,30 +80,29 @@ class Stream:
                     socket.socket.send(self._socket, NOT_TLS)
                 raise
             else:
-                self._verification.end()
-                # TLS 1.3 has nothing more to say here that the acknowledgement could go with, and a client with Nagle's
-                # algorithm would wait for it, 40 ms, before it asks.
+                # After a TLS 1.3 handshake the server sends nothing that could carry the acknowledgement. A client with
+                # Nagle's algorithm would wait 40 ms for it before its request.
                 with contextlib.suppress(OSError):
                     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return
 
     async def read(self, size: int = BLOCK) -> bytes:
-        """What has come, at least a byte; empty at its end. Raises OSError."""
+        """The next bytes, at least one; empty at the end. Raises OSError."""
         while not self._closed:
             try:
                 return self._socket.recv(size)
             except (BlockingIOError, ssl.SSLWantReadError):
                 await self.loop.readable(self._fileno())
-            except ssl.SSLWantWriteError:  # TLS renews its keys
+            except ssl.SSLWantWriteError:  # TLS updates its keys
                 await self.loop.writable(self._fileno())
             except ssl.SSLError as error:
                 if error.reason in ("UNEXPECTED_EOF_WHILE_READING", "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"):
-                    return b""  # most clients just hang up
+                    return b""  # most clients close without close_notify
                 raise
         return b""
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it, as fast as the other end takes it. Raises OSError."""
+        """Send all data, waiting for the other end. Raises OSError."""
         left = memoryview(data)
         while left:
             if self._closed:
@@ -131,12 +114,6 @@ class Stream:
             except ssl.SSLWantReadError:
                 await self.loop.readable(self._fileno())
 
-    def write_now(self, data: bytes) -> None:
-        """Send all of it at once. Raises OSError, also where the other end does not take it, and the connection is then
-        good for nothing any more: a part may have gone."""
-        if self._socket.send(data) < len(data):
-            raise BlockingIOError("the other end takes nothing")
-
     async def _room(self) -> None:
         self.stalled_since = time.monotonic()
         try:
@@ -145,17 +122,17 @@ class Stream:
             self.stalled_since = None
 
     def end_writing(self) -> None:
-        """Say that nothing more comes, and go on reading. Of a plain stream."""
+        """Close the sending direction of a plain stream."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
-        """End both directions at once: who reads or writes here gets to know."""
+        """Shut both directions down at once. Pending reads and writes end."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the SSLSocket's own would forget its session
 
     async def end(self) -> None:
-        """Say that nothing more comes, give the other end a moment to read the last of it, and close."""
+        """Close the sending direction, discard input for at most LINGER_S, and close."""
         if self._closed:
             return
         timer = self.loop.call_later(LINGER_S, self.abort)
@@ -168,9 +145,9 @@ class Stream:
             self.close()
 
     async def _discard(self) -> None:
-        """What still comes, up to its end, as it is on the wire: TLS reads nothing more after an end that was crossed.
+        """Read and drop the raw bytes up to the end: after close_notify in both directions TLS reads no more.
 
-        What is left unread would have the kernel reset the connection, and the other end lose what it has not read.
+        With unread bytes the kernel resets a closed connection, and the other end loses unread data.
         """
         while not self._closed:
             try:
@@ -181,33 +158,33 @@ class Stream:
 
     def _say_end(self) -> None:
         if self.tls is not None:
-            with contextlib.suppress(ssl.SSLError):  # the other end has not said so yet; it has been told
+            with contextlib.suppress(ssl.SSLError):  # the other end's close_notify has not come; ours was sent
                 self.tls.unwrap()
         socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
-    async def let_go(self) -> None:
-        """Close, having given the other end a moment to take what is on its way; if it does not, reset the connection.
+    async def close_after_sending(self) -> None:
+        """Close a plain stream after the other end has received all bytes, or reset it after LINGER_S.
 
-        An end that stands behind bytes which are not taken is never seen. Of a plain stream.
+        The other end would never see a close that is queued behind unread bytes.
         """
         self.end_writing()
         deadline = time.monotonic() + LINGER_S
-        while self._on_its_way() and time.monotonic() < deadline:
+        while self._unacknowledged() and time.monotonic() < deadline:
             await self.loop.sleep(LOOK_S)
-        if self._on_its_way():
+        if self._unacknowledged():
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
-    def _on_its_way(self) -> int:
-        """Bytes that the other end's kernel has not acknowledged."""
+    def _unacknowledged(self) -> int:
+        """The number of sent bytes that the other end's kernel has not acknowledged."""
         try:
             return int.from_bytes(fcntl.ioctl(self._socket, termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)
         except (OSError, ValueError):
             return 0
 
     def close(self) -> None:
-        """Close at once; harmless when it is closed."""
+        """Close at once. Idempotent."""
         if not self._closed:
             self._closed = True
             self._socket.close()
@@ -217,7 +194,7 @@ class Stream:
 
 
 def tcp_socket(host: str) -> socket.socket:
-    """For a connection to that address, of either family, that waits for nothing."""
+    """A non-blocking socket of the address's family."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
@@ -225,7 +202,7 @@ def tcp_socket(host: str) -> socket.socket:
 async def connect(
     loop: Loop, host: str, port: int, timeout_s: float, make: Callable[[str], socket.socket] = tcp_socket
 ) -> Stream:
-    """A plain connection to another server; `make` may make its socket elsewhere. Raises OSError."""
+    """A plain connection to a server; `make` may create its socket in another network namespace. Raises OSError."""
     connecting = make(host)
     stream = Stream(loop, connecting)
     timer = loop.call_later(timeout_s, stream.abort)

@@ -1,4 +1,4 @@
-"""What ends a session that reading would not end: its client has left, or nothing comes or goes."""
+"""Ends a streaming session whose client has disconnected, or that is idle, when reading does not notice it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from actors._net.loop import Loop
 from actors._net.stream import Stream
 
 LOOK_S = 5.0
-"""A client that left while its command takes no input is noticed by its socket, not by reading."""
+"""Interval of the check. While a command takes no input the client's socket is not read."""
 
 
 class Watch:
-    """Ends a session whose client is gone, or where nothing has come or gone for too long."""
+    """Aborts a session's stream when its client is gone or no byte has passed for `idle_s`."""
 
     def __init__(self, loop: Loop, stream: Stream, idle_s: float, on_end: Callable[[], object]) -> None:
-        """`idle_s` 0 is without limit."""
+        """`idle_s` 0 is no limit."""
         self._loop, self._stream, self._idle_s, self._on_end = loop, stream, idle_s, on_end
         self.last = time.monotonic()
         self._timer = loop.call_later(self._wait_s(), self._look)
 
     def touch(self) -> None:
-        """Something has come or gone."""
+        """Note that bytes passed."""
         self.last = time.monotonic()
 
     def _look(self) -> None:
@@ -37,5 +37,5 @@ class Watch:
         return min(LOOK_S, self._idle_s) if self._idle_s > 0 else LOOK_S
 
     def cancel(self) -> None:
-        """Stop looking."""
+        """Stop the checks."""
         self._timer.cancel()

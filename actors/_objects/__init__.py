@@ -1,1 +1,1 @@
-"""What askers of the objects actor share."""
+"""The client side of the objects actor: Secrets, ConfigMaps and other objects by reference."""

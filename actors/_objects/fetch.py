@@ -1,4 +1,4 @@
-"""Objects by reference, however large all of them are together."""
+"""Fetches objects by reference from the objects actor, in several asks when they are large."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from proto.wire.errors import ActorDead, Refused
 
 ASK_S = 10.0
 ATTEMPTS = 3
-"""A death of the objects actor costs some 30 ms: the next incarnation is asked instead."""
+"""Asks until ActorDead is raised. The next incarnation of the objects actor is in service after some 30 ms."""
 
 
 async def fetch(objects: ObjectsRef, refs: Iterable[ObjectRef], *, fresh: bool = False) -> dict[ObjectRef, ApiObject]:
-    """Those of `refs` that there are, by reference. Raises what an ask does, and Refused while one cannot be read."""
+    """The existing objects of `refs`. Raises an ask's errors, and Refused when an object cannot be read."""
     found, failed = await fetch_each(objects, refs, fresh=fresh)
     if failed:
         raise Refused("NotRead", "; ".join(dict.fromkeys(failed.values())))
@@ -24,7 +24,7 @@ async def fetch(objects: ObjectsRef, refs: Iterable[ObjectRef], *, fresh: bool =
 async def fetch_each(
     objects: ObjectsRef, refs: Iterable[ObjectRef], *, fresh: bool = False
 ) -> tuple[dict[ObjectRef, ApiObject], dict[ObjectRef, str]]:
-    """Those of `refs` that there are, and why others cannot be read, in words for people. Raises what an ask does."""
+    """The existing objects of `refs`, and messages for the unreadable ones. Raises an ask's errors."""
     found: dict[ObjectRef, ApiObject] = {}
     failed: dict[ObjectRef, str] = {}
     wanted = tuple(sorted(set(refs)))

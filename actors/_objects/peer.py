@@ -1,4 +1,4 @@
-"""The way to the objects actor, also where there is none: an agent that has no objects runs no process for them."""
+"""A reference to the objects actor, or a stand-in in an agent without objects, which runs no such process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ R = TypeVar("R", bound=Message)
 
 
 class ObjectsRef(Protocol):
-    """What `RemoteRef` offers."""
+    """The part of `RemoteRef` that callers use."""
 
     def tell(self, message: Message) -> None:
-        """Send without answer."""
+        """Send a message without an answer."""
 
     def ask(self, request: Request[R], timeout_s: float = 5.0) -> Future[R]:
-        """Send and get a future of the answer."""
+        """Send a request. Returns a future of the answer."""
 
 
 class _NoObjects:
-    """Answers at once that there is nothing, and takes what it is told."""
+    """Answers every request with no objects, and ignores messages."""
 
     def tell(self, message: Message) -> None:
         pass
@@ -36,10 +36,10 @@ class _NoObjects:
 
 
 def has_objects(settings: Settings) -> bool:
-    """Whether there is anything that objects could come from: a directory, or an API server."""
+    """True when there is a source of objects: a directory, or an API server."""
     return bool(settings.objects_dir or settings.kubeconfig)
 
 
 def objects_of(actor: Actor) -> ObjectsRef:
-    """The objects actor, or a stand-in that has none."""
+    """The objects actor, or a stand-in without objects."""
     return actor.peer("objects") if has_objects(actor.settings) else _NoObjects()

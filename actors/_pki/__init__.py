@@ -1,4 +1,4 @@
-"""Keys, certificate requests and what is in a certificate: `pki`, which has a child process do it.
+"""Keys, certificate requests and the content of certificates, by a short-lived child process.
 
-The library that knows X.509 takes 14 MB of memory and is needed some times a year, so no actor ever loads it.
+The X.509 library takes 14 MB and is needed a few times a year, so no actor imports it.
 """

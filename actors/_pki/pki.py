@@ -1,6 +1,6 @@
-"""X.509 for actors: each call is a process of its own, which ends with its answer. Blocks for up to DEADLINE_S.
+"""X.509 for actors: each call runs in its own process. Blocks for up to DEADLINE_S.
 
-Keys travel through pipes, never through arguments, environment or disk.
+Keys pass through pipes, never through arguments, environment or disk.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from proto.wire.message import Record
 T = TypeVar("T")
 
 DEADLINE_S = 30.0
-"""Half a second of work, on a machine that is busy."""
+"""The work takes half a second; a busy machine may need much longer."""
 
 
 class PkiError(Exception):
-    """The certificate or key cannot be used; the message says why."""
+    """The certificate or key cannot be used. The message says why."""
 
 
 class Names(Record, frozen=True, kw_only=True):
-    """Whom a certificate is for."""
+    """The subject and alternative names of a certificate."""
 
     common_name: str = ""
     organizations: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Names(Record, frozen=True, kw_only=True):
 
 
 class Certificate(Record, frozen=True, kw_only=True):
-    """What a certificate says. Times are Unix seconds."""
+    """The names and validity of a certificate. Times are Unix seconds."""
 
     names: Names
     not_before: float
@@ -43,29 +43,29 @@ class Certificate(Record, frozen=True, kw_only=True):
 
 
 class Signing(Record, frozen=True, kw_only=True):
-    """A certificate request (PEM) and the key that it is for."""
+    """A certificate request and its key, in PEM."""
 
     key: str
     request: str
     public_key: str
-    """A digest of it, in hexadecimal."""
+    """SHA-256 of the public key in DER, in hexadecimal."""
 
 
 class MakeRequest(Record, frozen=True, kw_only=True, tag="request"):
-    """Make a request; with a new key, unless there is one."""
+    """Make a certificate request, with a new key when `key` is empty."""
 
     names: Names
     key: str = ""
 
 
 class Read(Record, frozen=True, kw_only=True, tag="read"):
-    """Read the first certificate of a PEM file that has its key, too, and check that they belong together."""
+    """Read the first certificate of a PEM file and check that the file's key matches it."""
 
     pem: str
 
 
 class SelfSign(Record, frozen=True, kw_only=True, tag="sign"):
-    """Make a certificate that signs itself, and its key; valid for a year."""
+    """Make a self-signed certificate, valid for a year, and its key."""
 
     names: Names
 
@@ -78,23 +78,23 @@ class Pem(Record, frozen=True, kw_only=True):
 
 
 class Problem(Record, frozen=True, kw_only=True):
-    """Why it cannot be done."""
+    """The reason of a failure."""
 
     problem: str
 
 
 def request(names: Names, key: str = "") -> Signing:
-    """A certificate request, for a new ECDSA key (P-256, as the kubelet's) or the one given. Raises PkiError."""
+    """A certificate request for `key`, or for a new ECDSA key (P-256, as in the kubelet). Raises PkiError."""
     return _ask(MakeRequest(names=names, key=key), Signing)
 
 
 def read(pem: bytes) -> Certificate:
-    """The certificate of a file that holds a certificate and its key. Raises PkiError, also when they do not match."""
+    """The certificate of a file with a certificate and its key. Raises PkiError, also when they do not match."""
     return _ask(Read(pem=pem.decode("ascii", errors="replace")), Certificate)
 
 
 def self_signed(names: Names) -> Pem:
-    """A serving certificate that nobody vouches for, as the kubelet makes one when it is given none."""
+    """A self-signed serving certificate, as the kubelet makes it when none is configured. Raises PkiError."""
     return _ask(SelfSign(names=names), Pem)
 
 

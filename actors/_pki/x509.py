@@ -1,4 +1,4 @@
-"""The process behind `pki`: one question on stdin, one answer on stdout. Nobody else imports this."""
+"""The child process of `pki`: a question on stdin, an answer on stdout. No actor imports this module."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def _key(pem: bytes) -> CertificateIssuerPrivateKeyTypes:
         key = serialization.load_pem_private_key(found.group() if found else pem, None)
     except (ValueError, TypeError) as error:
         raise PkiError(f"its key cannot be used: {error}") from error
-    return cast(CertificateIssuerPrivateKeyTypes, key)  # the others sign nothing, and fail where they are to
+    return cast(CertificateIssuerPrivateKeyTypes, key)  # other types cannot sign, and fail at that
 
 
 def _pem_of(key: CertificateIssuerPrivateKeyTypes) -> str:
-    """As client-go writes it: EC PRIVATE KEY."""
+    """The key as client-go writes it: EC PRIVATE KEY."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     ).decode()

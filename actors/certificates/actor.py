@@ -1,8 +1,8 @@
-"""The certificates actor: gets the node its client and serving certificates, and replaces them in time.
+"""The certificates actor: requests the node's client and serving certificates, and replaces them in time.
 
-Runs only where --bootstrap-kubeconfig, rotateCertificates or serverTLSBootstrap asks for it. Everything is on disk, in
-the kubelet's layout; the clients of the other actors read their kubeconfig and its files again when they change, and
-open new connections with a new certificate.
+It runs only with --bootstrap-kubeconfig, rotateCertificates or serverTLSBootstrap. All state is on disk, in the
+kubelet's layout. The clients of the other actors read their kubeconfig and its files again when they change, and open
+new connections with a new certificate.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 LOOK_S = 300.0
-"""So often the clock, the addresses and the files are looked at, as any of them may have been changed."""
+"""Period of checks, since the clock, the addresses and the files may change."""
 
 
 class Certificates(Actor):
-    """State: what each of the two certificates says, until when it is used, and what is being waited for."""
+    """State: each of the two certificates, the time of its replacement, and the request in progress."""
 
     name = "certificates"
     blocking_threads = 2
 
     async def rebuild(self) -> None:
-        """Nothing to bring back: the disk has it, and is read by the loops."""
+        """Start empty; the loops read the state from disk."""
         self._events = Recorder(self.peer("events"))
-        self._kept: dict[str, _Keeper] = {}
+        self._managed: dict[str, _ManagedCertificate] = {}
         self.streams = Streams(self.bus)
 
     def on_ready(self) -> None:
-        """One loop for each certificate that is asked for."""
+        """Start a loop for each certificate that the settings ask for."""
         settings = self.settings
         if settings.bootstrap_kubeconfig or settings.rotate_certificates:
-            self._keep(CLIENT, _ClientKeeper(self, Store(settings.cert_dir, CLIENT.prefix)))
+            self._manage(CLIENT, _ClientCertificate(self, Store(settings.cert_dir, CLIENT.prefix)))
         if settings.server_tls_bootstrap:
-            self._keep(SERVER, _Keeper(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
+            self._manage(SERVER, _ManagedCertificate(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
 
-    def _keep(self, purpose: Purpose, keeper: _Keeper) -> None:
-        self._kept[purpose.what] = keeper
-        self.spawn(keeper.run(), purpose.what)
+    def _manage(self, purpose: Purpose, managed: _ManagedCertificate) -> None:
+        self._managed[purpose.what] = managed
+        self.spawn(managed.run(), purpose.what)
 
     def say(self, kind: Any, reason: str, message: str) -> None:
-        """An event of this node: where an operator looks."""
+        """Emit an event of this node."""
         self._events.node(kind, reason, message)
 
     def describe(self) -> dict[str, Any]:
-        """Until when each certificate is good, when it is replaced, and what is waited for."""
-        return {what: keeper.describe() for what, keeper in self._kept.items()}
+        """Expiry, replacement time and request in progress of each certificate."""
+        return {what: managed.describe() for what, managed in self._managed.items()}
 
 
-class _Keeper:
-    """Sees to it that there is one certificate, and that it is good. The serving certificate's as it stands."""
+class _ManagedCertificate:
+    """Keeps one certificate valid; as it stands, the serving certificate."""
 
     def __init__(self, actor: Certificates, purpose: Purpose, store: Store) -> None:
         self._actor, self._purpose, self._store = actor, purpose, store
@@ -78,12 +78,12 @@ class _Keeper:
         self._pem: bytes | None = None
         self._chance = random.random()
         self._got: tuple[float, float] | None = None
-        """What was left of the present one when we got it, and when that was, by a clock that never jumps."""
+        """(remaining seconds at the receipt of the present certificate, time of the receipt by CLOCK_BOOTTIME)."""
         self._waits_for = ""
         self._problem = ""
 
     def describe(self) -> dict[str, Any]:
-        """For a console."""
+        """State for consoles."""
         has = self._has
         return {
             "file": str(self._store.current),
@@ -94,7 +94,7 @@ class _Keeper:
         }
 
     async def run(self) -> None:
-        """For ever: look, ask for a new one if that is due, wait."""
+        """Loop forever: check, request a new certificate if it is due, wait."""
         failures = 0
         while True:
             try:
@@ -103,27 +103,27 @@ class _Keeper:
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
                 wait_s = policy.retry_delay(failures, random.random())
-                self._say_problem(error)
+                self._report_problem(error)
             finally:
                 self._waits_for = ""
             await self._actor.sleep(wait_s)
 
-    def _say_problem(self, error: Exception) -> None:
+    def _report_problem(self, error: Exception) -> None:
         text = f"cannot get the {self._purpose.what}: {error}"
         if self._has is not None and time.time() >= self._has.not_after:
             said = "" if " expired at " in text else f"; the present one expired at {_stamp(self._has.not_after)}"
-            text += said + self._way_out()
+            text += said + self._advice()
         if text != self._problem:
-            log.warning("%s; tried again", text)
+            log.warning("%s; trying again", text)
             self._actor.say("Warning", "CertificateRequestFailed", text)
         self._problem = text
 
-    def _way_out(self) -> str:
-        """What is to be done by hand when the present one has expired; it is the end of a message."""
+    def _advice(self) -> str:
+        """Advice for the operator when the present certificate has expired, appended to a message."""
         return ""
 
     async def _look(self) -> float:
-        """Seconds until the next look. A new certificate comes first when it is due."""
+        # Replaces the certificate if it is due; returns seconds until the next check.
         pem = await self._actor.blocking(DISK_S, self._content)
         if pem != self._pem:
             self._has = await self._read(pem)
@@ -144,7 +144,7 @@ class _Keeper:
             return None
 
     def _content(self) -> bytes:
-        """Certificate and key as they are in use (PEM); empty when there are none. Blocks."""
+        """Certificate and key in use (PEM); empty without any. Blocks."""
         return self._store.read()
 
     def _wanted(self) -> Names:
@@ -161,7 +161,6 @@ class _Keeper:
         await self._take(connect(self._actor, self._actor.settings.kubeconfig), wanted, "csr-")
 
     async def _take(self, client: KubeClient, wanted: Names, prefix: str) -> None:
-        """Get one from the cluster and put it in the place of the old one."""
         source = Source(self._purpose, client, self._actor.streams, self._store, prefix)
         try:
             new = await obtain(self._actor, source, wanted, self._waiting)
@@ -175,12 +174,11 @@ class _Keeper:
 
     def _waiting(self, name: str) -> None:
         self._waits_for = name
-        log.info("the %s waits for somebody to approve and sign request %s", self._purpose.what, name)
+        log.info("the %s waits until request %s is approved and signed", self._purpose.what, name)
 
 
-class _ClientKeeper(_Keeper):
-    """The client certificate's: without one that is good, the bootstrap kubeconfig is who we are; and the kubeconfig
-    has to name what was got."""
+class _ClientCertificate(_ManagedCertificate):
+    """The client certificate. Without a valid one the bootstrap kubeconfig is used; the kubeconfig has to name it."""
 
     def __init__(self, actor: Certificates, store: Store) -> None:
         super().__init__(actor, CLIENT, store)
@@ -194,7 +192,7 @@ class _ClientKeeper(_Keeper):
             await self._actor.blocking(DISK_S, self._write_kubeconfig)
         return wait_s
 
-    def _way_out(self) -> str:
+    def _advice(self) -> str:
         settings = self._actor.settings
         if settings.bootstrap_kubeconfig:
             return f": is the token in {settings.bootstrap_kubeconfig} good, and this machine's clock right?"
@@ -204,7 +202,7 @@ class _ClientKeeper(_Keeper):
         )
 
     def _content(self) -> bytes:
-        """Ours, or the one that the kubeconfig came with. Where nothing is rotated the kubeconfig is what counts."""
+        # Our file, or the kubeconfig's own certificate. Without rotation the kubeconfig takes precedence.
         if self._actor.settings.rotate_certificates:
             return super()._content() or self._of_kubeconfig()
         return self._of_kubeconfig() or super()._content()
@@ -235,7 +233,7 @@ class _ClientKeeper(_Keeper):
         return super()._due_in_s(has) if self._actor.settings.rotate_certificates else has.not_after - time.time()
 
     async def _replace(self, wanted: Names) -> None:
-        """As who we are while that is good; else as the bootstrap kubeconfig says."""
+        # With the present certificate while it is valid, else with the bootstrap kubeconfig.
         settings = self._actor.settings
         usable = self._has is not None and self._has.not_before <= time.time() < self._has.not_after
         if usable or not settings.bootstrap_kubeconfig:
@@ -246,12 +244,12 @@ class _ClientKeeper(_Keeper):
         except Unauthorized as refused:
             if self._has is None:
                 raise
-            # The token has had its day. Perhaps it is our clock that is wrong, and not the certificate.
-            log.warning("%s is not accepted (%s): trying as before", settings.bootstrap_kubeconfig, refused)
+            # The token has expired. The present certificate may still be valid, if only this machine's clock is wrong.
+            log.warning("%s is refused (%s): trying the present certificate", settings.bootstrap_kubeconfig, refused)
             await super()._replace(wanted)
 
     def _write_kubeconfig(self) -> None:
-        """Have the kubeconfig name our file, if that is what is in use. One that an operator wrote keeps the rest."""
+        # Points the kubeconfig at our file, if that is in use; an operator's kubeconfig keeps everything else.
         path, ours = self._actor.settings.kubeconfig, str(self._store.current)
         if self._pem != self._store.read():
             return
@@ -267,7 +265,7 @@ class _ClientKeeper(_Keeper):
 
 
 def _boot_time() -> float:
-    """Seconds since the machine began, its sleep included."""
+    # Seconds since boot, including sleep; this clock never jumps.
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

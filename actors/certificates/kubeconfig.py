@@ -1,19 +1,19 @@
-"""The kubeconfig of a bootstrapped node: whose certificate it names, and how it is written. Blocks as the disk does."""
+"""Writes the kubeconfig of a bootstrapped node, or its certificate paths. Blocks on the disk."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
+from actors.certificates.store import write_private
 from proto.common import untrusted
 
 
 def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:
-    """A kubeconfig for the cluster of another one, with the certificate and key of a file; in the kubelet's words."""
+    """A kubeconfig for the cluster of `bootstrap`, with certificate and key in one file; names as in the kubelet's."""
     cluster = bootstrap.cluster
     there = {
         "server": cluster.server,
@@ -36,7 +36,7 @@ def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:
 
 
 def pointed_at(path: str, certificate: str) -> dict[str, Any]:
-    """The kubeconfig of a path, its current user having the certificate and key of a file. Raises KubeconfigError."""
+    """The kubeconfig at `path` with the current user's certificate and key in `certificate`. Raises KubeconfigError."""
     import yaml  # noqa: PLC0415 - needed once in a node's life
 
     try:
@@ -60,13 +60,5 @@ def _user(certificate: str) -> dict[str, str]:
 
 
 def write(path: str, config: dict[str, Any]) -> None:
-    """Replace the file, whole. JSON, which is YAML. Raises OSError."""
-    target = Path(path)
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)
+    """Replace the file atomically, with JSON, which is also YAML. Raises OSError."""
+    write_private(Path(path), msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")

@@ -1,4 +1,4 @@
-"""When a certificate is due, what is asked for, and what came of it. Pure.
+"""Decisions about certificates: the time of replacement, the requests, and their outcomes. Pure.
 
 Objects are plain mappings, as in JSON. Source: client-go's util/certificate, the kubelet's pkg/kubelet/certificate of
 Kubernetes 1.36, and https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
@@ -20,9 +20,9 @@ Object = dict[str, Any]
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 EARLIEST, LATEST = 0.7, 0.9
-"""A certificate is replaced between these parts of its life, so that a cluster's nodes do not come all at once."""
+"""A certificate is replaced between these parts of its life, at random, so that nodes do not come all at once."""
 USED_FOR_S = 300.0
-"""At least, so that no clock makes us ask again and again; what lives for less is used for half its life."""
+"""Shortest use of a certificate, so that a wrong clock causes no request loop; a shorter life is used to its half."""
 FIRST_RETRY_S, RETRY_CAP_S, RETRY_JITTER = 2.0, 32.0, 0.1
 
 
@@ -30,15 +30,15 @@ class Purpose(NamedTuple):
     """One of the two certificates of a kubelet."""
 
     what: str
-    """In the words of messages."""
+    """Name in messages."""
     prefix: str
-    """Of its files in --cert-dir."""
+    """Prefix of its files in --cert-dir."""
     signer: str
     usages: tuple[str, ...]
 
 
-# `key encipherment` means nothing for an ECDSA key, and newer kubelets leave it out; controllers of 1.20 to 1.26
-# approve and sign only with it, and those of today take both.
+# `key encipherment` has no meaning for an ECDSA key, and newer kubelets omit it. Controllers of 1.20 to 1.26 approve
+# and sign only with it, and later ones accept both.
 CLIENT = Purpose(
     "client certificate",
     "kubelet-client",
@@ -54,32 +54,33 @@ SERVER = Purpose(
 
 
 def client_names(node: str) -> Names:
-    """Who a node is to the API server."""
+    """A node's identity for the API server."""
     return Names(common_name=f"system:node:{node}", organizations=("system:nodes",))
 
 
 def server_names(node: str, addresses: tuple[str, ...]) -> Names:
-    """Whom its clients look for: the node's addresses, as its status has them."""
+    """Names of the serving certificate: the node's name, and its addresses as in its status."""
     return Names(
         common_name=f"system:node:{node}", organizations=("system:nodes",), dns_names=(node,), addresses=addresses
     )
 
 
 class Held(NamedTuple):
-    """How long a certificate has been ours, by a clock that does not jump."""
+    """Age of a certificate since its receipt, by a clock that does not jump."""
 
     left_s: float
-    """What was left of it as it came, by the clock of that moment."""
+    """Its remaining life at the receipt, by the wall clock."""
     age_s: float
 
 
 def due_in_s(not_before: float, not_after: float, chance: float, now: float, held: Held | None = None) -> float:
-    """Seconds until it is replaced, negative when that is overdue; `chance` from 0 to 1, drawn once for a certificate.
-    Times are Unix seconds; `held`: None for one that was there before us.
+    """Seconds until the replacement of a certificate, negative when overdue. Times are Unix seconds.
 
-    Signers date certificates back by five minutes. One that is good for little longer is used for half of what is left
-    of it since we have got it, or the next one would be asked for at once. The machine's clock need not be the
-    signer's, and may jump: whatever it says, a new one is used for a while, and none for longer than its life.
+    `chance`: from 0 to 1, drawn once for each certificate. `held`: None for a certificate from before this actor.
+
+    Signers date certificates back by five minutes. A certificate with a short life is used for half of its remaining
+    life since its receipt, or the next request would follow at once. The machine's clock may differ from the signer's,
+    and may jump. With any clock, a new certificate is used for a while, and none for longer than its life.
     """
     life_s = not_after - not_before
     used_s = life_s * (EARLIEST + (LATEST - EARLIEST) * chance)
@@ -91,7 +92,7 @@ def due_in_s(not_before: float, not_after: float, chance: float, now: float, hel
 
 
 def covers(has: Names, wanted: Names) -> bool:
-    """Whether a certificate is still for whom it has to be for."""
+    """True when a certificate has all wanted names."""
     return (
         has.common_name == wanted.common_name
         and set(has.organizations) >= set(wanted.organizations)
@@ -101,12 +102,12 @@ def covers(has: Names, wanted: Names) -> bool:
 
 
 def retry_delay(failures: int, chance: float) -> float:
-    """Seconds before the next attempt after so many failures in a row, at least 1."""
+    """Seconds before the next attempt, after a number of failures in a row (at least 1)."""
     return min(RETRY_CAP_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10)) * (1 + RETRY_JITTER * chance)
 
 
 def request_name(prefix: str, public_key: str, names: Names, purpose: Purpose) -> str:
-    """The same for the same key, names and purpose, so that nobody asks for one thing twice."""
+    """Name of a request, made of key, names and purpose, so that a repeat finds the earlier request."""
     said = msgspec.json.encode((public_key, names, purpose))
     return prefix + base64.b32encode(hashlib.sha256(said).digest()).decode().rstrip("=").lower()
 
@@ -132,13 +133,13 @@ class Issued(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Nobody will sign this one: another one has to be asked for."""
+    """The request was denied or failed; a new request is needed."""
 
     why: str
 
 
 def outcome(request: Mapping[str, Any]) -> Issued | Rejected | None:
-    """What has become of a CertificateSigningRequest; None while it waits for approval or signature."""
+    """Outcome of a CertificateSigningRequest; None while it waits for approval or signature."""
     status = request.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("Denied", "Failed"):

@@ -1,6 +1,6 @@
-"""One certificate from the cluster: a CertificateSigningRequest created, waited for, its answer taken.
+"""Requests one certificate: creates a CertificateSigningRequest, waits for the decision, and checks the certificate.
 
-Its key is kept on disk and its name comes from that key, so that whoever goes on after a kill asks for nothing twice.
+The request's key is kept on disk, and its name comes from the key, so that after a kill the same request goes on.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DISK_S = 10.0
 
 
 class NotSigned(Exception):
-    """The cluster will not sign this request; the message says what it said."""
+    """The request was denied, failed or deleted; the message has the cluster's reason."""
 
 
-class _Ear(Listener):
-    """Hands on what the watch of one request sees."""
+class _DecisionListener(Listener):
+    """Completes a future when the watch of a request shows a decision."""
 
     def __init__(self, decided: Future[Object], purpose: Purpose) -> None:
         self._decided, self._purpose = decided, purpose
@@ -47,11 +47,11 @@ class _Ear(Listener):
             self._decided.set(request)
 
     def failed(self, error: ApiError) -> None:
-        log.warning("cannot watch the request for the %s: %s; tried again", self._purpose.what, error)
+        log.warning("cannot watch the request for the %s: %s; trying again", self._purpose.what, error)
 
 
 class Obtained(NamedTuple):
-    """A certificate (PEM) that was checked against its key, and what it says."""
+    """A certificate (PEM) that was checked against its key, and its fields."""
 
     certificate: bytes
     key: str
@@ -59,18 +59,18 @@ class Obtained(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What is asked for, of whom, how that is followed, and where its key waits."""
+    """The purpose of a request, the API client and streams to use, and the store of its key."""
 
     purpose: Purpose
     client: KubeClient
     streams: Streams
     store: Store
     prefix: str
-    """Of the request's name."""
+    """Prefix of the request's name."""
 
 
 async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[str], None]) -> Obtained:
-    """A certificate from the cluster. Waits as long as nobody has decided about it; `waiting` is told its request.
+    """Request a certificate, and wait for its signature without limit; `waiting` gets the request's name.
 
     Raises ApiError, NotSigned, PkiError, OSError, AskTimeout.
     """
@@ -79,7 +79,7 @@ async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[
     name = policy.request_name(prefix, signing.public_key, names, purpose)
     try:
         found = await client.create(policy.REQUESTS, policy.request_object(name, signing.request, purpose))
-    except AlreadyExists:  # a predecessor's, of the same key
+    except AlreadyExists:  # an earlier incarnation's, with the same key
         found = await client.get(f"{policy.REQUESTS}/{name}")
     if policy.outcome(found) is None:
         waiting(name)
@@ -91,30 +91,30 @@ async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[
                 facts = await actor.blocking(pki.DEADLINE_S, pki.read, pem)
             except pki.PkiError as error:
                 await actor.blocking(DISK_S, store.forget_key)
-                raise NotSigned(f"what was signed for request {name} cannot be used: {error}") from error
+                raise NotSigned(f"the certificate of request {name} is unusable: {error}") from error
             return Obtained(certificate, signing.key, facts)
         case Rejected(why):
             await actor.blocking(DISK_S, store.forget_key)
             raise NotSigned(f"request {name}: {why}")
         case None:
-            raise NotSigned(f"request {name} was deleted before anybody decided about it; asking again")
+            raise NotSigned(f"request {name} was deleted before a decision; creating another")
 
 
 def _request(store: Store, names: Names) -> Signing:
     try:
         signing = pki.request(names, store.pending_key())
     except pki.PkiError as error:
-        log.warning("cannot use the key of an earlier request: %s; making another", error)
+        log.warning("cannot use the key of an earlier request: %s; creating another", error)
         signing = pki.request(names)
     store.keep_key(signing.key)
     return signing
 
 
 async def _decided(actor: Actor, source: Source, name: str) -> Object:
-    """The request once it is signed, denied or failed; without a status when it is gone."""
+    # The request once it is signed, denied or failed; empty when it was deleted.
     decided: Future[Object] = Future()
     position = Position(policy.REQUESTS, {"fieldSelector": f"metadata.name={name}"}, exact=True)
-    follower = Follower(actor, source.client, source.streams, position, _Ear(decided, source.purpose))
+    follower = Follower(actor, source.client, source.streams, position, _DecisionListener(decided, source.purpose))
     follower.start()
     try:
         return await decided

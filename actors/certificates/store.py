@@ -1,7 +1,7 @@
-"""The certificates in --cert-dir, in the kubelet's layout. Blocks as the disk does.
+"""Certificate files in --cert-dir, in the kubelet's layout. Blocks on the disk.
 
 `kubelet-client-current.pem` is a link to `kubelet-client-YYYY-MM-DD-hh-mm-ss.pem`, which holds a certificate and its
-key; `kubelet-server-...` likewise. `kubelet-client.key.tmp` is the key of a request under way. Source: client-go's
+key; `kubelet-server-...` likewise. `kubelet-client.key.tmp` is the key of a request in progress. Source: client-go's
 util/certificate/certificate_store.go.
 """
 
@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 KEPT = 2
-"""The present certificate and the one before; the kubelet never removes any, and a node may live for years."""
+"""Files to keep: the present and the previous certificate. The kubelet never removes any; a node may live for years."""
 
 
 class Store:
-    """One certificate's files. Every method raises OSError."""
+    """Files of one certificate. Every method raises OSError."""
 
     def __init__(self, directory: str, prefix: str) -> None:
         self._directory = Path(directory)
@@ -26,14 +26,14 @@ class Store:
         self._pending = self._directory / f"{prefix}.key.tmp"
 
     def read(self) -> bytes:
-        """Certificate and key (PEM) that are in use; empty when there are none."""
+        """Certificate and key in use (PEM); empty without any."""
         return _read(self.current)
 
     def replace(self, certificate: bytes, key: str, now: float) -> bytes:
-        """Put a new one in its place: a reader finds the old one or the new one, whole. What `read` gives from now."""
+        """Replace certificate and key atomically; returns the new content of the file. `now` in Unix seconds."""
         path = self._directory / f"{self._prefix}-{time.strftime('%Y-%m-%d-%H-%M-%S', time.gmtime(now))}.pem"
         content = certificate.rstrip() + b"\n" + key.encode()
-        self._write(path, content)
+        write_private(path, content)
         link = self._directory / f"{self._prefix}-updated.pem"
         link.unlink(missing_ok=True)
         link.symlink_to(path)
@@ -43,27 +43,17 @@ class Store:
         return content
 
     def pending_key(self) -> str:
-        """The key of the request under way; empty when there is none."""
+        """Key of the request in progress; empty without any."""
         return _read(self._pending).decode("ascii", errors="replace")
 
     def keep_key(self, key: str) -> None:
-        """Remember it: a successor goes on waiting for the same request."""
+        """Save the key, so that the next incarnation waits for the same request."""
         if self.pending_key() != key:
-            self._write(self._pending, key.encode())
+            write_private(self._pending, key.encode())
 
     def forget_key(self) -> None:
-        """The next request has another key."""
+        """Remove the key of a finished request."""
         self._pending.unlink(missing_ok=True)
-
-    def _write(self, path: Path, content: bytes) -> None:
-        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # without its key the cluster would not let this node in again
-        temporary.replace(path)
 
     def _remove_old(self) -> None:
         dated = sorted(
@@ -74,6 +64,18 @@ class Store:
         for path in dated[: max(0, len(dated) - (KEPT - 1))]:
             with suppress(OSError):
                 path.unlink()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that only root may read, atomically and synced. Raises OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # without its key this node cannot authenticate any more
+    temporary.replace(path)
 
 
 def _read(path: Path) -> bytes:

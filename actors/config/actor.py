@@ -1,11 +1,12 @@
-"""The config actor: gathers the pods of every source and tells pod_workers what should run.
+"""The config actor: sends the pods of every source to pod_workers.
 
-Covers the sources' common life: start, re-sending to a peer that started, and what consoles ask. A source merges its
-own changes: `files.py` for manifests, `api.py` for the API server, which runs only with a kubeconfig.
+It starts the sources, sends their pods again to a peer that started, and answers queries. Each source merges its own
+changes: `sources/files.py` for manifests, `sources/api.py` for the API server, which needs a kubeconfig.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
@@ -22,58 +23,55 @@ if TYPE_CHECKING:
 
 
 class Config(Actor):
-    """Pod sources and their merge, the kubelet's PodConfig."""
+    """State: the sources of pods by name."""
 
     name: ClassVar[str] = "config"
     asks: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
-        self._manifests = ManifestPods(self, lambda op, pods: self._tell(files.SOURCE, op, pods))
-        self._api: ApiPods | None = None
+        self._manifests = ManifestPods(self, partial(self._tell, files.SOURCE))
+        self._sources: dict[str, ManifestPods | ApiPods] = {files.SOURCE: self._manifests}
         if self.settings.kubeconfig:
-            # Nodes of no cluster do not pay for its client.
+            # Saves the API client's memory where there is no cluster.
             from actors.config.sources.api import ApiPods  # noqa: PLC0415
 
-            self._api = ApiPods(self, lambda op, pods: self._tell("api", op, pods))
+            self._sources["api"] = ApiPods(self, partial(self._tell, "api"))
 
     async def rebuild(self) -> None:
-        """What each source keeps on disk."""
-        self._manifests.recover()
-        if self._api is not None:
-            self._api.recover()
+        """Load the checkpoint of each source."""
+        for source in self._sources.values():
+            source.recover()
 
     def on_ready(self) -> None:
-        """Not before being ready: a hundred manifests take longer than an actor may be away, and pod_workers waits for
-        the SET, not for the process."""
-        self._manifests.start()
-        if self._api is not None:
-            self._api.start()
+        """Start the sources.
+
+        A hundred manifests take longer than the start of an actor may, so pod_workers waits for the SET instead.
+        """
+        for source in self._sources.values():
+            source.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """A new pod_workers knows nothing, nor does a new status of what the API server has."""
-        if name == "pod_workers":
-            self._manifests.resend()
-        if self._api is not None:
-            self._api.resend(name)
+        """Send all pods to a new pod_workers, and those of the API server to a new status."""
+        for source in self._sources.values():
+            source.resend(name)
 
     def describe(self) -> dict[str, Any]:
-        """What a console shows."""
-        shown = self._manifests.describe()
-        return shown if self._api is None else {**shown, "api": self._api.describe()}
+        """State for the console: the state of each source; that of the manifests is not nested."""
+        shown = {name: source.describe() for name, source in self._sources.items()}
+        return shown.pop(files.SOURCE) | shown
 
     @handles(ListSources)
     def on_list_sources(self, _: ListSources) -> Sources:
-        """Answer from what is known."""
-        pods, problems = {files.SOURCE: self._manifests.names()}, self._manifests.problems()
-        if self._api is not None:
-            pods["api"] = self._api.names()
-            problems += self._api.problems()
-        return Sources(pods=pods, problems=tuple(problems))
+        """List each source's pods and problems."""
+        return Sources(
+            pods={name: source.names() for name, source in self._sources.items()},
+            problems=tuple(problem for source in self._sources.values() for problem in source.problems()),
+        )
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:
-        """Answer when the files have been read. The API server's pods are watched: there is nothing to read again."""
+        """Read all manifests again, then answer. The API server's pods are watched and need no second read."""
         await self._manifests.relist()
         return Done()
 

@@ -1,8 +1,7 @@
-"""Decisions of the config actor: what a directory of manifests says, and what changed since.
+"""Decides which pods a source names and what changed since the last merge. Pure.
 
-Covers the last good pod of each file, duplicates, and the merge of each source into changes for the pod
-workers. Pure: listings and file contents come in, pods and errors go out. Source: PodConfig of the kubelet's
-pkg/kubelet/config.
+Keeps the last good pod of each manifest file, finds duplicates, and merges each source into changes for the pod
+workers. Source: PodConfig of the kubelet's pkg/kubelet/config.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,14 +14,14 @@ from proto.v1 import Pod
 
 
 class FileState(NamedTuple):
-    """What is known of one manifest file: the pod of its last good version, and what is wrong with it now."""
+    """One manifest file: the pod of its last good version, and the error of the present one."""
 
     pod: Pod | None
     error: FileError | None
 
 
 def next_state(previous: FileState | None, loaded: Pod | FileError) -> FileState:
-    """Return a file's state after it was read: a bad version keeps the pod of the last good one running."""
+    """Return a file's state after a read. A bad version keeps the pod of the last good one running."""
     if isinstance(loaded, FileError):
         return FileState(previous.pod if previous is not None else None, loaded)
     return FileState(loaded, None)
@@ -36,7 +35,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(files: Mapping[str, FileState]) -> Resolved:
-    """Return the pods of all files; of two with the same pod the first by path wins and the other is an error."""
+    """Return the pods of all files. Of two files with the same pod the first by path wins; the other is an error."""
     pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
     errors: dict[str, FileError] = {}
@@ -65,8 +64,8 @@ def _conflict(pod: Pod, name: str, pods: Mapping[str, Pod], owners: Mapping[str,
 class Changes(NamedTuple):
     """One source's changes since the last merge, as the kubelet's pod updates: each pod is in exactly one of the lists.
 
-    A pod replaced under the same name has a new UID: the old one is in `removed`, the new one in `added`. So is, twice,
-    one whose file was removed and came again. `reconciled` pods differ in status only.
+    A pod replaced under the same name has a new UID: the old one is in `removed`, the new one in `added`. A pod whose
+    file was removed and came again is in both. `reconciled` pods differ in status only.
     """
 
     added: tuple[Pod, ...] = ()
@@ -88,10 +87,10 @@ def merge(
     again: Collection[str] = (),
     same: Callable[[Pod, Pod], bool] = _same_status,
 ) -> Changes:
-    """Return what changed between two full states of one source; pods are the same when their UID is.
+    """Return the changes between two full states of one source. Pods are matched by UID.
 
-    `again`: UIDs of pods that were not named for a moment in between: each is in `removed` and in `added`. `same`:
-    whether two versions of a pod, before and after, have as good as the same status.
+    `again`: UIDs of pods that were absent for a moment in between; each is in `removed` and in `added`.
+    `same` compares the statuses of a pod before and after.
     """
     before = {pod.metadata.uid: pod for pod in old}
     after = {pod.metadata.uid: pod for pod in new}
@@ -100,7 +99,7 @@ def merge(
         known = before.get(uid) if uid not in again else None
         if known is None:
             added.append(pod)
-        elif _meant(known) != _meant(pod):
+        elif _semantic_parts(known) != _semantic_parts(pod):
             updated.append(pod)
         elif not same(known, pod):
             reconciled.append(pod)
@@ -108,10 +107,15 @@ def merge(
     return Changes(tuple(added), tuple(updated), tuple(removed), tuple(reconciled))
 
 
-def _meant(pod: Pod) -> tuple[object, ...]:
-    """The parts of a pod whose change makes an update, after podsDifferSemantically of the kubelet."""
+def _semantic_parts(pod: Pod) -> tuple[object, ...]:
+    """The parts of a pod whose change is an update, as in podsDifferSemantically of the kubelet."""
     metadata = pod.metadata
     local = (CONFIG_SEEN, CONFIG_SOURCE)
     annotations = {key: value for key, value in metadata.annotations.items() if key not in local}
     grace = metadata.deletion_grace_period_seconds
     return pod.spec, metadata.labels, annotations, metadata.deletion_timestamp, grace
+
+
+def names(pods: Iterable[Pod]) -> tuple[str, ...]:
+    """NAMESPACE/NAME of each pod."""
+    return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)

@@ -1,1 +1,1 @@
-"""Dead containers and sandboxes, and what pods that are gone left on disk: the kubelet's container GC."""
+"""Container garbage collection, as in the kubelet: dead containers, unused sandboxes, leftovers of removed pods."""

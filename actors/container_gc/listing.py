@@ -1,4 +1,4 @@
-"""What the runtime lists, as the policy takes it. Containers and sandboxes that are no pod's are left out."""
+"""Converts CRI lists of containers and sandboxes to the policy's views, and skips all without a pod."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STATES = {pb.CONTAINER_CREATED: "created", pb.CONTAINER_RUNNING: "running", pb.
 
 
 def container_views(containers: Iterable[pb.Container], pod_logs_dir: str) -> list[ContainerView]:
-    """Entries of ListContainers."""
-    return [_container(one, pod_logs_dir) for one in containers if _is_ours(one.labels)]
+    """Return views of ListContainers' entries."""
+    return [_container(one, pod_logs_dir) for one in containers if _has_pod(one.labels)]
 
 
 def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
@@ -45,7 +45,7 @@ def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
 
 
 def sandbox_views(sandboxes: Iterable[pb.PodSandbox]) -> list[SandboxView]:
-    """Entries of ListPodSandbox."""
+    """Return views of ListPodSandbox' entries."""
     return [
         SandboxView(
             id=one.id,
@@ -55,11 +55,11 @@ def sandbox_views(sandboxes: Iterable[pb.PodSandbox]) -> list[SandboxView]:
             ready=one.state == pb.SANDBOX_READY,
         )
         for one in sandboxes
-        if _is_ours(one.labels)
+        if _has_pod(one.labels)
     ]
 
 
-def _is_ours(labels: Mapping[str, str]) -> bool:
-    """Whether it carries a pod's UID, and nothing in its labels leads out of the directories they name."""
+def _has_pod(labels: Mapping[str, str]) -> bool:
+    """Return True for labels with a pod's UID, and with names that are single path components."""
     names = (labels.get(name, "") for name in (POD_NAME, POD_NAMESPACE, CONTAINER_NAME))
     return not component_problem(labels.get(POD_UID, "")) and not any(map(component_problem, filter(None, names)))

@@ -1,4 +1,4 @@
-"""Which dead containers and sandboxes go. Pure; times are Unix seconds.
+"""Decides which dead containers and sandboxes to remove. Pure; times are Unix seconds.
 
 Source: pkg/kubelet/kuberuntime/kuberuntime_gc.go of Kubernetes 1.36 and
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-garbage-collection
@@ -14,26 +14,26 @@ from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 
 @dataclass(frozen=True)
 class Pods:
-    """What the pod workers say of pods, as the collection asks it."""
+    """The pod workers' states of pods, with the questions of a collection."""
 
     states: dict[str, PodWorkerState] = field(default_factory=dict)
     sources_ready: bool = False
     own: Collection[str] = frozenset()
-    """UIDs with a mark of ours (actors/_host/files/own_pods.py), among those that were looked at."""
+    """UIDs with a mark of ours (actors/_host/files/own_pods.py), among the pods of this pass."""
 
     @classmethod
     def of(cls, answer: PodWorkerStates, own: Collection[str] = frozenset()) -> Pods:
-        """From the answer to ListPodWorkers."""
+        """Build it from the answer to ListPodWorkers."""
         return cls({state.uid: state for state in answer.pods}, answer.sources_ready, own)
 
     def is_foreign(self, uid: str) -> bool:
-        """Whether the pod may be another agent's: no worker has it, and it has no mark of ours. It is left alone."""
+        """Return True for a pod without worker and without mark: it may be another agent's and is left alone."""
         return uid not in self.states and uid not in self.own
 
     def is_gone(self, uid: str) -> bool:
-        """Whether nothing of the pod may stay: it is ours, and no source wants it any more and it has ended.
+        """Return True when all of the pod must go: it is ours, it has ended, and no source has it any more.
 
-        Before every source has been seen once nobody can know that, and nothing is taken for gone.
+        False for every pod until all sources have answered once.
         """
         if not self.sources_ready or self.is_foreign(uid):
             return False
@@ -41,18 +41,18 @@ class Pods:
         return state is None or (state.deleted and state.stage == "terminated")
 
     def has_ended(self, uid: str) -> bool:
-        """Whether the pod is gone, or runs no more though it is still wanted (a Job's pod that succeeded)."""
+        """Return True when the pod is gone, or has ended while a source still has it (a Job's succeeded pod)."""
         state = self.states.get(uid)
         return self.is_gone(uid) or (self.sources_ready and state is not None and state.stage == "terminated")
 
 
 STARTING_S = 120.0
-"""From a container's creation to its start, at most: the runtime's deadline for a call."""
+"""Longest time from a container's creation to its start: the deadline of a call to the runtime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The kubelet's three limits; negative counts are no limit."""
+    """The kubelet's three limits. A negative count is no limit."""
 
     min_age_s: float = 0.0
     max_per_pod_container: int = 1
@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """A container of a pod as the runtime lists it."""
+    """A pod's container in the runtime's list."""
 
     id: str
     pod_uid: str
@@ -72,12 +72,12 @@ class ContainerView:
     state: str
     """`created`, `running`, `exited` or `unknown`."""
     log_path: str = ""
-    """Where its log is, under any of the names rotation gives it."""
+    """Path of its current log; rotated files have it as a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """A pod sandbox as the runtime lists it."""
+    """A pod sandbox in the runtime's list."""
 
     id: str
     pod_uid: str
@@ -88,17 +88,17 @@ class SandboxView:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one pass found on the node."""
+    """The findings of one pass on the node."""
 
     containers: list[ContainerView]
     sandboxes: list[SandboxView]
     uids: dict[str, set[str]]
-    """UIDs of pods by place: `directory`, `logs`, `cgroup`, `runtime`."""
+    """Place (`directory`, `logs`, `cgroup`, `runtime`) to UIDs of pods."""
     links: dict[str, str]
-    """Symlinks to logs that are not there: the name of the pod's log directory, by the link's name."""
+    """Dangling log symlinks: link name to the name of the pod's log directory."""
 
     def held(self, removed: Collection[str]) -> set[str]:
-        """Pods that the runtime still has something of once these containers and sandboxes, by ID, are gone."""
+        """Return the pods with a container or sandbox left after the removal of these IDs."""
         containers = {one.pod_uid for one in self.containers if one.id not in removed}
         return containers | {one.pod_uid for one in self.sandboxes if one.id not in removed}
 
@@ -106,10 +106,10 @@ class Seen:
 def containers_to_remove(
     containers: Iterable[ContainerView], pods: Pods, limits: Limits, now: float, *, ended_too: bool = False
 ) -> list[ContainerView]:
-    """Dead containers beyond the limits, oldest first, and every dead one of a pod that is gone.
+    """Return dead containers beyond the limits, and all dead ones of pods that are gone, oldest first.
 
-    `ended_too`: also all of pods that have ended (eviction's reclaim). A unit is a container name of a pod: of those
-    the newest `max_per_pod_container` stay, for their exit codes and logs.
+    `ended_too`: also those of pods that have ended (eviction's reclaim). A unit is one container name of a pod. Its
+    newest `max_per_pod_container` stay, for their exit codes and logs.
     """
     units: dict[tuple[str, str], list[ContainerView]] = {}
     for container in containers:
@@ -128,8 +128,7 @@ def containers_to_remove(
 
 
 def _is_dead(container: ContainerView, now: float) -> bool:
-    """One that was just created is about to run: taken for a dead one it would cost the run before its log."""
-    if container.state == "created":
+    if container.state == "created":  # it may be about to run, and would count as the newest dead one
         return container.created <= now - STARTING_S
     return container.state != "running"
 
@@ -144,7 +143,7 @@ def _trim(units: dict[tuple[str, str], list[ContainerView]], keep: int) -> list[
 
 
 def _trim_total(units: dict[tuple[str, str], list[ContainerView]], most: int) -> list[ContainerView]:
-    """Down to `most` over all units: first to an equal share each, of at least one, then the oldest of all."""
+    """Trim all units to `most` together: to equal shares of at least one, then the oldest of all."""
     total = sum(map(len, units.values()))
     if most < 0 or total <= most:
         return []
@@ -156,9 +155,9 @@ def _trim_total(units: dict[tuple[str, str], list[ContainerView]], most: int) ->
 def sandboxes_to_remove(
     sandboxes: Iterable[SandboxView], holding: Callable[[str], bool], pods: Pods, *, ended_too: bool = False
 ) -> list[SandboxView]:
-    """Sandboxes that are not ready and have no container (`holding(sandbox_id)`); the newest of a pod that stays does.
+    """Return sandboxes that are not ready and have no container; a pod that stays keeps its newest sandbox.
 
-    `ended_too` as in containers_to_remove.
+    `holding` is True for the ID of a sandbox with containers. `ended_too`: as in containers_to_remove.
     """
     by_pod: dict[str, list[SandboxView]] = {}
     for sandbox in sandboxes:
@@ -175,19 +174,20 @@ def sandboxes_to_remove(
 
 
 def _age(item: ContainerView | SandboxView) -> tuple[int, float]:
-    """Sorts oldest first: the attempt counts, since clocks may be set back."""
+    """Sort key, oldest first. The attempt comes first, because clocks may be set back."""
     return (item.attempt, item.created)
 
 
 def log_directory_uid(name: str) -> str:
-    """The pod UID in a log directory's name, NAMESPACE_NAME_UID; a name of another shape is the UID itself (as it was
-    before Kubernetes 1.14)."""
+    """Return the pod UID in a log directory's name: NAMESPACE_NAME_UID, or UID alone (before Kubernetes 1.14)."""
     return name.rpartition("_")[2]
 
 
 def stale_links(links: Mapping[str, str], running: Collection[str], pods: Pods) -> list[str]:
-    """Of symlinks whose log is not there (Seen.links): those that go. The runtime may yet write the log of a container
-    that is running; and a foreign pod's link is another agent's."""
+    """Return the dangling symlinks (Seen.links) to remove.
+
+    A running container may still write its log, and a foreign pod's link belongs to another agent.
+    """
     return [
         link
         for link, directory in links.items()
@@ -196,7 +196,7 @@ def stale_links(links: Mapping[str, str], running: Collection[str], pods: Pods) 
 
 
 def symlink_container_id(name: str) -> str:
-    """The container ID in a symlink's name, NAME_NAMESPACE_CONTAINER-ID.log; empty when the name was cut short."""
+    """Return the container ID in a symlink's name, NAME_NAMESPACE_CONTAINER-ID.log; empty in a shortened name."""
     base = name.removesuffix(".log")
     identity = base.rpartition("-")[2] if "-" in base else ""
     return identity if len(identity) == 64 else ""

@@ -1,8 +1,7 @@
-"""Taking away what pods left on disk: directories, logs, symlinks. Blocks; may be repeated.
+"""Removes directories, logs and log symlinks of pods. Every call blocks and is idempotent.
 
-A directory is first moved aside and then deleted. A static pod that comes back keeps its UID, and so its paths: what it
-makes while the old directory is being deleted is a new one, which nobody deletes. What an earlier run moved aside and
-did not live to delete goes with the next.
+A directory is renamed to a trash name before it is deleted. A static pod that comes back keeps its UID and its paths:
+it creates a new directory while the old one is being deleted. The next run deletes the trash of a run that was killed.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from actors._host.files.listing import names
 
 log = logging.getLogger(__name__)
 
-ASIDE = ".removed-"
+TRASH = ".removed-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 200
-"""Nobody but a container with a host path into them makes deeper ones; they are left and said."""
+"""Only a container with a host path creates deeper directories. They stay, and the log tells it."""
 
 
 def has_volumes(root: str, uid: str) -> bool:
-    """Whether any volume of the pod is left: the volume actor must take it down, which knows what it is."""
+    """Return True when the pod has a volume left. Only the volume actor knows how to unmount it."""
     volumes = paths.pod_volumes_dir(root, uid)
-    # A directory for raw devices goes with the last of them, whose link may be gone before it is given back.
+    # The directory of raw devices goes with the last device. A device's link may go before its detach has ended.
     return bool(names(paths.pod_devices_dir(root, uid))) or any(names(f"{volumes}/{one}") for one in names(volumes))
 
 
 def with_volumes(root: str, uids: Iterable[str]) -> list[str]:
-    """Those of the pods that have any volume left."""
+    """Return the pods that have a volume left."""
     return [uid for uid in uids if has_volumes(root, uid)]
 
 
 def mounted_pods(root: str) -> set[str]:
-    """UIDs of pods with anything mounted below their directory."""
+    """Return the UIDs of pods with a mount below their directory."""
     pods = os.path.realpath(paths.pods_dir(root))
     return {mount.mount_point[len(pods) + 1 :].partition("/")[0] for mount in mounts.mounts_under(pods)}
 
 
 def remove_pod_directories(root: str, uids: Iterable[str], note: Callable[[list[str]], None] | None = None) -> int:
-    """Remove these pods' directories; how many went. One with a volume or a mount in it stays, and is said.
+    """Remove these pods' directories; return how many. One with a volume or a mount stays and is logged.
 
-    `note` is called before with the UIDs of those that go.
+    `note` is called first, with the UIDs of the directories to be removed.
     """
-    aside = f"{paths.checkpoints_dir(root)}/removed"
+    trash = f"{paths.checkpoints_dir(root)}/removed"
     wanted = [uid for uid in uids if os.path.isdir(paths.pod_dir(root, uid))]
     mounted = mounted_pods(root) if wanted else set()
     going = []
@@ -60,41 +59,41 @@ def remove_pod_directories(root: str, uids: Iterable[str], note: Callable[[list[
         note(going)
     moved = []
     for uid in going:
-        os.makedirs(aside, mode=0o700, exist_ok=True)
-        moved += _move(paths.pod_dir(root, uid), f"{aside}/{ASIDE}{uid}")
-    _delete_aside(aside)
+        os.makedirs(trash, mode=0o700, exist_ok=True)
+        moved += _move(paths.pod_dir(root, uid), f"{trash}/{TRASH}{uid}")
+    _delete_trash(trash)
     return len(moved)
 
 
 def remove_log_directories(pod_logs_dir: str, directories: Iterable[str]) -> int:
-    """Remove log directories by name; how many went. A name may be of one that an earlier run moved aside."""
+    """Remove log directories by name; return how many. A name may be the trash of an earlier run."""
     wanted = set(directories)
-    aside = {name for name in wanted if name.startswith(ASIDE)}
+    trash = {name for name in wanted if name.startswith(TRASH)}
     moved = []
-    for name in sorted(wanted - aside):
-        moved += _move(f"{pod_logs_dir}/{name}", f"{pod_logs_dir}/{ASIDE}{name}")
-    _delete_aside(pod_logs_dir, aside.union(map(os.path.basename, moved)))
+    for name in sorted(wanted - trash):
+        moved += _move(f"{pod_logs_dir}/{name}", f"{pod_logs_dir}/{TRASH}{name}")
+    _delete_trash(pod_logs_dir, trash.union(map(os.path.basename, moved)))
     return len(moved)
 
 
 def _move(path: str, target: str) -> list[str]:
-    """The new path, or nothing when there was nothing to move."""
+    """Return the new path, or nothing when the rename was not possible."""
     try:
         if os.path.lexists(target):
-            delete_tree(target)  # of an earlier life of the same pod
+            delete_tree(target)  # of an earlier pod with this UID
         os.rename(path, target)
     except FileNotFoundError:
         return []
     except OSError as error:
-        log.warning("cannot move %s aside to remove it: %s", path, error)
+        log.warning("cannot rename %s for its removal: %s", path, error)
         return []
     return [target]
 
 
-def _delete_aside(directory: str, only: Collection[str] | None = None) -> None:
-    """`only`: these names alone, in a directory that other agents may use, too."""
-    asides = (name for name in names(directory) if name.startswith(ASIDE))
-    leftovers = [name for name in asides if only is None or name in only]
+def _delete_trash(directory: str, only: Collection[str] | None = None) -> None:
+    """Delete trash in a directory; `only` these names in a directory that other agents share."""
+    found = (name for name in names(directory) if name.startswith(TRASH))
+    leftovers = [name for name in found if only is None or name in only]
     if not leftovers:
         return
     real = os.path.realpath(directory)
@@ -102,7 +101,7 @@ def _delete_aside(directory: str, only: Collection[str] | None = None) -> None:
     for name in leftovers:
         path = f"{directory}/{name}"
         if any(f"{point}/".startswith(f"{real}/{name}/") for point in mounted):
-            log.warning("cannot remove %s: something was mounted below it meanwhile; unmount it", path)
+            log.warning("cannot remove %s: there is a mount below it; unmount it", path)
             continue
         try:
             delete_tree(path)
@@ -111,7 +110,7 @@ def _delete_aside(directory: str, only: Collection[str] | None = None) -> None:
 
 
 def delete_tree(path: str) -> None:
-    """Delete a directory with all below it on its own file system; follows no link. Raises OSError."""
+    """Delete a directory with all below it on its own file system, and follow no link. Raises OSError."""
     try:
         fd = os.open(path, _DIRECTORY)
     except FileNotFoundError:
@@ -147,7 +146,7 @@ def _clear(fd: int, device: int, depth: int) -> None:
 
 
 def remove_container_log(log_path: str) -> None:
-    """Remove one container life's log, and what rotation made of it. Never raises: the directory goes some day."""
+    """Remove a container's log and its rotated files. Never raises: the whole directory goes later."""
     directory, name = os.path.split(log_path)
     for entry in names(directory):
         if entry == name or entry.startswith(f"{name}."):
@@ -156,9 +155,9 @@ def remove_container_log(log_path: str) -> None:
 
 
 def dead_symlinks(container_logs_dir: str, pod_logs_dir: str) -> dict[str, str]:
-    """Symlinks into the pods' logs whose log is not there: the name of its pod's log directory, by the link's name.
+    """Return dangling log symlinks: link name to the name of the pod's log directory.
 
-    One that leads elsewhere is another program's.
+    A link that leads out of `pod_logs_dir` belongs to another program and is left out.
     """
     dead = {}
     for name in names(container_logs_dir):
@@ -171,7 +170,7 @@ def dead_symlinks(container_logs_dir: str, pod_logs_dir: str) -> dict[str, str]:
 
 
 def symlinks_into(container_logs_dir: str, log_directories: Iterable[str]) -> list[str]:
-    """Names of symlinks into these log directories (full paths)."""
+    """Return the names of symlinks into these log directories (full paths)."""
     wanted = tuple(f"{directory}/" for directory in log_directories)
     found = []
     for name in names(container_logs_dir) if wanted else ():
@@ -182,7 +181,7 @@ def symlinks_into(container_logs_dir: str, log_directories: Iterable[str]) -> li
 
 
 def remove_symlinks(container_logs_dir: str, links: Iterable[str]) -> None:
-    """Remove symlinks by name; what is no symlink stays."""
+    """Remove symlinks by name; other files stay."""
     for name in links:
         path = f"{container_logs_dir}/{name}"
         with contextlib.suppress(OSError):

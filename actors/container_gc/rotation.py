@@ -1,7 +1,7 @@
-"""Container log rotation: which logs are too large, what becomes of the older ones, and telling the runtime.
+"""Rotates container logs: renames large ones, compresses or removes older ones, and tells the runtime to reopen.
 
-Names are the kubelet's: `0.log`, then `0.log.20261120-133433`, and `.gz` once the next one is rotated, so that whoever
-ships logs has the time in between. Sizes are read from the disk; the runtime is asked only when something is due.
+Names are the kubelet's: `0.log` becomes `0.log.20261120-133433`, and `.gz` at the next rotation, which leaves log
+shippers the time in between. Sizes come from the disk; the runtime is asked only when a log is due.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.untrusted_files import open_regular
 from actors.container_gc.listing import container_views
+from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
 
 COMPRESSED, TEMPORARY = ".gz", ".tmp"
 DISK_S = 600.0
-"""For compressing a log on a slow disk."""
+"""Deadline for compressing a log on a slow disk."""
 _CURRENT = re.compile(r"\d+\.log")
 _ROTATED = re.compile(r"(\d+\.log)\..+")
 
@@ -34,21 +35,21 @@ Blocking = Callable[..., Awaitable[Any]]
 
 
 class Due(NamedTuple):
-    """Paths of logs that are too large, and of logs whose name nobody has: moved away, and not opened again."""
+    """Paths of logs that are too large, and of logs that were renamed but not opened again."""
 
     large: frozenset[str]
     missing: frozenset[str]
 
 
 class Plan(NamedTuple):
-    """What becomes of the older files of a log."""
+    """Rotated files of one log to remove and to compress, by name."""
 
     remove: tuple[str, ...]
     compress: tuple[str, ...]
 
 
 def due_in(sizes: dict[str, int], directory: str, max_bytes: int) -> Due:
-    """Of one container's directory: its files and how large they are."""
+    """Return the due logs of one container's directory. `sizes`: file name to bytes."""
     current = {name for name in sizes if _CURRENT.fullmatch(name)}
     large = {f"{directory}/{name}" for name in current if sizes[name] >= max_bytes}
     rotated = {found[1] for name in sizes if (found := _ROTATED.fullmatch(name))}
@@ -56,10 +57,10 @@ def due_in(sizes: dict[str, int], directory: str, max_bytes: int) -> Due:
 
 
 def plan(names: Iterable[str], max_files: int) -> Plan:
-    """For the rotated files of one log, before it is rotated again.
+    """Return the plan for the rotated files of one log, before its next rotation.
 
-    What a rotation left that was cut off goes; of the others, besides the present file and the one that it becomes,
-    the latest `max_files` - 2 stay.
+    Files of an interrupted rotation go. The latest `max_files` - 2 others stay, which leaves room for the current log
+    and its next rotated file.
     """
     present = set(names)
     unused = {name for name in present if name.endswith(TEMPORARY) or name + COMPRESSED in present}
@@ -70,23 +71,14 @@ def plan(names: Iterable[str], max_files: int) -> Plan:
 
 
 class LogRotation:
-    """Of all containers on the node. State: none; what was cut off is seen in the next look."""
+    """Rotates the logs of all containers. Keeps no state: the next look finds an interrupted rotation."""
 
     def __init__(
-        self,
-        cri: RelayedCri,
-        blocking: Blocking,
-        pod_logs_dir: str,
-        max_bytes: int,
-        max_files: int,
-        workers: int,
-        own: Callable[[Iterable[str]], set[str]],
+        self, cri: RelayedCri, blocking: Blocking, settings: Settings, own: Callable[[Iterable[str]], set[str]]
     ) -> None:
-        """`own`: which of these pods are ours, by UID. Blocks."""
-        self._cri, self._blocking = cri, blocking
-        self._pod_logs_dir, self._max_bytes, self._max_files = pod_logs_dir, max_bytes, max_files
-        self._own = own
-        self._turns = Semaphore(max(1, workers))
+        """`own`: returns the UIDs among its argument that are ours. Blocks."""
+        self._cri, self._blocking, self._settings, self._own = cri, blocking, settings, own
+        self._semaphore = Semaphore(max(1, settings.container_log_max_workers))
         self.rotated = 0
 
     async def look(self, spawn: Callable[..., Awaitable[Any]]) -> None:
@@ -94,7 +86,7 @@ class LogRotation:
         due: Due = await self._blocking(DISK_S, self._due)
         if not due.large and not due.missing:
             return
-        views = container_views(await self._cri.list_containers(), self._pod_logs_dir)
+        views = container_views(await self._cri.list_containers(), self._settings.pod_logs_dir)
         logging_now = [view for view in views if view.state == "running" and view.log_path]
         own = await self._blocking(DISK_S, self._own, {view.pod_uid for view in logging_now})
         running = {view.log_path: view.id for view in logging_now if view.pod_uid in own}
@@ -103,46 +95,45 @@ class LogRotation:
         await gather(*[spawn(self._rotate(path, running[path])) for path in sorted(due.large & running.keys())])
 
     def _due(self) -> Due:
-        """In a thread of the pool."""
+        """Return the due logs of all containers. Runs in a thread."""
         large: set[str] = set()
         missing: set[str] = set()
-        for pod in _entries(self._pod_logs_dir):
+        for pod in _entries(self._settings.pod_logs_dir):
             for container in _entries(pod.path):
                 if container.is_dir(follow_symlinks=False):
-                    found = due_in(_sizes(container.path), container.path, self._max_bytes)
+                    found = due_in(_sizes(container.path), container.path, self._settings.container_log_max_bytes)
                     large |= found.large
                     missing |= found.missing
         return Due(frozenset(large), frozenset(missing))
 
     async def _rotate(self, path: str, container_id: str) -> None:
-        """One log; its trouble is nobody else's."""
         try:
-            async with self._turns:
+            async with self._semaphore:
                 await self._blocking(DISK_S, self._tidy, path)
                 stamped = f"{path}.{time.strftime('%Y%m%d-%H%M%S')}"
                 if os.path.lexists(stamped):
-                    return  # twice within a second: in the next look
+                    return  # a second rotation in the same second: wait for the next look
                 os.rename(path, stamped)
                 if await self._reopen(container_id, path):
                     self.rotated += 1
                 elif not os.path.lexists(path):
                     os.rename(stamped, path)
         except OSError as error:
-            log.error("cannot rotate the log %s: %s; tried again at the next look", path, error.strerror)
+            log.error("cannot rotate the log %s: %s; retrying at the next look", path, error.strerror)
 
     async def _reopen(self, container_id: str, path: str) -> bool:
         try:
             await self._cri.reopen_container_log(container_id)
         except CriError as error:
-            log.error("cannot have the log %s opened again: %s", path, error)
+            log.error("cannot reopen the log %s: %s", path, error)
             return False
         return True
 
     def _tidy(self, path: str) -> None:
-        """Make room for one more rotated file. In a thread of the pool."""
+        """Make room for one more rotated file. Runs in a thread."""
         directory, name = os.path.split(path)
         rotated = [entry.name for entry in _entries(directory) if entry.name.startswith(f"{name}.")]
-        found = plan(rotated, self._max_files)
+        found = plan(rotated, self._settings.container_log_max_files)
         for old in found.remove:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{directory}/{old}")
@@ -151,7 +142,7 @@ class LogRotation:
 
 
 def compress(path: str) -> None:
-    """Put `path`.gz in the place of a file, whole or not at all."""
+    """Replace a file by `path`.gz, whole or not at all. Raises OSError."""
     import gzip  # noqa: PLC0415 - most nodes never rotate
 
     temporary = path + TEMPORARY
@@ -173,7 +164,7 @@ def _entries(directory: str) -> Sequence[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as found:
             return list(found)
-    except OSError:  # gone with its pod
+    except OSError:  # removed with its pod
         return ()
 
 

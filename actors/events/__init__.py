@@ -1,1 +1,1 @@
-"""The events actor: what has happened to pods and node, counted and kept for an hour."""
+"""Kubernetes events of pods, node and actors: counted, kept for an hour, and sent to the API server."""

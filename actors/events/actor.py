@@ -1,8 +1,8 @@
-"""The events actor: what has happened to the pods, the node and the agent's own processes, for all who ask.
+"""The events actor: records events of pods, the node and the agent's processes, and answers queries for them.
 
-Every actor tells it, nobody waits for it. What it takes is bounded as client-go's broadcaster is: past `QUEUED` that
-wait, new ones are dropped and counted. Kept for an hour, in memory and in ROOT_DIR/nodevisor/events.log. With a
-kubeconfig they are sent to the API server as well (`sending`).
+Actors send it events and never wait for it. Like client-go's broadcaster it drops and counts new events while `QUEUED`
+are waiting. Events are kept for an hour, in memory and in ROOT_DIR/nodevisor/events.log. With a kubeconfig they are
+sent to the API server, too (`sending`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ QUEUED = 1000
 READ_DEADLINE_S = 5.0
 WRITE_DEADLINE_S = 30.0
 WRITE_PERIOD_S = 0.05
-"""Between two writes: what a SIGKILL takes at most."""
+"""Time between two writes: the events that a SIGKILL can lose."""
 WRITE_RETRY_S = 30.0
 SMALLEST_REWRITE = 1024 * 1024
-"""Bytes up to which the file only grows; then up to twice of what it had after it was rewritten."""
+"""Smallest file size that is rewritten. Later the limit is twice the size after the last rewrite."""
 LONGEST_WAIT_S = 60.0
 EXPIRY_PERIOD_S = 60.0
 
 
 class Events(Actor):
-    """State: `store`, the events there are, and `correlator`, what of the past it takes to count the next one."""
+    """State: `store`, the events, and `correlator`, the past that decides about the next one."""
 
     name = "events"
     blocking_threads = 1
@@ -58,7 +58,7 @@ class Events(Actor):
         self.store = Store()
         self.correlator = Correlator()
         self._held_back = 0
-        self._queued, self._taken = 0, 0  # each has one writer: the I/O thread, the mailbox's
+        self._queued, self._taken = 0, 0  # one writer each: the I/O thread, the mailbox thread
         self._waiting: list[Future[None]] = []
         self._incarnations: dict[str, int] = {}
         self._expiry_due = False
@@ -74,7 +74,7 @@ class Events(Actor):
         self._bound_queue()
 
     def _bound_queue(self) -> None:
-        """Bound what waits here before anything can come."""
+        # Set in the constructor, before the first message can come.
         deliver = self.bus.deliver
 
         def bounded(delivery: Delivery) -> None:
@@ -91,11 +91,11 @@ class Events(Actor):
     # Start
 
     async def rebuild(self) -> None:
-        """What the file has; without it where the disk does not answer."""
+        """Load the file. When the disk does not answer, start without it."""
         try:
             lines, whole = await self.blocking(READ_DEADLINE_S, journal.read, self._path)
         except (OSError, AskTimeout) as error:
-            log.error("cannot read %s: %s; earlier events are lost", self._path, error)
+            log.error("cannot read %s: %s; starting without earlier events", self._path, error)
             lines, whole = [], False
         sent: int | None = None
         for line in lines:
@@ -112,7 +112,7 @@ class Events(Actor):
         self._rewrite = not whole or len(lines) > 2 * len(self.store.entries) + 100
 
     def _prepare_sending(self, sent: int | None) -> None:
-        """What was said before there was a cluster stays here."""
+        # Events from the time before the first kubeconfig are not sent.
         if self.settings.kubeconfig:
             from actors.events.sending import Sender  # noqa: PLC0415 - the API's client is for nodes of a cluster only
 
@@ -127,7 +127,7 @@ class Events(Actor):
             self._write_soon()
 
     def on_ready(self) -> None:
-        """Say which start this is: the agent's, or only this actor's."""
+        """Record a start of the agent, or a restart of this actor alone."""
         self._set_expiry()
         before = self._last_life
         if before is None or before.agent != self._life.agent:
@@ -144,23 +144,23 @@ class Events(Actor):
             self._sender.wake()
 
     def on_shutdown(self) -> None:
-        """What the last write has not taken along."""
+        """Write the events that the last write did not include."""
         if self._unwritten and not self._rewrite:
             try:
                 journal.append(self._path, journal.encode(self._unwritten))
             except OSError as error:
                 log.error("cannot write %s: %s", self._path, error)
 
-    # From every actor, and about them
+    # Recording
 
     @handles(RecordEvent)
     def on_record(self, message: RecordEvent) -> None:
-        """From every actor."""
+        """Record an event; every actor sends them."""
         self._taken += 1
         self._observe(self._entry(message.involved, message.type, message.reason, message.message, message.time_ns))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:
-        """Another life of an actor. The first one known here is nothing that happened."""
+        """Record an actor's restart. The first incarnation seen here is no event."""
         before = self._incarnations.get(name)
         self._incarnations[name] = incarnation
         if before is not None and before != incarnation:
@@ -174,7 +174,7 @@ class Events(Actor):
         self._observe(replace(entry, component=SUPERVISION))
 
     def _entry(self, involved: ObjectReference, kind: Any, reason: str, message: str, time_ns: int) -> Entry:
-        if involved.kind == "Node":  # as the kubelet refers to its node: the name is the UID too
+        if involved.kind == "Node":  # the kubelet uses the node's name as its UID, too
             name = self.settings.node_name
             involved = replace(involved, name=name, uid=name)
         name = event_name(involved.name or "", time_ns)
@@ -183,7 +183,7 @@ class Events(Actor):
         )
 
     def _observe(self, new: Entry) -> None:
-        while new.name in self.store.entries:  # of the same nanosecond
+        while new.name in self.store.entries:  # two events in one nanosecond
             new = replace(new, name=new.name + "0")
         entry = self.correlator.observe(new)
         if entry is None:
@@ -198,11 +198,11 @@ class Events(Actor):
         for future in waiting:
             future.set(None)
 
-    # For all
+    # Queries
 
     @handles(ListEvents)
     async def on_list(self, request: ListEvents) -> Answer:
-        """For consoles."""
+        """Return the events changed after a revision. Waits up to `wait_s` when there are none."""
         self.store.expire(time.time_ns())
         if request.wait_s > 0 and self.store.revision <= request.after:
             changed: Future[None] = Future()
@@ -220,7 +220,7 @@ class Events(Actor):
         changed.set(None)
 
     def describe(self) -> dict[str, Any]:
-        """How many there are, were held back, and are remembered."""
+        """Return the numbers of kept and dropped events, watchers and cache entries."""
         return {
             "kept": len(self.store.entries),
             "revision": self.store.revision,
@@ -254,7 +254,7 @@ class Events(Actor):
             self.spawn(self._write(), "write")
 
     async def _write(self) -> None:
-        """Bring the file up to date; a failure is said once and made good by a whole new file."""
+        """Write until the file is current. A failure is logged once and repaired by a rewrite."""
         while self._unwritten or self._rewrite:
             content = journal.encode(self._unwritten)
             self._unwritten = []
@@ -280,10 +280,10 @@ class Events(Actor):
 
     async def _cannot_write(self, error: BaseException, ended: threading.Event) -> None:
         if not self._rewrite:
-            log.error("cannot write %s: %s; events go on without it", self._path, error)
+            log.error("cannot write %s: %s; keeping events in memory", self._path, error)
         self._rewrite = True
         await self.sleep(WRITE_RETRY_S)
-        while not ended.is_set():  # a disk that hangs costs one thread, not one for each try
+        while not ended.is_set():  # a hanging disk blocks one thread, not one per try
             await self.sleep(WRITE_RETRY_S)
 
 

@@ -1,4 +1,4 @@
-"""Which agent this is, and what a kubelet says when it starts."""
+"""Identifies the running agent, and lists the events of a kubelet's start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CGROUP_V1 = (
 
 
 def identity(supervisor_pidfd: int) -> str:
-    """`PID:START`, the same for all processes of one agent and for no other since boot; empty if not known."""
+    """Return the supervisor's `PID:STARTTIME`, unique since boot; empty when unknown."""
     with suppress(OSError):
         for line in Path(f"/proc/self/fdinfo/{supervisor_pidfd}").read_text().splitlines():
             if line.startswith("Pid:"):
@@ -24,7 +24,7 @@ def identity(supervisor_pidfd: int) -> str:
 
 
 def starting() -> list[tuple[str, str, str]]:
-    """(type, reason, message) of the events of a start."""
+    """Return (type, reason, message) of the events of a start."""
     said = [("Normal", "Starting", "Starting kubelet.")]
     if not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
         said.append(("Warning", "CgroupV1", CGROUP_V1))

@@ -1,4 +1,4 @@
-"""One event as it is kept, and as the API shows it. Pure."""
+"""Defines the stored event, and converts it to core/v1. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 from proto.v1 import Event, EventSource, ObjectMeta, ObjectReference
 
 KUBELET = "kubelet"
-"""source.component of what the node says about pods and itself."""
+"""source.component of events about pods and the node."""
 SUPERVISION = "nodevisor"
-"""source.component of what the supervisor says about actors; of no interest to an API server."""
+"""source.component of events about actors, which are not sent to an API server."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An occurrence, or several of them counted. Times are Unix nanoseconds, those of the occurrences."""
+    """An event with its count. Times are those of the occurrences, in Unix nanoseconds."""
 
     name: str
-    """`OBJECT.HEX`, unique and for good: its repeats change the event of this name."""
+    """`OBJECT.HEX`, unique. Repetitions change the event with this name."""
     involved: ObjectReference
     type: Literal["Normal", "Warning"]
     reason: str
@@ -30,21 +30,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_ns: int
     count: int = 1
     revision: int = 0
-    """Of its last change; given when it is stored."""
+    """Revision of the last change, set by the store."""
 
 
 def event_name(object_name: str, time_ns: int) -> str:
-    """client-go's name for an event of an object that happened at a time."""
+    """Return client-go's name for an event of an object at a time."""
     return f"{object_name}.{time_ns:x}"
 
 
 def rfc3339(time_ns: int) -> str:
-    """metav1.Time: whole seconds, UTC."""
+    """Return a metav1.Time: UTC in whole seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 10**9))
 
 
 def to_api(entry: Entry, host: str) -> Event:
-    """The core/v1 Event, as the kubelet creates it and its API server completes it."""
+    """Return the core/v1 Event, as the kubelet creates it and the API server completes it."""
     namespace = entry.involved.namespace or "default"
     digest = hashlib.md5(f"{namespace}/{entry.name}".encode(), usedforsecurity=False).hexdigest()
     uid = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))

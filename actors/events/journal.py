@@ -1,7 +1,7 @@
-"""The events on disk: a file that grows by a line for each change and is written anew when most of it is history.
+"""Reads and writes the events file: one line per change, rewritten when most lines are outdated.
 
-Covers lines, their checksums, and both ways of writing; everything here blocks. A line that is torn or damaged is left
-out, since a kill may come within any write. No fsync: what a power cut takes is at most seconds of history.
+Each line has a checksum. Reading skips torn and damaged lines, because a kill may cut any write short. There is no
+fsync: a power cut loses at most seconds of history. Every call blocks.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from collections.abc import Iterable
 
 import msgspec
 
+from actors._host.files.checkpoint import write_file
 from actors.events.entry import Entry
 from proto.common import untrusted
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of a file that is read; ours are rewritten long before."""
+"""Largest content that is read. Our files are rewritten long before that."""
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True, tag="life"):
-    """Which agent wrote what follows: its supervisor, and the incarnation of this actor."""
+    """The writer of the lines that follow: `agent` (agent.identity) and this actor's incarnation."""
 
     agent: str
     incarnation: int
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
-    """An event was created or has changed."""
+    """A created or changed event."""
 
     entry: Entry
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, tag="sent"):
-    """Up to this revision everything is the API server's."""
+    """The API server has all events up to this revision."""
 
     revision: int
 
@@ -45,7 +46,7 @@ Line = Life | Changed | Sent
 
 
 def read(path: str) -> tuple[list[Line], bool]:
-    """The lines, oldest first, and whether all of the file was good. A missing file is an empty one. Raises OSError."""
+    """Return the lines, oldest first, and True when all were valid. A missing file is empty. Raises OSError."""
     try:
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES)
@@ -53,44 +54,35 @@ def read(path: str) -> tuple[list[Line], bool]:
         return [], True
     lines: list[Line] = []
     raw = content.split(b"\n")
-    bad = 1 if raw.pop() else 0  # after the last newline: nothing, or a torn line
+    bad = 1 if raw.pop() else 0  # the part after the last newline is empty or a torn line
     for one in raw:
         checksum, _, body = one.partition(b" ")
         try:
             if int(checksum, 16) != zlib.crc32(body):
                 raise ValueError("checksum")
             lines.append(untrusted.decode_json(body, Line))
-        except ValueError:  # msgspec's errors are among them
+        except ValueError:  # msgspec.DecodeError is one
             bad += 1
     if bad:
-        log.warning("left %d damaged lines out of %s", bad, path)
+        log.warning("cannot read %d damaged lines of %s: skipped", bad, path)
     return lines, not bad
 
 
 def encode(lines: Iterable[Line]) -> bytes:
-    """Lines as they stand in the file."""
+    """Return the lines in their file format: CRC-32 in hex, a space, JSON."""
     bodies = (msgspec.json.encode(line) for line in lines)
     return b"".join(b"%08x %s\n" % (zlib.crc32(body), body) for body in bodies)
 
 
 def append(path: str, content: bytes) -> None:
-    """Add to the file. Raises OSError; then the file may end in a torn line and is to be rewritten."""
-    _write(path, content, os.O_APPEND)
+    """Append to the file. After an OSError the file may end in a torn line and needs a rewrite."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    write_file(path, content, os.O_APPEND)
 
 
 def rewrite(path: str, content: bytes) -> None:
-    """Replace the file: the old one or the new one is there, whole. Raises OSError."""
-    temporary = f"{path}.tmp"
-    _write(temporary, content, os.O_TRUNC)
-    os.replace(temporary, path)
-
-
-def _write(path: str, content: bytes, how: int) -> None:
+    """Replace the file atomically. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-    finally:
-        os.close(descriptor)
+    temporary = f"{path}.tmp"
+    write_file(temporary, content)
+    os.replace(temporary, path)

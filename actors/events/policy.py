@@ -1,8 +1,8 @@
-"""What becomes of a new occurrence: an event of its own, a count of one there is, part of an aggregate, or nothing.
+"""Decides whether an occurrence becomes a new event, counts up an existing or a combined one, or is dropped. Pure.
 
-client-go's EventCorrelator with its defaults (tools/record/events_cache.go of Kubernetes 1.36), which every kubelet
-uses: messages of one object and reason are combined once there are ten of them, equal events are counted, and a source
-may say 25 things about an object and then one every five minutes. Pure: time is that of the occurrences.
+It follows client-go's EventCorrelator with the defaults of a kubelet (tools/record/events_cache.go, Kubernetes 1.36).
+Equal events are counted. Ten different messages of one object and reason are combined. A source may record 25 events
+about an object, then one every five minutes. Time is that of the occurrences.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class Limits(NamedTuple):
     """client-go's defaults."""
 
     remembered: int = 4096
-    """Keys of each kind that are remembered, the least recently used forgotten first."""
+    """Entries of each of the three caches. The least recently used goes first."""
     similar: int = 10
-    """So many different messages of one object and reason are combined."""
+    """Different messages of one object and reason from which on they are combined."""
     similar_within_s: float = 600.0
-    """Between two of them, not between first and last."""
+    """Longest time between two of them, not between first and last."""
     burst: int = 25
     """Occurrences of one source and object that pass at once."""
     refill_s: float = 300.0
-    """Until one more may pass."""
+    """Time until one more may pass."""
 
 
 class _Recent(OrderedDict[Key, V], Generic[V]):
-    """The most recently used entries."""
+    """A bounded cache of the most recently used entries."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def recall(self, key: Key) -> V | None:
-        """The value, which counts as used now."""
+        """Return the value and mark it as used."""
         value = self.get(key)
         if value is not None:
             self.move_to_end(key)
         return value
 
     def keep(self, key: Key, value: V) -> None:
-        """Set it, at the cost of the one that was used longest ago."""
+        """Set a value; drop the least recently used one when the cache is full."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -61,31 +61,31 @@ class _Recent(OrderedDict[Key, V], Generic[V]):
 
 
 class _Counted(NamedTuple):
-    """What is known of an event that repeats."""
+    """Name, count, first time and object of an event, for its repetitions."""
 
     name: str
     times: int
     first_ns: int
     involved: ObjectReference
-    """Of the first: a combined event stays with the container that it began with."""
+    """Object of the first occurrence: a combined event keeps the container of its first one."""
 
 
 class _Similar(NamedTuple):
-    """Different messages of one object and reason, as digests."""
+    """Digests of the different messages of one object and reason."""
 
     messages: frozenset[str]
     last_ns: int
 
 
 class _Bucket(NamedTuple):
-    """Tokens of one source and object."""
+    """Token bucket of one source and object."""
 
     tokens: float
     at_ns: int
 
 
 class Correlator:
-    """Remembers what has been said, boundedly."""
+    """Correlates occurrences with earlier ones, in bounded memory."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -94,9 +94,9 @@ class Correlator:
         self._buckets: _Recent[_Bucket] = _Recent(self.limits.remembered)
 
     def observe(self, new: Entry) -> Entry | None:
-        """The event to create, or to change when there is one of its name; None when it is one too many.
+        """Return the event to create or, by its name, to change; None when the rate is exceeded.
 
-        As in client-go, what is held back is counted all the same and shows in the next count that passes.
+        As in client-go, a dropped occurrence still counts, and shows in the next event that passes.
         """
         entry, key = self._aggregate(new)
         counted = self._counted.recall(key)
@@ -107,18 +107,18 @@ class Correlator:
         return entry if self._passes(entry) else None
 
     def restore(self, kept: Sequence[Entry]) -> None:
-        """Know again what is kept, oldest change first, so that counts and combinations go on. Buckets start full."""
+        """Restore counts and combinations from stored events, oldest change first. Buckets start full."""
         for entry in kept:
             key = _aggregate_key(entry) if entry.message.startswith(COMBINED) else _event_key(entry)
             self._counted.keep(key, _Counted(entry.name, entry.count, entry.first_ns, entry.involved))
             similar = self._similar.get(_aggregate_key(entry))
             messages = {_digest(entry.message)} | (similar.messages if similar else frozenset())
-            if entry.message.startswith(COMBINED):  # whose parts may be gone already
+            if entry.message.startswith(COMBINED):  # its parts may have expired
                 messages |= {str(number) for number in range(self.limits.similar)}
             self._similar.keep(_aggregate_key(entry), _Similar(self._fewer(messages), entry.last_ns))
 
     def _aggregate(self, new: Entry) -> tuple[Entry, Key]:
-        """The event itself or the one that it is combined into, and the key to count it by."""
+        """Return the event or its combined form, and the key under which it counts."""
         key = _aggregate_key(new)
         similar = self._similar.recall(key)
         fresh = similar is None or new.last_ns - similar.last_ns > self.limits.similar_within_s * 1e9
@@ -129,7 +129,7 @@ class Correlator:
         return replace(new, message=COMBINED + new.message), key
 
     def _fewer(self, messages: Iterable[str]) -> frozenset[str]:
-        """One less than it takes: which of them are remembered does not matter."""
+        """Return one message less than the limit. Any of them will do."""
         return frozenset(sorted(messages)[: self.limits.similar - 1])
 
     def _passes(self, entry: Entry) -> bool:
@@ -142,12 +142,12 @@ class Correlator:
         return passes
 
     def sizes(self) -> dict[str, int]:
-        """How much is remembered, for a console."""
+        """Return the sizes of the caches, for a console."""
         return {"counted": len(self._counted), "similar": len(self._similar), "sources": len(self._buckets)}
 
 
 def _digest(message: str) -> str:
-    """Stands for a message: what is remembered of long ones must be short."""
+    """Return a short stand-in for a message, to bound the memory of long ones."""
     return message if len(message) < 40 else hashlib.md5(message.encode(), usedforsecurity=False).hexdigest()
 
 

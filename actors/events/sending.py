@@ -1,8 +1,8 @@
-"""Events to the API server: what has changed in the store and was not sent yet, oldest change first, one at a time.
+"""Sends changed events of the store to the API server, oldest change first, one at a time.
 
-Level-triggered: while the server is away changes gather in the store, which is bounded, and each event is sent once as
-it stands by then. That differs from client-go, which gives an event up after twelve tries of ten seconds whatever the
-reason; here so many tries are for answers that are trouble, and a server that cannot be reached is waited for.
+It is level-triggered: while the server is unreachable, changes gather in the bounded store. Each event is then sent
+once, in its current state. client-go gives up an event after twelve tries of ten seconds for any reason. Here twelve
+error answers end the tries, and an unreachable server is waited for without a limit.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 CALL_S = 20.0
 TRIES = 12
 FIRST_RETRY_S, RETRY_CAP_S = 1.0, 10.0
-"""client-go waits ten seconds each time, the first time any part of it."""
+"""client-go waits ten seconds each time, and a random part of that the first time."""
 
 
 class Sender:
-    """State: `sent`, the revision of the store up to which everything is the server's."""
+    """State: `sent`, the revision of the store up to which the server has all events."""
 
     def __init__(self, actor: Actor, store: Store, sent: int, keep: Callable[[int], None]) -> None:
-        """`keep` is told of every new `sent`, for the disk."""
+        """`keep` is called with each new value of `sent`, to save it."""
         settings = actor.settings
         self._actor, self._store, self._keep = actor, store, keep
         self._host = settings.node_name
@@ -55,18 +55,18 @@ class Sender:
         self._problem = ""
 
     def describe(self) -> dict[str, Any]:
-        """How far it is, and what keeps it."""
+        """Return counts of waiting, sent and refused events, and the current problem."""
         waiting = sum(1 for entry in self._store.since(self.sent) if entry.component == KUBELET)
         return {"waiting": waiting, **self._count, "problem": self._problem}
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Start sending unless it runs already."""
         if not self._running:
             self._running = True
             self._actor.spawn(self._send_all(), "send")
 
     async def _send_all(self) -> None:
-        # What is about actors is no cluster's matter.
+        # Events about actors stay on the node.
         while (entry := self._store.oldest_since(self.sent, KUBELET)) is not None:
             await self._send(entry)
             self._problem = ""
@@ -75,23 +75,23 @@ class Sender:
         self._running = False
 
     async def _send(self, entry: Entry) -> None:
-        """Until the server has taken it, or will not."""
-        failures = troubles = 0
+        """Try until the server accepts or refuses the event."""
+        failures = server_failures = 0
         while True:
             try:
                 await self._write(entry)
             except AlreadyExists:
-                return  # sent before a kill
+                return  # it was sent before a kill
             except (Unreachable, Unauthorized, ServerTrouble, TooManyRequests) as error:
                 failures += 1
-                troubles += isinstance(error, ServerTrouble | TooManyRequests)
-                if troubles >= TRIES:
+                server_failures += isinstance(error, ServerTrouble | TooManyRequests)
+                if server_failures >= TRIES:
                     self._give_up(entry, error)
                     return
                 self._say(f"cannot send events to the API server: {error}", again=True)
                 delay_s = min(RETRY_CAP_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
                 await self._actor.sleep(delay_s * (1 - random.random() / 2))
-                entry = self._store.entries.get(entry.name, entry)  # as it stands by now
+                entry = self._store.entries.get(entry.name, entry)  # its current state
             except ApiError as error:
                 self._give_up(entry, error)
                 return
@@ -107,23 +107,24 @@ class Sender:
             try:
                 await self._client.patch(f"{path}/{entry.name}", change)
             except NotFound:
-                log.debug("event %s is gone: created again", entry.name)  # expired, or the server's storage is new
+                # It expired, or the server's storage is new.
+                log.debug("creating event %s again: the server does not have it", entry.name)
             else:
                 return
         await self._client.create(path, event)
 
     def _give_up(self, entry: Entry, error: ApiError) -> None:
         self._count["refused"] += 1
-        self._say(f"the API server does not take event {entry.reason} of {entry.involved.name}: {error}", again=False)
+        self._say(f"cannot send event {entry.reason} of {entry.involved.name}: {error}", again=False)
 
     def _say(self, text: str, *, again: bool) -> None:
         if text != self._problem:
-            log.warning("%s%s", text, "; tried again" if again else "; left out")
+            log.warning("%s%s", text, "; retrying" if again else "; dropped")
         self._problem = text
 
 
 def as_created(entry: Entry, host: str) -> dict[str, Any]:
-    """The Event as a client creates it: without what the server gives."""
+    """Return the Event as a client creates it, without the fields that the server sets."""
     event: dict[str, Any] = msgspec.to_builtins(to_api(entry, host))
     meta = event["metadata"]
     return event | {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}

@@ -1,4 +1,4 @@
-"""The events there are: by name, oldest change first, bounded in number, size and age. Pure."""
+"""Stores events by name, oldest change first, bounded in number, size and age. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from actors.events.entry import Entry
 
 TTL_S = 3600.0
-"""After its last change, as an API server keeps them (--event-ttl)."""
+"""Time to live after the last change: the API server's default (--event-ttl)."""
 MOST = 4096
 MOST_BYTES = 4 * 1024 * 1024
-"""Of messages: a flood of long ones costs no more memory than this."""
+"""Bound of all messages together, against floods of long ones."""
 
 
 class Store:
-    """State: `entries` by name, and the revision of the last change."""
+    """State: `entries` by name, and `revision`, that of the last change."""
 
     def __init__(self) -> None:
         self.entries: OrderedDict[str, Entry] = OrderedDict()
@@ -25,15 +25,17 @@ class Store:
         self._bytes = 0
 
     def put(self, entry: Entry, now_ns: int) -> Entry:
-        """Keep it in place of the one of its name. Revisions are microseconds, so that they rise across restarts even
-        where the last ones were lost."""
+        """Store an event in place of the one with its name, under a new revision.
+
+        Revisions are microseconds, so that they rise across restarts even after a loss of the last ones.
+        """
         self.revision = max(self.revision + 1, now_ns // 1000)
         entry = replace(entry, revision=self.revision)
         self.load(entry)
         return entry
 
     def load(self, entry: Entry) -> None:
-        """Keep one that has its revision."""
+        """Store an event with its present revision."""
         self.revision = max(self.revision, entry.revision)
         self._drop(entry.name)
         self.entries[entry.name] = entry
@@ -42,7 +44,7 @@ class Store:
             self._drop(next(iter(self.entries)))
 
     def expire(self, now_ns: int) -> int:
-        """Let go of what is too old; how many that were."""
+        """Drop events that are too old; return how many."""
         before = len(self.entries)
         for name, entry in list(self.entries.items()):
             if entry.revision * 1000 + TTL_S * 1e9 > now_ns:
@@ -51,11 +53,11 @@ class Store:
         return before - len(self.entries)
 
     def since(self, revision: int) -> Iterator[Entry]:
-        """What has changed since, oldest change first."""
+        """Return the events changed after a revision, oldest change first."""
         return (entry for entry in self.entries.values() if entry.revision > revision)
 
     def oldest_since(self, revision: int, component: str) -> Entry | None:
-        """Of a component, the one whose last change is the first after a revision. Cheap when few have changed."""
+        """Return a component's event with the oldest change after a revision. Fast when few have changed."""
         found = None
         for entry in reversed(self.entries.values()):
             if entry.revision <= revision:

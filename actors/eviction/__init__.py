@@ -1,1 +1,1 @@
-"""Node pressure: signals against thresholds, reclaim, and the pod that has to go: the kubelet's eviction manager."""
+"""Node-pressure eviction, as in the kubelet's eviction manager: signals, thresholds, reclaim and ranking of pods."""

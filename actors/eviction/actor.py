@@ -1,8 +1,8 @@
 """The eviction actor: watches the node's resources, and under pressure reclaims, then evicts one pod at a time.
 
-Conditions hold for a transition period after they were last seen. Which ones hold is kept in a checkpoint, written only
-when that changes; after a kill they count as seen just then. So a restart may hold a condition for one period too long,
-and never lets pods back onto a node that was short of something a moment ago.
+A condition holds for a transition period after it was last seen. A checkpoint, written at each change, keeps the names
+of conditions that hold. After a restart they count as just seen. So a restart may extend a condition by one period, and
+never admits pods to a node that was under pressure a moment ago.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from actors._base import Actor, handles
 from actors._cgroup import fs
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
-from actors._cgroup.quantities.critical import is_critical
 from actors._events.recorder import Recorder
 from actors._host.files import checkpoint, paths
-from actors._host.machine import look
+from actors._host.machine import read_machine
+from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
@@ -42,20 +42,20 @@ RECLAIM_S = 120.0
 WORKERS_S = 10.0
 DISK_S = 5.0
 CLEANUP_S = 30.0
-"""How long an evicted pod is waited for before the next decision (the kubelet's podCleanupTimeout)."""
+"""Longest wait for an evicted pod's clean-up before the next decision (the kubelet's podCleanupTimeout)."""
 CLEANUP_POLL_S = 1.0
 SPECS_AT_ONCE = 20
-"""Pods in one answer: what a hundred take while they are read, this process and pod_workers would keep."""
+"""Pods in one answer. Larger answers would raise the memory of this process and of pod_workers for good."""
 
 
 class Eviction(Actor):
-    """State: when each condition was last seen, and the latest observations."""
+    """State: the time each condition was last seen, and the latest observations."""
 
     name = "eviction"
     asks = frozenset({"stats", "image_gc", "container_gc", "pod_workers"})
 
     async def rebuild(self) -> None:
-        """The conditions that held; everything else is measured."""
+        """Restore the conditions that held. Everything else is measured. Raises BadThreshold."""
         limited = self.settings.cgroups_per_qos and "pods" in self.settings.enforce_node_allocatable
         self._thresholds = parse_thresholds(
             self.settings.eviction_hard,
@@ -66,7 +66,7 @@ class Eviction(Actor):
         )
         self._pods_limit: int | None = None
         if any(one.signal == ALLOCATABLE for one in self._thresholds):
-            machine = await self.blocking(DISK_S, lambda: look(self.settings.root_dir))
+            machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
             self._pods_limit = enforced(machine, self.settings)["memory"]
         self._progress = policy.Progress()
         self._path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
@@ -76,29 +76,29 @@ class Eviction(Actor):
         self._saved = self._conditions = policy.conditions(self._observed)
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
-        """By UID, the pods whose ephemeral storage is limited; None for the others."""
+        """UID to the pod when its ephemeral storage is limited, else to None."""
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
         self._last_error = ""
 
     def on_ready(self) -> None:
-        """Look at once: a pod that is admitted meanwhile may be one too many."""
+        """Start the loop with a look at once, because a pod may be admitted at any time."""
         self._say_conditions(ORDER)
         if self._thresholds or self.settings.local_storage_capacity_isolation:
             self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """The pod workers admit by what they are told here."""
+        """Send the conditions to pod workers that start: they admit pods by them."""
         if name == "pod_workers":
             self._tell()
 
     def describe(self) -> dict[str, Any]:
-        """Conditions, and how many pods were evicted."""
+        """Return the conditions and the number of evicted pods."""
         return {"conditions": list(self._conditions), "evicted": self._evicted, "last_error": self._last_error}
 
     @handles(GetPressure)
     def get_pressure(self, _: GetPressure) -> Pressure:
-        """What the latest look saw; before the first no signals."""
+        """Return the latest observations; no signals before the first look."""
         signals = (
             Signal(
                 signal=threshold.signal,
@@ -118,19 +118,19 @@ class Eviction(Actor):
     # The loop
 
     async def _tick(self) -> None:
-        """Look, and go on looking as long as that ends in an eviction."""
+        """Look at the node, again after each eviction."""
         try:
             while evicted := await self._synchronize():
                 for uid in evicted:
                     await self._wait_until_cleaned_up(uid)
         except ActorError as error:
             self._last_error = str(error)
-            log.warning("cannot look after node pressure: %s; tried again at the next period", error)
+            log.warning("cannot measure node pressure: %s; retrying at the next period", error)
         else:
             self._last_error = ""
 
     async def _synchronize(self) -> list[str]:
-        """One look with what follows from it; the UIDs of the pods that were evicted."""
+        """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
         node = await self._look(max_age_s=1.0)
         self._progress = self._progress.look(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
@@ -170,7 +170,7 @@ class Eviction(Actor):
             await self._save()
 
     def _say_conditions(self, which: Iterable[Condition]) -> None:
-        """The kubelet's word for each, as it gives for conditions that are new or have changed."""
+        """Record the kubelet's node event for each of these conditions."""
         for condition in ORDER:
             if condition in which:
                 reason = message.condition_reason(condition, holds=condition in self._conditions)
@@ -179,7 +179,7 @@ class Eviction(Actor):
     async def _save(self) -> None:
         current = self._conditions
         try:
-            # Not synced: no condition outlives the node's boot.
+            # Not synced: conditions end with the node's boot.
             await self.blocking(DISK_S, lambda: checkpoint.save(self._path, CHECKPOINT_VERSION, current, sync=False))
         except (OSError, ActorError) as error:
             log.warning("cannot save the node's conditions: %s; a restart would forget them", error)
@@ -187,7 +187,7 @@ class Eviction(Actor):
             self._saved = current
 
     async def _reclaim(self, threshold: Threshold, *, dedicated_imagefs: bool) -> bool:
-        """Take from the node itself what helps; whether no threshold is met any more."""
+        """Reclaim node resources; return True when no threshold needs an action any more."""
         steps = policy.reclaim_steps(threshold.signal, dedicated_imagefs=dedicated_imagefs)
         for step in steps:
             try:
@@ -205,8 +205,10 @@ class Eviction(Actor):
     # Pods
 
     async def _enforce_limits(self, node: NodeStats) -> list[str]:
-        """Evict every pod that takes more ephemeral storage than it may; their UIDs. Measures only where a pod that
-        runs has a limit."""
+        """Evict every pod above its limits of ephemeral storage; return their UIDs.
+
+        Measures only when a running pod has a limit.
+        """
         limited = await self._limited_pods()
         if not limited:
             return []
@@ -221,7 +223,7 @@ class Eviction(Actor):
         return evicted
 
     async def _limited_pods(self) -> dict[str, Pod]:
-        """Pods that run and have a limit. Their specs are asked for only when there is a pod that was not there."""
+        """Return running pods with a limit, by UID. Asks only for the specs of new pods."""
         workers = await self._workers(with_pods=False)
         self._known = {worker.uid: self._known[worker.uid] for worker in workers if worker.uid in self._known}
         new = [worker.uid for worker in workers if worker.uid not in self._known]
@@ -233,7 +235,7 @@ class Eviction(Actor):
         return {uid: pod for uid, pod in found if pod is not None}
 
     async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> list[str]:
-        """Evict the first pod in rank that may be; its UID, or none when there is none."""
+        """Evict the first pod in rank that may be evicted; return its UID, if any."""
         workers = await self._workers(with_pods=True)
         active = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
         usages = await self._usages(with_disk=SIGNALS[threshold.signal].condition == "DiskPressure")
@@ -249,7 +251,7 @@ class Eviction(Actor):
             if await self._evict(pod, text, policy.grace_period_s(threshold, maximum_s, own_s)):
                 metrics.EVICTIONS.inc(threshold.signal)
                 return [pod.metadata.uid]
-        log.error("eviction thresholds are met, and there is no pod to evict")
+        log.error("cannot relieve node pressure: there is no pod to evict")
         return []
 
     async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
@@ -257,12 +259,12 @@ class Eviction(Actor):
         return (await self.peer("pod_workers").ask(request, WORKERS_S)).pods
 
     async def _usages(self, *, with_disk: bool) -> dict[str, PodUsage]:
-        """By UID; nothing when they cannot be had: then priority decides."""
+        """Return UID to usage; empty when stats fails. Then priority decides."""
         request = GetPodUsages(max_age_s=0.0, with_disk=with_disk, with_containers=True)
         try:
             answer = await self.peer("stats").ask(request, USAGES_S)
         except ActorError as error:
-            log.warning("cannot tell what pods use: %s; going on without that", error)
+            log.warning("cannot measure the usage of pods: %s; ranking by priority alone", error)
             return {}
         return {usage.pod_uid: usage for usage in answer.pods}
 
@@ -280,18 +282,18 @@ class Eviction(Actor):
         return True
 
     async def _wait_until_cleaned_up(self, uid: str) -> None:
-        """What it frees is not seen before that, and the next pod would go for nothing."""
+        # An earlier look would not see the freed resources and evict the next pod in vain.
         deadline = time.monotonic() + CLEANUP_S
         while time.monotonic() < deadline:
             await self.sleep(CLEANUP_POLL_S)
             try:
                 left = [worker for worker in await self._workers(with_pods=False) if worker.uid == uid]
             except ActorError as error:
-                log.info("cannot see whether the evicted pod is gone: %s", error)
+                log.info("cannot check whether the evicted pod is gone: %s", error)
                 continue
             if all(worker.stage == "terminated" for worker in left):
                 return
-        log.warning("timed out waiting for the evicted pod %s to be cleaned up", uid)
+        log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", uid)
 
 
 ACTOR = Eviction

@@ -1,4 +1,4 @@
-"""Which pods take more ephemeral storage than they may, whatever the node has left. Pure.
+"""Finds pods above their own limits of ephemeral storage, independent of node pressure. Pure.
 
 Source: localStorageEviction of pkg/kubelet/eviction/eviction_manager.go and
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#local-ephemeral-storage
@@ -18,13 +18,13 @@ GRACE_PERIOD_S = 1
 
 
 def is_limited(pod: Pod) -> bool:
-    """Whether there is anything to look after."""
+    """Return True when the pod has a limit of ephemeral storage, or an emptyDir with a size limit."""
     sized = any(one.empty_dir is not None and one.empty_dir.size_limit is not None for one in pod.spec.volumes)
     return sized or RESOURCE in totals.limits(pod)
 
 
 def violation(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
-    """The message of the pod's eviction, in the kubelet's words; empty when it keeps its limits."""
+    """Return the kubelet's eviction message for a pod above a limit; empty for other pods."""
     return (
         _of_volumes(pod, usage)
         or _of_pod(pod, usage)
@@ -36,7 +36,7 @@ _SIGNALS = {"Usage": "emptydirfs.limit", "Pod": "ephemeralpodfs.limit", "Contain
 
 
 def signal(text: str) -> str:
-    """The signal, as the kubelet counts evictions, of a `violation`: by its first word."""
+    """Return the signal under which the kubelet counts a `violation`, by the message's first word."""
     return _SIGNALS[text.partition(" ")[0]]
 
 

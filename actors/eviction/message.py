@@ -1,7 +1,6 @@
-"""The words of an eviction: the pod's status message, as the kubelet writes it. Pure.
+"""Formats an evicted pod's status message, with quantities in Kubernetes' canonical form. Pure.
 
-Source: evictionMessage of pkg/kubelet/eviction/helpers.go; quantities in the canonical form of
-k8s.io/apimachinery/pkg/api/resource.
+Source: evictionMessage of pkg/kubelet/eviction/helpers.go, and k8s.io/apimachinery/pkg/api/resource.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _NODE_HAS: dict[Condition, tuple[str, str]] = {
 
 
 def condition_reason(condition: Condition, *, holds: bool) -> str:
-    """Reason of the node's event when a condition begins or ends."""
+    """Return the reason of the node event for a condition that begins or ends."""
     return _NODE_HAS[condition][holds]
 
 
 def eviction_message(
     threshold: Threshold, configured: str, observed: Observation, pod: Pod, usage: PodUsage | None
 ) -> str:
-    """The message of the pod's status. `configured` is the threshold as the settings have it, `10%` or `100Mi`."""
+    """Return the message of the pod's status. `configured` is the threshold in the settings, `10%` or `100Mi`."""
     resource = SIGNALS[threshold.signal].resource
     in_bytes = resource in ("memory", "ephemeral-storage")
     quantity = canonical(configured) if threshold.percent is None else binary_si(threshold.quantity(observed.capacity))
@@ -65,12 +64,12 @@ def _larger(kind: str, name: str, taken: int, request: Quantity, resource: str) 
 
 
 def binary_si(number: int) -> str:
-    """An integer as a quantity of format BinarySI: `100Mi`, `85324Ki`, and below 1024 as decimal_si."""
+    """Return an integer in format BinarySI: `100Mi`, `85324Ki`, and below 1024 as decimal_si."""
     return decimal_si(number) if abs(number) < 1024 else _scaled(number, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
 
 
 def decimal_si(number: int) -> str:
-    """An integer as a quantity of format DecimalSI: `12345`, `120k`."""
+    """Return an integer in format DecimalSI: `12345`, `120k`."""
     return _scaled(number, 1000, ("", "k", "M", "G", "T", "P", "E"))
 
 
@@ -82,7 +81,7 @@ def _scaled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
 
 
 def canonical(quantity: Quantity) -> str:
-    """A quantity as Kubernetes prints it: by the kind of suffix it was written with. Fractions stay as they are."""
+    """Return a quantity as Kubernetes prints it, in the suffix format it was written in. Fractions stay unchanged."""
     nanos = parse(quantity)
     if nanos % NANOS:
         return str(quantity)

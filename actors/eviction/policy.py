@@ -1,7 +1,7 @@
-"""Which thresholds are met, which conditions hold, and what may be reclaimed before a pod has to go. Pure.
+"""Decides which thresholds are met, which conditions hold, and what to reclaim before an eviction. Pure.
 
-Source: pkg/kubelet/eviction/eviction_manager.go and helpers.go of Kubernetes 1.36. Ranking of pods: `ranking`; words:
-`message`.
+`ranking` orders the pods, `message` formats the texts. Source: pkg/kubelet/eviction/eviction_manager.go and helpers.go
+of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from proto.node.stats import FsStats, NodeStats
 ORDER: tuple[Condition, ...] = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 HARD_GRACE_PERIOD_S = 1
-"""A pod evicted for a hard threshold is not waited for: the node itself is at stake."""
+"""Grace period for a hard threshold: the node itself is at stake."""
 
 Reclaim = Literal["containers", "images"]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is available of how much, in bytes, inodes or processes."""
+    """Available amount and capacity, in bytes, inodes or processes."""
 
     available: int
     capacity: int
 
 
 def observations(node: NodeStats) -> dict[str, Observation]:
-    """By signal; one that could not be measured (no capacity) is left out."""
+    """Return signal to observation, without signals that could not be measured (capacity 0)."""
     found = {
         "memory.available": Observation(node.memory_available_bytes, node.memory_capacity_bytes),
         **_file_system("nodefs", node.nodefs),
@@ -43,19 +43,21 @@ def observations(node: NodeStats) -> dict[str, Observation]:
 def _file_system(name: str, fs: FsStats) -> dict[str, Observation]:
     return {
         f"{name}.available": Observation(fs.available_bytes, fs.capacity_bytes),
-        # 0 inodes: a file system that makes them as needed, such as btrfs
+        # 0 inodes: a file system without a fixed number of them, such as btrfs
         f"{name}.inodesFree": Observation(fs.inodes_free, fs.inodes),
     }
 
 
 def has_dedicated_imagefs(node: NodeStats) -> bool:
-    """Whether images are on a disk of their own; not while nobody knows where they are."""
+    """Return True when images have a disk of their own; False while their disk is unknown."""
     return node.imagefs.capacity_bytes > 0 and node.imagefs.device != node.nodefs.device
 
 
 def is_met(threshold: Threshold, seen: Mapping[str, Observation], *, with_reclaim: bool = False) -> bool:
-    """Whether less than the threshold is available, or `with_reclaim` less than that and the minimum reclaim; not when
-    it was not observed."""
+    """Return True when less than the threshold is available; False when its signal was not observed.
+
+    `with_reclaim` adds the minimum reclaim to the threshold.
+    """
     observed = seen.get(threshold.signal)
     if observed is None:
         return False
@@ -63,28 +65,23 @@ def is_met(threshold: Threshold, seen: Mapping[str, Observation], *, with_reclai
     return observed.available < threshold.quantity(observed.capacity) + more
 
 
-def thresholds_met(thresholds: Iterable[Threshold], seen: Mapping[str, Observation]) -> list[Threshold]:
-    """Those that are met, the one to act on first."""
-    return _in_order(one for one in thresholds if is_met(one, seen))
-
-
 def _in_order(thresholds: Iterable[Threshold]) -> list[Threshold]:
-    """Memory first; of two for one signal the hard one."""
+    """Sort by the order of action: memory first, and the hard one of two for a signal."""
     order = list(SIGNALS)
     return sorted(thresholds, key=lambda one: (order.index(one.signal), one.grace_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is remembered from look to look."""
+    """The state between two looks at the node."""
 
     first_met: Mapping[Threshold, float] = field(default_factory=dict)
-    """Since when each has been met without a break, in seconds of any clock that only goes forward."""
+    """Threshold to the time since which it has been met, in seconds of a monotonic clock."""
     acted_on: tuple[Threshold, ...] = ()
-    """Met for as long as their grace; they are over once the minimum reclaim is there too."""
+    """Thresholds met for their grace period. They end when the minimum reclaim is available, too."""
 
     def look(self, thresholds: Iterable[Threshold], seen: Mapping[str, Observation], now: float) -> Progress:
-        """After another look."""
+        """Return the state after another look at time `now`."""
         thresholds = tuple(thresholds)
         unresolved = {one for one in self.acted_on if is_met(one, seen, with_reclaim=True)}
         met = _in_order(one for one in thresholds if one in unresolved or is_met(one, seen))
@@ -93,7 +90,7 @@ class Progress:
 
 
 def grace_period_s(threshold: Threshold, maximum_s: int, own_s: int | None) -> int:
-    """What a pod gets that is evicted for the threshold; `maximum_s` is evictionMaxPodGracePeriod."""
+    """Return the grace period of a pod evicted for the threshold. `maximum_s`: evictionMaxPodGracePeriod."""
     if not threshold.grace_s:
         return HARD_GRACE_PERIOD_S
     return maximum_s if own_s is None else min(maximum_s, own_s)
@@ -102,24 +99,23 @@ def grace_period_s(threshold: Threshold, maximum_s: int, own_s: int | None) -> i
 def last_observed(
     before: Mapping[Condition, float], met: Iterable[Threshold], transition_s: float, now: float
 ) -> dict[Condition, float]:
-    """When each condition that holds was last seen, in seconds of any clock that only goes forward.
+    """Return condition to the time it was last seen, for all conditions that hold. Times are monotonic seconds.
 
-    One that is no longer seen holds on for the transition period, so that a node at the edge does not flap. Its time
-    is kept in between, and dropped after.
+    A condition that is over holds for the transition period, so that a node at a threshold does not flap.
     """
     held = {condition: at for condition, at in before.items() if now - at < transition_s}
     return held | {SIGNALS[threshold.signal].condition: now for threshold in met}
 
 
 def conditions(observed: Mapping[Condition, float]) -> tuple[Condition, ...]:
-    """The conditions that hold, always in the same order."""
+    """Return the conditions that hold, in the fixed ORDER."""
     return tuple(condition for condition in ORDER if condition in observed)
 
 
 def reclaim_steps(signal: str, *, dedicated_imagefs: bool) -> tuple[Reclaim, ...]:
-    """What is taken from the node itself before a pod has to go.
+    """Return the reclaim steps before an eviction.
 
-    On one disk everything helps everything. With images on a disk of their own, nothing on nodefs is the node's own.
+    On one disk every step helps. With a separate image disk, the node has nothing to reclaim on nodefs.
     """
     on_disk = signal.startswith("imagefs") or (signal.startswith("nodefs") and not dedicated_imagefs)
     return ("containers", "images") if on_disk else ()

@@ -1,4 +1,4 @@
-"""Which pod goes first. Pure.
+"""Ranks pods for eviction. Pure.
 
 Source: rankMemoryPressure, rankDiskPressureFunc and rankPIDPressure of pkg/kubelet/eviction/helpers.go, and
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
@@ -16,18 +16,16 @@ from proto.v1.scalars.quantity import value
 
 
 def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool) -> list[Pod]:
-    """`pods` in the order in which they are evicted for `signal`.
+    """Return `pods` in their order of eviction for `signal`.
 
-    First those nothing is known of, then those that use more than they asked for, then the others; among equals the
-    lower priority; among these the one furthest above its request. QoS shows in that: BestEffort pods ask for nothing.
+    Pods without known usage come first, then pods above their requests, then the others. Within each group the lower
+    priority goes first, then the pod furthest above its request. So BestEffort pods, without requests, go early.
     """
 
     def key(pod: Pod) -> tuple[int, int, int, str]:
         priority = pod.spec.priority or 0
         usage = usages.get(pod.metadata.uid)
-        if SIGNALS[signal].resource == "pids":
-            return (0, priority, 0, pod.metadata.uid)
-        if usage is None:
+        if usage is None or SIGNALS[signal].resource == "pids":
             return (0, priority, 0, pod.metadata.uid)
         above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) - requested(pod, signal)
         return (1 if above > 0 else 2, priority, -above, pod.metadata.uid)
@@ -36,7 +34,7 @@ def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, 
 
 
 def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:
-    """How much the pod takes of what the signal is about, on the disk it is about."""
+    """Return the pod's use of the signal's resource, on the signal's disk."""
     resource = SIGNALS[signal].resource
     if resource == "memory":
         return usage.memory_working_set_bytes
@@ -49,7 +47,7 @@ def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:
 
 
 def requested(pod: Pod, signal: str) -> int:
-    """What the pod asked for of it; nobody can ask for inodes or processes."""
+    """Return the pod's request for the signal's resource; 0 for inodes and processes, which have no requests."""
     resource = SIGNALS[signal].resource
     if resource not in ("memory", "ephemeral-storage"):
         return 0

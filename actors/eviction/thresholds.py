@@ -1,4 +1,4 @@
-"""Eviction signals, and thresholds as they are configured. Pure.
+"""Defines eviction signals and parses configured thresholds. Pure.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/ and
 pkg/kubelet/eviction/helpers.go of Kubernetes 1.36.
@@ -18,7 +18,7 @@ Resource = Literal["memory", "ephemeral-storage", "inodes", "pids"]
 
 
 class Signal(NamedTuple):
-    """What a signal means."""
+    """The resource that a signal measures, and the node condition that it sets."""
 
     resource: Resource
     condition: Condition
@@ -33,11 +33,10 @@ SIGNALS: dict[str, Signal] = {
     "imagefs.inodesFree": Signal("inodes", "DiskPressure"),
     "pid.available": Signal("pids", "PIDPressure"),
 }
-"""In the order in which thresholds met at the same time are acted on. The kubelet fixes only that memory is first."""
+"""Signals in the order of action when several are met. The kubelet specifies only that memory is first."""
 
 IGNORED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory.available")
-"""Accepted for the kubelet's sake: as in it, they follow nodefs or imagefs, and memory.available."""
-
+"""Accepted and not evaluated: as in the kubelet, they follow nodefs, imagefs and memory.available."""
 
 ALLOCATABLE = "allocatableMemory.available"
 NOTHING: Mapping[str, str] = {}
@@ -46,32 +45,32 @@ NO_GRACE: Mapping[str, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Met while less than this is available."""
+    """A threshold, met while less than this is available."""
 
     signal: str
     amount: int | None = None
-    """Bytes, inodes or processes; None for a share."""
+    """Bytes, inodes or processes; None for a percentage."""
     percent: float | None = None
-    """Of the capacity; None for an amount."""
+    """Percentage of the capacity; None for an amount."""
     grace_s: float = 0.0
-    """A soft threshold has to be met for so long before a pod goes; 0: a hard one."""
+    """Time for which a soft threshold has to be met before an eviction; 0 for a hard threshold."""
     reclaim_amount: int | None = None
-    """Once acted on, so much more than the threshold has to be there for it to be over (evictionMinimumReclaim)."""
+    """Amount beyond the threshold that has to be available again after an action (evictionMinimumReclaim)."""
     reclaim_percent: float | None = None
 
     def quantity(self, capacity: int) -> int:
-        """The amount for a machine of this capacity."""
+        """Return the amount for a machine of this capacity."""
         return self.amount if self.amount is not None else share(capacity, self.percent or 0.0)
 
     def reclaim(self, capacity: int) -> int:
-        """The minimum reclaim for a machine of this capacity."""
+        """Return the minimum reclaim for a machine of this capacity."""
         if self.reclaim_amount is not None:
             return self.reclaim_amount
         return share(capacity, self.reclaim_percent) if self.reclaim_percent is not None else 0
 
 
 class BadThreshold(ValueError):
-    """A threshold that makes no sense; the message says which and what to write."""
+    """An invalid threshold. The message names it and gives a valid form."""
 
 
 def parse_thresholds(
@@ -82,10 +81,9 @@ def parse_thresholds(
     *,
     pods_are_limited: bool = False,
 ) -> tuple[Threshold, ...]:
-    """The thresholds of the settings, in the order to act on; 0% and 100% switch one off.
+    """Return the thresholds of the settings in the order of action. 0% and 100% disable one. Raises BadThreshold.
 
-    `pods_are_limited`: all pods together have a memory limit, which the hard threshold of memory then is for as well.
-    Raises BadThreshold.
+    `pods_are_limited`: the cgroup of all pods has a memory limit, so the hard memory threshold applies to it, too.
     """
     found = []
     for signal in SIGNALS:
@@ -117,7 +115,7 @@ def _reclaim(signal: str, minimum: Mapping[str, str]) -> dict[str, Any]:
         if text.endswith("%"):
             return {"reclaim_percent": float(text[:-1])}
         return {"reclaim_amount": value(text)}
-    except ValueError:  # QuantityError too
+    except ValueError:  # QuantityError is one
         raise _bad(signal, text) from None
 
 

@@ -1,1 +1,1 @@
-"""Which images go when the disk fills or they age: the kubelet's image garbage collection."""
+"""Image garbage collection, as in the kubelet: removes unused images when the disk fills or they age."""

@@ -1,8 +1,8 @@
-"""The image_gc actor: sees which images are in use, and removes unused ones when the disk fills or they age.
+"""The image_gc actor: observes the use of images, and removes unused ones when the disk fills or they age.
 
-Images of a runtime that also runs another agent's pods are not ours to judge: none goes as long as it does.
+While the runtime also runs another agent's pods, no image is removed: their use is not known here.
 
-One collection at a time. What it has seen survives in a checkpoint: nobody else knows when an image was last used.
+It runs one collection at a time. A checkpoint keeps the times of images' first sight and last use across restarts.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ DISK_S = 10.0
 
 @dataclass
 class Tally:
-    """One collection so far."""
+    """Result of a collection, updated while it runs."""
 
     freed: int = 0
     removed: tuple[str, ...] = ()
 
 
 class ImageGc(Actor):
-    """State: when each image was first seen and last used, and since when anybody looks."""
+    """State: each image's first sight and last use, and the time since which images are observed."""
 
     name = "image_gc"
     asks = frozenset({"stats", "pleg"})
 
     async def rebuild(self) -> None:
-        """The checkpoint; the runtime is asked later."""
+        """Load the checkpoint. The runtime is asked later. Raises ValueError for invalid thresholds."""
         settings = self.settings
         self._limits = Limits(
             settings.image_gc_high_threshold_percent,
@@ -85,16 +85,16 @@ class ImageGc(Actor):
         if isinstance(data, dict):
             self._began = min(self._began, data["began"])
             self._seen = {image: Seen(*times) for image, times in data["images"].items()}
-            # What is not in it has come since, and is not to be taken for old.
+            # An image that is not in the checkpoint is new.
             self._initialized = True
 
     def on_ready(self) -> None:
-        """A first look at once, then collections by the period."""
+        """Look once now, then collect every period."""
         if self._cri is not None:
             self.every(Until(self.settings.image_gc_period_s), self._tick, "collect")
 
     def describe(self) -> dict[str, Any]:
-        """Images known, and what became of the last collection."""
+        """Return the number of images and the result of the last collection."""
         return {
             "images": len(self._seen),
             "freed_bytes": self._collected.freed,
@@ -105,12 +105,15 @@ class ImageGc(Actor):
 
     @handles(CollectGarbage)
     async def collect_garbage(self, _: CollectGarbage) -> Collected:
-        """Refused FreeDiskSpaceFailed when not enough may go, ImageGCFailed when the runtime or stats do not answer."""
+        """Collect by the thresholds. Raises Refused.
+
+        FreeDiskSpaceFailed: too few images may go. ImageGCFailed: the runtime or the stats actor does not answer.
+        """
         return await self._guarded(by_thresholds=True)
 
     @handles(DeleteUnusedImages)
     async def delete_unused_images(self, _: DeleteUnusedImages) -> Collected:
-        """Refused ImageGCFailed when the runtime does not answer."""
+        """Remove all unused images. Raises Refused ImageGCFailed when the runtime does not answer."""
         return await self._guarded(by_thresholds=False)
 
     async def _tick(self) -> None:
@@ -120,10 +123,10 @@ class ImageGc(Actor):
         try:
             await self._guarded(by_thresholds=True)
         except Refused as refusal:
-            log.warning("image garbage collection failed: %s: %s", refusal.reason, refusal.message)
+            log.warning("cannot collect images: %s: %s", refusal.reason, refusal.message)
             if refusal.reason != FAILED:
                 self._events.node("Warning", refusal.reason, refusal.message)
-            if self._failed_before:  # as in the kubelet: once may be for figures that are not there yet
+            if self._failed_before:  # as in the kubelet: the first failure may be due to missing stats
                 self._events.node("Warning", FAILED, refusal.message)
             self._failed_before = True
         else:
@@ -135,10 +138,10 @@ class ImageGc(Actor):
                 await self._look(self._runtime())
         except (CriError, Refused) as error:
             self._last_error = str(error)
-            log.warning("cannot see which images are in use: %s", error)
+            log.warning("cannot list images and containers: %s", error)
 
     async def _guarded(self, *, by_thresholds: bool) -> Collected:
-        """One collection, alone; what can be expected to go wrong is refused."""
+        """Run one collection alone. Raises Refused for all expected errors."""
         try:
             async with self._gate:
                 tally = await self._collect(self._runtime(), by_thresholds=by_thresholds)
@@ -160,7 +163,7 @@ class ImageGc(Actor):
     # Looking
 
     async def _look(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
-        """Images, and the names in use; records both."""
+        """Return the images and the names in use, and record both."""
         listed = await cri.list_images()
         in_use = images_in_use(await cri.list_containers())
         now = time.time()
@@ -178,10 +181,10 @@ class ImageGc(Actor):
                 DISK_S, checkpoint.save, self._path, CHECKPOINT_VERSION, {"began": self._began, "images": images}
             )
         except (OSError, ActorError) as error:
-            log.warning("cannot save when images were used: %s; a restart will take all for unused", error)
+            log.warning("cannot save the times of images: %s; after a restart all count as unused", error)
 
     async def _kept_images(self, cri: RelayedCri) -> frozenset[str]:
-        """The pause image, learnt once: no container uses it, and no pod could start without it."""
+        """Return the names of the pause image, asked once. No container names it, and every pod needs it."""
         if self._kept is None:
             status = await cri.status(verbose=True)
             name = sandbox_image(status.info)
@@ -190,12 +193,12 @@ class ImageGc(Actor):
         return self._kept
 
     async def _keeps_all(self, cri: RelayedCri) -> bool:
-        """Whether the images are not this agent's alone; why is said once."""
+        """Return True when all images have to stay. The reason is logged once."""
         uids = pods_in(await cri.list_pod_sandbox())
         own = await self.blocking(DISK_S, self._own.among, uids)
         before, self._keeping = self._keeping, policy.why_keep_all(self.settings.keep_images, uids - own)
         if self._keeping and not before:
-            log.warning("no image is removed: %s", self._keeping)
+            log.warning("cannot remove any image: %s", self._keeping)
         return bool(self._keeping)
 
     # Collecting
@@ -225,7 +228,7 @@ class ImageGc(Actor):
         return tally
 
     async def _remove_aged(self, cri: RelayedCri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
-        """What is left of `unused`."""
+        """Remove images over the maximum age; return the rest of `unused`."""
         now = time.time()
         aged = [candidate for candidate in unused if policy.too_old(candidate, self._limits, self._began, now)]
         for candidate in aged:
@@ -233,7 +236,7 @@ class ImageGc(Actor):
         return [candidate for candidate in unused if candidate.image.id not in tally.removed]
 
     async def _free(self, cri: RelayedCri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
-        """Remove until `wanted` bytes are free, None all that may go; how many are."""
+        """Remove images until `wanted` bytes are freed (None: all that may go); return the freed bytes."""
         now, before = time.time(), tally.freed
         for candidate in unused:
             if wanted is not None and tally.freed - before >= wanted:
@@ -243,7 +246,6 @@ class ImageGc(Actor):
         return tally.freed - before
 
     async def _remove(self, cri: RelayedCri, candidate: Candidate, tally: Tally, reason: str) -> None:
-        """An image that cannot be removed keeps no other from going."""
         image = candidate.image
         try:
             await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))

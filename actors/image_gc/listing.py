@@ -1,4 +1,4 @@
-"""What the runtime says of images and their use, as the policy takes it."""
+"""Converts CRI lists of images, containers and sandboxes to the policy's types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POD_UID = "io.kubernetes.pod.uid"
 
 
 def image_view(image: pb.Image) -> ImageView:
-    """One entry of ListImages."""
+    """Return the view of one entry of ListImages."""
     return ImageView(
         id=image.id,
         names=frozenset({image.id, *image.repo_tags, *image.repo_digests}),
@@ -25,9 +25,9 @@ def image_view(image: pb.Image) -> ImageView:
 
 
 def images_in_use(containers: Iterable[pb.Container]) -> frozenset[str]:
-    """Every name by which a container, running or not, refers to its image.
+    """Return all names by which containers, running or not, refer to their images.
 
-    Which of the three is the image's ID differs between runtimes and their versions; a name too many only keeps one.
+    Runtimes and their versions differ in the field that has the image's ID. A superfluous name only keeps an image.
     """
     used = set()
     for container in containers:
@@ -36,14 +36,14 @@ def images_in_use(containers: Iterable[pb.Container]) -> frozenset[str]:
 
 
 def pods_in(sandboxes: Iterable[pb.PodSandbox]) -> set[str]:
-    """UIDs of the pods of node agents."""
+    """Return the UIDs of pods in a list of sandboxes. A sandbox without UID belongs to no node agent."""
     return {one.labels[POD_UID] for one in sandboxes if one.labels.get(POD_UID)}
 
 
 def sandbox_image(info: Mapping[str, str]) -> str:
-    """The pause image that the runtime is configured with, out of Status's verbose info; empty when it is not told.
+    """Return the configured pause image in Status' verbose info; empty when it is missing.
 
-    Newer runtimes pin it. containerd before 1.7 does not, and no container names it.
+    Newer runtimes pin the image. containerd before 1.7 does not, and no container names it.
     """
     try:
         config = untrusted.decode_json(info.get("config", "{}"))

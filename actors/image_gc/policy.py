@@ -1,4 +1,4 @@
-"""Which images may go, in which order, and how much must. Pure; every time is in Unix seconds.
+"""Decides which unused images to remove, in which order, and how many bytes. Pure; times are Unix seconds.
 
 Source: pkg/kubelet/images/image_gc_manager.go of Kubernetes 1.36 and
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-image-lifecycle
@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 LONG_AGO = 0.0
-"""When an image was first seen that was there before anybody looked: old enough for any minimum age."""
+"""First sight of an image that was there before the first look: old enough for any minimum age."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageView:
-    """One image as the runtime lists it."""
+    """One image of the runtime's list."""
 
     id: str
     names: frozenset[str]
-    """Its ID, tags and digests: all that a container may call it by."""
+    """Its ID, tags and digests: the names that a container may use."""
     size_bytes: int
     pinned: bool = False
     runtime_handler: str = ""
@@ -27,7 +27,7 @@ class ImageView:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What cannot be asked of anybody: when an image was first seen, and when last in use (LONG_AGO: never)."""
+    """Times of an image's first sight and last use (LONG_AGO: never). No peer can tell them, so they are saved."""
 
     first_detected: float
     last_used: float = LONG_AGO
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An image nobody uses and nobody pinned."""
+    """An image that is neither in use nor pinned."""
 
     image: ImageView
     seen: Seen
@@ -43,16 +43,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When images go. Validated by `problem`."""
+    """Thresholds of disk usage and age. `problem` validates them."""
 
     high_percent: int
     low_percent: int
     min_age_s: float
     max_age_s: float = 0.0
-    """0: none goes for its age."""
+    """0: no removal by age."""
 
     def problem(self) -> str:
-        """What is wrong with them in the kubelet's words; empty when nothing is."""
+        """Return the kubelet's error message for invalid limits; empty for valid ones."""
         for name, percent in (("HighThresholdPercent", self.high_percent), ("LowThresholdPercent", self.low_percent)):
             if not 0 <= percent <= 100:
                 return f"invalid {name} {percent}, must be in range [0-100]"
@@ -63,21 +63,21 @@ class Limits:
 
     @property
     def disabled(self) -> bool:
-        """Whether nothing is ever to go by itself: a disk over 100 % full does not exist."""
+        """Return True when no image is ever removed by itself: no disk is more than 100 % full."""
         return self.high_percent == 100 and self.max_age_s == 0
 
 
 def is_used(image: ImageView, in_use: frozenset[str]) -> bool:
-    """Whether any container, running or not, names the image, by whatever name the runtime gives."""
+    """Return True when a container, running or not, uses one of the image's names."""
     return not image.names.isdisjoint(in_use)
 
 
 def observe(
     seen: Mapping[str, Seen], images: Iterable[ImageView], in_use: frozenset[str], detected: float, now: float
 ) -> dict[str, Seen]:
-    """The records after a look at the runtime: new images are `detected` then, those in use were used `now`.
+    """Return the records after a look at the runtime: new images have `detected`, used ones were used `now`.
 
-    Images that are gone are forgotten. Times after `now` are taken for now: the clock was set back.
+    Removed images are dropped. Times after `now` become `now`, because the clock was set back.
     """
     result = {}
     for image in images:
@@ -90,7 +90,7 @@ def observe(
 def candidates(
     seen: Mapping[str, Seen], images: Iterable[ImageView], in_use: frozenset[str], kept: frozenset[str]
 ) -> list[Candidate]:
-    """Images that might go, least recently used first, then first detected; never one in use, pinned or `kept`."""
+    """Return images that are not in use, pinned or `kept`: least recently used first, then first detected."""
     free = [
         Candidate(image, seen[image.id])
         for image in images
@@ -100,7 +100,7 @@ def candidates(
 
 
 def why_keep_all(keep_images: bool, foreign_pods: Collection[str]) -> str:
-    """Why no image may go at all; empty when some may. `foreign_pods`: UIDs of pods that are not known to be ours."""
+    """Return the reason to keep all images; empty when some may go. `foreign_pods`: UIDs without a mark of ours."""
     if keep_images:
         return "--keep-images"
     if foreign_pods:
@@ -110,9 +110,9 @@ def why_keep_all(keep_images: bool, foreign_pods: Collection[str]) -> str:
 
 
 def too_old(candidate: Candidate, limits: Limits, began: float, now: float) -> bool:
-    """Whether the image goes for its age alone.
+    """Return True when the image goes for its age alone.
 
-    Not before observation itself is that old: until then an image may have been in use when nobody looked.
+    False while observation is younger than the maximum age: the image may have been in use before it `began`.
     """
     if limits.max_age_s <= 0 or now - began <= limits.max_age_s:
         return False
@@ -120,12 +120,12 @@ def too_old(candidate: Candidate, limits: Limits, began: float, now: float) -> b
 
 
 def old_enough(candidate: Candidate, limits: Limits, now: float) -> bool:
-    """Whether the image may go for space: one just pulled is about to be used."""
+    """Return True when the image may go for space. A container may be about to use one just pulled."""
     return now - candidate.seen.first_detected >= limits.min_age_s
 
 
 def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
-    """How much must go to be below the low threshold; 0 while usage is below the high one. `capacity` above 0."""
+    """Return the bytes to free for the low threshold; 0 while usage is below the high one. `capacity` is above 0."""
     available = min(available, capacity)
     if 100 - available * 100 // capacity < limits.high_percent:
         return 0
@@ -133,7 +133,7 @@ def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
 
 
 def not_enough_message(wanted: int, found: int) -> str:
-    """The kubelet's message of a collection that could not do what it had to (FreeDiskSpaceFailed)."""
+    """Return the kubelet's message for a collection that freed too little (FreeDiskSpaceFailed)."""
     return (
         "Failed to garbage collect required amount of images. "
         f"Attempted to free {wanted} bytes, but only found {found} bytes eligible to free."

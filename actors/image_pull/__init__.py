@@ -1,1 +1,1 @@
-"""Images on the node before a container needs them: pull policy, back-off, one queue for each registry."""
+"""The image manager: makes images available before containers start, by pull policy and credentials."""

@@ -1,14 +1,11 @@
-"""The image_pull actor: EnsureImage by the container's pull policy, over CRI's ImageService.
+"""The image_pull actor: carries out EnsureImage by the container's pull policy, over CRI's ImageService.
 
-One ImageStatus for all who ask for an image at the same time, one PullImage for all who need it pulled, one pull at a
-time for each registry (or maxParallelImagePulls over all). Decisions are in `policy.py`; credentials in `keyring.py`:
-pulls with other credentials are other pulls, so that nobody waits for, or gets, what was refused or given to another.
-An image that is there may be used by whoever can pull it: `ledger.py` knows who could.
+Concurrent requests for an image share one ImageStatus call, and one PullImage call per set of credentials. Each
+registry has one pull at a time, or maxParallelImagePulls limits them over all. A present image may be used only by pods
+that could pull it: `ledger.py` records the pulls. `policy.py` has the decisions, `keyring.py` the credentials.
 
-Calls go through pleg: pulls are few, and a channel of its own would be 2.5 MB.
-
-Killed in mid-pull nothing is lost: whoever waits gets ActorDead and asks again, and the runtime either finishes the
-pull, so that the image is there, or starts it over. Back-offs begin anew, as when a kubelet restarts.
+Calls go through pleg, since pulls are few and a gRPC channel takes 2.5 MB. After a kill, callers get ActorDead and ask
+again, and the runtime has finished the pull or starts it again. Back-offs start over, as in a restarted kubelet.
 """
 
 from __future__ import annotations
@@ -42,15 +39,15 @@ from proto.v1 import ObjectReference
 from proto.wire.errors import ActorError, AskTimeout, Refused
 
 NODE_FILES_S = 5.0
-"""For the node's Docker configuration; it may be on a disk that does not answer."""
+"""Deadline for the node's Docker configuration, which may be on a hanging disk."""
 
 SETTLE_AGAIN_S = 30.0
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Wish = tuple[str, tuple[Credentials, ...]]
-"""Image as the runtime is asked for it, and the credentials to try."""
+PullKey = tuple[str, tuple[Credentials, ...]]
+"""Image name for the runtime, and the credentials to try."""
 
 
 class Failed(NamedTuple):
@@ -68,16 +65,16 @@ class Pulled(NamedTuple):
     used: Credentials | None
 
 
-class Own(NamedTuple):
-    """What the pod itself has to show."""
+class PodCredentials(NamedTuple):
+    """Credentials of the pod's pull Secrets."""
 
     keyring: Keyring | Failed
     held: dict[PullSecret, Credentials]
-    """For the image at hand."""
+    """Credentials for the requested image, by Secret."""
 
 
 class Pull(NamedTuple):
-    """A pull that waits for its turn or is under way."""
+    """A pull in the queue or in progress."""
 
     registry: str
     since: float
@@ -93,7 +90,7 @@ class ImagePull(Actor):
     """Credential providers may take a minute each."""
 
     async def rebuild(self) -> None:
-        """Who may use what; what is there is asked of the runtime image by image."""
+        """Load the records of pulls; the runtime is asked for images one by one later."""
         settings = self.settings
         self.events = Recorder(self.peer("events"))
         self.cri = RelayedCri(self.peer("pleg"))
@@ -101,8 +98,8 @@ class ImagePull(Actor):
         self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
-        self.pulls: dict[Wish, Pull] = {}
-        self.turns: dict[str, Semaphore] = {}
+        self.pulls: dict[PullKey, Pull] = {}
+        self.queues: dict[str, Semaphore] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
         self.plugins = Plugins(
             self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
@@ -111,26 +108,26 @@ class ImagePull(Actor):
         await self.ledger.load()
 
     def on_ready(self) -> None:
-        """See what became of pulls that the last incarnation did not see the end of."""
+        """Complete the records of pulls that were in progress when the last incarnation ended."""
         if self.ledger.left_over:
             self.spawn(self._settle(), "settle")
 
     async def _settle(self) -> None:
         try:
-            listed = await self._asked(self.cri.list_images)
+            listed = await self._call(self.cri.list_images)
         except CriError as error:
             self.bus.call_later(SETTLE_AGAIN_S, lambda: self.post(self.on_ready, name="settle"))
-            log.info("cannot see what became of earlier pulls: %s; the runtime is asked again", error)
+            log.info("cannot list the images of earlier pulls: %s; asking the runtime again", error)
             return
         await self.ledger.settle({one.id: (*one.repo_tags, *one.repo_digests) for one in listed})
 
     @handles(ImagesPresent)
     async def images_present(self, message: ImagesPresent) -> None:
-        """Forget who may use what is gone."""
+        """Drop the records of images that are not on the node any more."""
         await self.ledger.prune(message.image_ids, message.time)
 
     def describe(self) -> dict[str, Any]:
-        """Pulls by image with their age, images being looked for, keys in back-off, CRI calls so far."""
+        """Pulls by image with seconds, inspected images, keys in back-off, and counts of CRI calls."""
         now = time.monotonic()
         return {
             "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
@@ -143,7 +140,7 @@ class ImagePull(Actor):
 
     @handles(EnsureImage)
     def ensure_image(self, request: EnsureImage) -> ImageEnsured | Coroutine[Any, None, ImageEnsured]:
-        """Answered at once when the image was seen a moment ago and need not be pulled."""
+        """Make an image available; answers at once when it was seen a moment ago and need not be pulled."""
         try:
             ref = image_reference.parse(request.image)
         except image_reference.InvalidImageName as error:
@@ -193,12 +190,12 @@ class ImagePull(Actor):
     async def _verify(
         self, request: EnsureImage, ref: Reference, key: str, found: Present, answer: Answer
     ) -> ImageEnsured:
-        """The image is there: the pod gets it if it may, else if the registry gives it to the pod."""
+        """Let the pod use a present image if it may; otherwise pull it with the pod's credentials."""
         if answer == "secrets":
-            own = await self._own(request, ref)
+            own = await self._pod_credentials(request, ref)
             if isinstance(own.keyring, Failed):
                 raise Refused(*own.keyring)
-            answer = "yes" if await self.ledger.opens(ref, found.image_ref, own.held) else "no"
+            answer = "yes" if await self.ledger.has_matching_secret(ref, found.image_ref, own.held) else "no"
         if answer == "yes":
             return self._present(request, found)
         if request.policy == "Never":
@@ -212,7 +209,6 @@ class ImagePull(Actor):
         return Refused("ErrImageNeverPull", message)
 
     async def _inspect(self, key: str) -> Present | Failed | None:
-        """Whether the image is there."""
         try:
             return await self._image_status(key, key)
         except CriError as error:
@@ -222,7 +218,7 @@ class ImagePull(Actor):
 
     async def _image_status(self, key: str, image: str) -> Present | None:
         self.calls["ImageStatus"] += 1
-        status = await self._asked(self.cri.image_status, image)
+        status = await self._call(self.cri.image_status, image)
         if status is None or not status.id:
             return None
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
@@ -230,8 +226,8 @@ class ImagePull(Actor):
         self.presence.put(key, found, time.monotonic())
         return found
 
-    async def _asked(self, call: Callable[..., Call[T]], *args: Any) -> T:
-        """The runtime's answer; asked once more if pleg ended over it, so that its end is nobody's failed pull."""
+    async def _call(self, call: Callable[..., Call[T]], *args: Any) -> T:
+        # Repeated once if pleg died meanwhile, so that its death does not fail a pull.
         try:
             return await call(*args)
         except RelayLost:
@@ -240,7 +236,7 @@ class ImagePull(Actor):
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str, present: str) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
         began = time.monotonic()
-        own = await self._own(request, ref)
+        own = await self._pod_credentials(request, ref)
         tried = tuple(own.keyring.lookup(ref.repository)) if isinstance(own.keyring, Keyring) else own.keyring
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
         previous = self.back_off.refusal(back_off_key, began, tried)
@@ -253,7 +249,7 @@ class ImagePull(Actor):
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
-            outcome = await self._joined_pull(ref, (key, found), began)
+            outcome = await self._shared_pull(ref, (key, found), began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
@@ -268,13 +264,13 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    async def _own(self, request: EnsureImage, ref: Reference) -> Own:
-        """The pod's own credentials; a back-off is for them, since what is new may open the registry."""
+    async def _pod_credentials(self, request: EnsureImage, ref: Reference) -> PodCredentials:
+        """The pod's credentials. A back-off holds for these credentials only, since new ones may succeed."""
         refs = tuple(
             ObjectRef(kind="Secret", namespace=request.pod_namespace, name=name) for name in request.pull_secrets
         )
         try:
-            # One that may not be read is none: the pull is tried without it, as upstream.
+            # A Secret that cannot be read is ignored, as in the kubelet.
             found = (await fetch_each(objects_of(self), refs))[0] if refs else {}
         except ActorError as error:
             raise Refused("ErrImagePull", f"cannot read the pull secrets: {error}") from error
@@ -285,10 +281,10 @@ class ImagePull(Actor):
             ring: Keyring | Failed = credentials.of_secrets(refs, found)
         except KeyringError as error:
             ring = Failed("ErrImagePull", str(error))
-        return Own(ring, credentials.held_by(refs, found, ref.repository))
+        return PodCredentials(ring, credentials.held_by(refs, found, ref.repository))
 
     async def _credentials(self, secrets: Keyring | Failed, ref: Reference) -> tuple[Credentials, ...] | Failed:
-        """What to try, in order: of the pod's Secrets, of the node's files, of its credential providers."""
+        """Credentials to try, in order: of the pod's Secrets, the node's files, the credential providers."""
         if isinstance(secrets, Failed):
             return secrets
         home = os.environ.get("HOME", "")
@@ -298,8 +294,8 @@ class ImagePull(Actor):
             return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
         return keyring.lookup((secrets, node, await self.plugins.keyring(ref.repository)), ref.repository)
 
-    def _joined_pull(self, ref: Reference, wish: Wish, now: float) -> Task[Pulled | Failed]:
-        """The pull of that image which is under way or waits for its turn; else a new one."""
+    def _shared_pull(self, ref: Reference, wish: PullKey, now: float) -> Task[Pulled | Failed]:
+        """The pull with this key that is queued or in progress, else a new one."""
         pull = self.pulls.get(wish)
         if pull is not None:
             return pull.task
@@ -308,32 +304,31 @@ class ImagePull(Actor):
             self.pulls[wish] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, wish: Wish) -> Pulled | Failed:
-        """Pull when it is this image's turn."""
+    async def _pull(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
         try:
-            turn = self._turn(ref.registry)
-            if turn is None:
+            queue = self._pull_queue(ref.registry)
+            if queue is None:
                 return await self._pull_now(ref, wish)
-            async with turn:
+            async with queue:
                 return await self._pull_now(ref, wish)
         finally:
             self.pulls.pop(wish, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
-                self.turns.pop(ref.registry, None)
+                self.queues.pop(ref.registry, None)
 
-    def _turn(self, registry: str) -> Semaphore | None:
-        # serializeImagePulls is one queue for the node in the kubelet, where a registry that does not answer holds up
-        # the images of all others; its purpose, not to overload a registry or the runtime, is kept by one queue each.
+    def _pull_queue(self, registry: str) -> Semaphore | None:
+        # The kubelet's serializeImagePulls has one queue for the node, so a hanging registry delays all others. One
+        # queue for each registry keeps its purpose: not to overload a registry or the runtime.
         if self.settings.serialize_image_pulls:
-            return self.turns.setdefault(registry, Semaphore(1))
+            return self.queues.setdefault(registry, Semaphore(1))
         width = self.settings.max_parallel_image_pulls
         if width is None:
             return None
-        if "" not in self.turns:
-            self.turns[""] = Semaphore(width)
-        return self.turns[""]
+        if "" not in self.queues:
+            self.queues[""] = Semaphore(width)
+        return self.queues[""]
 
-    async def _pull_now(self, ref: Reference, wish: Wish) -> Pulled | Failed:
+    async def _pull_now(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
@@ -342,7 +337,7 @@ class ImagePull(Actor):
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
-                image_ref = await self._asked(self.cri.pull_image, ref.image, auth)
+                image_ref = await self._call(self.cri.pull_image, ref.image, auth)
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue
@@ -353,7 +348,7 @@ class ImagePull(Actor):
         try:
             found = await self._image_status(image, image_ref)
         except CriError:
-            found = None  # the image is there; only its user is not known
+            found = None  # the image is present, only its user is unknown
         return found or Present(image_ref, "")
 
 

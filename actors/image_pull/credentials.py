@@ -1,6 +1,6 @@
-"""Where credentials for a pull come from: the pod's pull Secrets, then the node's own Docker configuration.
+"""Reads the credentials for a pull: the pod's pull Secrets, then the node's Docker configuration.
 
-The node's files are read at every pull: an administrator's change holds from the next one on. Source:
+The node's files are read at every pull, so that an administrator's change holds for the next one. Source:
 pkg/credentialprovider (config.go: preferred path, home, root; config.json before .dockercfg).
 """
 
@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 1024 * 1024
 
 
 def of_secrets(refs: Iterable[ObjectRef], found: dict[ObjectRef, ApiObject]) -> Keyring:
-    """The keyring of a pod's pull Secrets, in their order. Raises KeyringError that names the Secret."""
+    """Keyring of a pod's pull Secrets, in their order. Raises KeyringError that names the Secret."""
     configurations = []
     for ref in refs:
         if ref in found:
@@ -36,7 +36,7 @@ def of_secrets(refs: Iterable[ObjectRef], found: dict[ObjectRef, ApiObject]) -> 
 def held_by(
     refs: Iterable[ObjectRef], found: Mapping[ObjectRef, ApiObject], repository: str
 ) -> dict[PullSecret, Credentials]:
-    """What the pod's Secrets hold for a repository, in their order; nothing of those that cannot be used."""
+    """Credentials for a repository by pull Secret, in their order; invalid Secrets are left out."""
     held = {}
     for ref in refs:
         secret = found.get(ref)
@@ -50,7 +50,7 @@ def held_by(
 
 
 def of_node(root_dir: str, home: str) -> Keyring:
-    """The keyring of the first of the node's files that can be used. Blocks."""
+    """Keyring of the first valid file of the node. Blocks."""
     for path, read in _places(root_dir, home):
         try:
             with open(path, "rb") as file:
@@ -69,7 +69,7 @@ def of_node(root_dir: str, home: str) -> Keyring:
 
 
 def _places(root_dir: str, home: str) -> Iterator[tuple[str, keyring.Read]]:
-    """Not the working directory, where the kubelet looks too: that of an actor means nothing."""
+    # The kubelet also reads its working directory; an actor's working directory has no meaning.
     for directory in (root_dir, os.path.join(home, ".docker") if home else "", "/.docker"):
         if directory:
             yield os.path.join(directory, "config.json"), keyring.docker_config_json

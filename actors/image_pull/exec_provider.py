@@ -1,4 +1,4 @@
-"""One run of a credential provider plugin. Blocks: not for the mailbox thread."""
+"""Runs a credential provider plugin. Blocks: not for the mailbox thread."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from actors.image_pull.providers import Answer, PluginError
 from proto.schema.credential_provider import CredentialProvider
 
 TIMEOUT_S = 60.0
-"""The kubelet's: enough for a plugin that tries a cloud's service again."""
+"""The kubelet's deadline: enough for a plugin that retries a cloud's service."""
 MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_ERROR_BYTES = 2048
-"""Of its standard error, which goes into the log."""
+"""Limit of its standard error, which goes into the log."""
 
 
 def run(bin_dir: str, provider: CredentialProvider, repository: str, timeout_s: float = TIMEOUT_S) -> Answer:
-    """Ask a plugin. Raises PluginError."""
+    """Ask a plugin for the credentials of a repository. Raises PluginError."""
     who = f"error execing credential provider plugin {provider.name} for image {repository}"
-    # Files in memory, not pipes: a plugin's own child that outlives it cannot hold us up by keeping one open.
+    # Files in memory instead of pipes: a child that outlives the plugin could keep a pipe open.
     with (
         open(os.memfd_create("request"), "w+b") as request,
         open(os.memfd_create("answer"), "w+b") as output,

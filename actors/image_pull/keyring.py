@@ -1,6 +1,6 @@
-"""Registry credentials by image: Docker's configuration, and which of its entries to try for an image.
+"""Parses Docker configurations, and selects their credentials for an image. Pure.
 
-Pure. Covers Secrets of the types dockerconfigjson and dockercfg, the node's own files, matching and order. Source:
+Covers Secrets of the types dockerconfigjson and dockercfg, the node's files, matching and order. Source:
 pkg/credentialprovider of Kubernetes (keyring.go, config.go); https://kubernetes.io/docs/concepts/containers/images/.
 """
 
@@ -25,7 +25,7 @@ _DEFAULT_NAMES = frozenset({"docker.io", _DEFAULT_REGISTRY})
 
 
 class Credentials(NamedTuple):
-    """A user of a registry; never shown."""
+    """User and password for a registry; never shown."""
 
     username: str
     password: str
@@ -35,28 +35,27 @@ class Credentials(NamedTuple):
 
 
 class KeyringError(Exception):
-    """A Docker configuration that cannot be used: why, without what is in it."""
+    """A Docker configuration is invalid; the message never holds its content."""
 
 
 Entries = Mapping[str, Credentials]
-"""Registry as its author wrote it (host, host/path, URL, with wildcards) to credentials."""
-
+"""Credentials by registry as written: host, host/path or URL, with wildcards."""
 
 Read = Callable[[bytes], Entries]
 
 
 def docker_config_json(content: bytes) -> Entries:
-    """The entries of a config.json, under `auths`. Raises KeyringError."""
+    """Entries of a config.json, under `auths`. Raises KeyringError."""
     return _entries(_object(content).get("auths") or {})
 
 
 def docker_cfg(content: bytes) -> Entries:
-    """The entries of a .dockercfg, which is nothing but them. Raises KeyringError."""
+    """Entries of a .dockercfg, its whole content. Raises KeyringError."""
     return _entries(_object(content))
 
 
 def secret_entries(secret: ApiObject) -> Entries:
-    """The entries of a pull Secret; none for a Secret of another type. Raises KeyringError."""
+    """Entries of a pull Secret; none for a Secret of another type. Raises KeyringError."""
     for (kind, key), read in ((DOCKER_CONFIG_JSON, docker_config_json), (DOCKER_CFG, docker_cfg)):
         content = secret.data.get(key, b"")
         if secret.secret_type == kind and content:
@@ -91,7 +90,7 @@ def _credentials(registry: str, entry: Any) -> Credentials:
 
 
 def _decoded(registry: str, auth: str) -> tuple[str, str]:
-    """`auth` is base64 of USER:PASSWORD, padded or not."""
+    # `auth` is base64 of USER:PASSWORD, padded or not.
     try:
         text = base64.b64decode(auth + "=" * (-len(auth) % 4), validate=True).decode()
     except (binascii.Error, ValueError):
@@ -103,7 +102,7 @@ def _decoded(registry: str, auth: str) -> tuple[str, str]:
 
 
 class Keyring:
-    """Entries of several configurations, the more specific first."""
+    """Entries of several configurations; more specific entries come first."""
 
     def __init__(self, configurations: Iterable[Entries] = ()) -> None:
         self._by_key: dict[str, list[Credentials]] = {}
@@ -114,10 +113,12 @@ class Keyring:
                     self._by_key.setdefault(key, []).append(credentials)
 
     def lookup(self, repository: str) -> list[Credentials]:
-        """Credentials to try for a repository (`registry/path`, no tag), in order; those of Docker Hub's old name where
-        nothing else matches."""
+        """Credentials to try for a repository (`registry/path`, no tag), in order.
+
+        Without a match, entries of Docker Hub's old name hold for Docker Hub.
+        """
         found: list[Credentials] = []
-        for key in sorted(self._by_key, reverse=True):  # a longer path goes before its registry
+        for key in sorted(self._by_key, reverse=True):  # a longer path comes before its registry
             if matches(key, repository):
                 found += self._by_key[key]
         if not found and _is_default(repository):
@@ -126,15 +127,16 @@ class Keyring:
 
 
 def lookup(keyrings: Iterable[Keyring], repository: str) -> tuple[Credentials, ...]:
-    """Credentials of several keyrings in their order, each once."""
+    """Credentials of several keyrings, in order, without duplicates."""
     found = (one for keyring in keyrings for one in keyring.lookup(repository))
     return tuple(dict.fromkeys(found))
 
 
 def matches(pattern: str, repository: str) -> bool:
-    """Whether an entry's key or a provider's matchImages covers a repository, neither with a scheme.
+    """True when an entry's key or a provider's matchImages covers a repository; both without scheme.
 
-    The port is the same, the host has as many parts, with `*` within a part, and the path begins with the pattern's.
+    The ports are equal, the hosts have equally many parts (`*` matches within a part), and the repository's path begins
+    with the pattern's.
     """
     try:
         wanted, target = urlsplit(f"//{pattern}"), urlsplit(f"//{repository}")
@@ -153,7 +155,7 @@ def _parts(url: Any) -> list[str]:
 
 
 def _key(registry: str) -> str | None:
-    """HOST or HOST/PATH, without scheme and the API versions that Docker once wrote; None for what is no URL."""
+    # HOST or HOST/PATH, without scheme and Docker's former API versions; None for an invalid URL.
     try:
         url = urlsplit(registry if registry.startswith(("https://", "http://")) else f"https://{registry}")
     except ValueError:

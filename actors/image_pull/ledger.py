@@ -1,7 +1,7 @@
-"""Which images this agent has pulled, and who may use them: the records in memory, written through to their files.
+"""Records of images that this agent has pulled, and of the credentials that allow their use.
 
-Runs in the actor's mailbox thread but for the file operations, of which one is under way at a time. A write that fails
-is logged: the worst that follows is that credentials are shown to the registry once more.
+The records are in memory and written through to files. Runs in the actor's mailbox thread, except file operations, one
+at a time. A failed write is logged; at worst credentials are verified by the registry again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
-from actors.image_pull.verification import Answer, Openers, Policy, PullSecret
+from actors.image_pull.verification import Answer, Policy, PullCredentials, PullSecret
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 DISK_S = 5.0
 
 Held = Mapping[PullSecret, Credentials]
-"""A pod's Secrets and what they hold for an image."""
+"""Credentials for an image, by the pod's Secrets."""
 
 CHECKS = {"yes": "credentialPolicyAllowed", "no": "mustAuthenticate", "found": "credentialRecordFound"}
-"""Results by the kubelet's names."""
+"""Metric labels of the results, as in the kubelet."""
 
 
 class Ledger:
-    """See the module. With an empty policy nothing is kept."""
+    """Pull records of the node's images. With an empty policy nothing is recorded."""
 
     def __init__(self, actor: Actor, policy: Policy, allowlist: Iterable[str]) -> None:
         self._actor, self._policy, self._allowlist = actor, policy, tuple(allowlist)
         self._records = Records(actor.settings.root_dir)
         self._known = Loaded()
         self._pulls: Counter[str] = Counter()
-        """Pulls under way, by image as the container names it."""
-        self._alone = Semaphore(1)
+        """Number of pulls in progress, by the container's image name."""
+        self._lock = Semaphore(1)
 
     async def load(self) -> None:
-        """The files. Without them, nothing is known to have been pulled."""
+        """Read the files. Without them all images count as preloaded."""
         if not self._policy:
             return
         try:
             self._known = await self._actor.blocking(DISK_S, self._records.load)
         except (OSError, AskTimeout) as error:
-            log.error("cannot read the records of pulled images: %s; images count as there before this agent", error)
+            log.error("cannot read the records of pulled images: %s; all images count as preloaded", error)
 
     def describe(self) -> dict[str, Any]:
-        """Counts."""
+        """The policy, and counts of records."""
         return {
             "policy": self._policy,
             "pulled": len(self._known.pulled),
@@ -62,11 +62,11 @@ class Ledger:
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """Images whose pull was under way when an earlier incarnation ended."""
+        """Images whose pull was in progress when an earlier incarnation ended."""
         return tuple(image for image in self._known.intents if not self._pulls[image])
 
     def may_use(self, image: str, ref: Reference, image_ref: str) -> Answer:
-        """Whether a pod may use the image that is there; `image` as its container names it."""
+        """Decide if a pod may use a present image; `image` is the container's image name."""
         if not self._policy:
             return "yes"
         record = self._known.pulled.get(image_ref)
@@ -76,20 +76,20 @@ class Ledger:
             metrics.MUST_PULL_CHECKS.inc(CHECKS[answer])
         return answer
 
-    async def opens(self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret]) -> bool:
-        """Whether one of the pod's Secrets has opened the image before; one that is new or has changed is noted."""
+    async def has_matching_secret(self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret]) -> bool:
+        """True when one of the pod's Secrets matches the image's record; a new or changed Secret is added to it."""
         record = self._known.pulled.get(image_ref)
-        found = verification.opened_by(record, ref.repository, secrets) if record is not None else None
+        found = verification.matching_secret(record, ref.repository, secrets) if record is not None else None
         metrics.MUST_PULL_CHECKS.inc(CHECKS["no" if found is None else "found"])
         if record is None or found is None:
             return False
         known = record.credential_mapping[ref.repository].kubernetes_secrets
         if found not in known and len(known) < verification.MOST_SECRETS:
-            await self._note(image_ref, ref, Openers(kubernetes_secrets=(found,)))
+            await self._note(image_ref, ref, PullCredentials(kubernetes_secrets=(found,)))
         return True
 
     async def begin(self, image: str) -> None:
-        """A pull begins: whatever happens now, the image is this agent's."""
+        """Record the start of a pull, so that the image counts as pulled by this agent in any case."""
         if not self._policy:
             return
         self._pulls[image] += 1
@@ -105,13 +105,13 @@ class Ledger:
         used: Credentials | None,
         own: Held,
     ) -> None:
-        """It was pulled with those credentials, None for none. `own`: the pod's Secrets and what they hold."""
+        """Record a pull. `used`: its credentials, None without any; `own`: the pod's Secrets with their content."""
         if self._policy:
-            await self._note(image_ref, ref, verification.openers_of(used, own))
+            await self._note(image_ref, ref, verification.pull_credentials(used, own))
             await self.failed(image)
 
     async def failed(self, image: str) -> None:
-        """It was not pulled, or all about it is noted."""
+        """Record the end of a pull, after a failure or once its record is written."""
         if not self._policy:
             return
         self._pulls[image] -= 1
@@ -121,7 +121,7 @@ class Ledger:
             await self._write(self._records.delete_intent, image)
 
     async def settle(self, images: Mapping[str, Iterable[str]]) -> None:
-        """What became of pulls that an earlier incarnation began: `images` on the node, by ID with their names."""
+        """Complete the records of an earlier incarnation's pulls. `images`: names of the node's images, by ID."""
         for image_ref, names in images.items():
             for image in verification.images_of(self.left_over, names):
                 record = verification.merged(self._known.pulled.get(image_ref), image_ref, "", None, time.time())
@@ -132,16 +132,16 @@ class Ledger:
                 await self._write(self._records.delete_intent, image)
 
     async def prune(self, present: Iterable[str], looked: float) -> None:
-        """Forget images that are gone: not among those `present` (IDs) at that time (Unix seconds)."""
+        """Drop records of images whose IDs were not `present` at the time `looked` (Unix seconds)."""
         ids = frozenset(present)
         gone = [ref for ref, one in self._known.pulled.items() if verification.is_unknown(one, ids, looked)]
         for image_ref in gone:
             del self._known.pulled[image_ref]
             await self._write(self._records.delete_pulled, image_ref)
 
-    async def _note(self, image_ref: str, ref: Reference, openers: Openers) -> None:
+    async def _note(self, image_ref: str, ref: Reference, allowed: PullCredentials) -> None:
         before = self._known.pulled.get(image_ref)
-        after = verification.merged(before, image_ref, ref.repository, openers, time.time())
+        after = verification.merged(before, image_ref, ref.repository, allowed, time.time())
         if after is not before:
             self._known.pulled[image_ref] = after
             self._known.broken.discard(file_name(image_ref))
@@ -149,9 +149,9 @@ class Ledger:
 
     async def _write(self, act: Callable[[Any], None], what: Any) -> None:
         try:
-            async with self._alone:
+            async with self._lock:
                 await self._actor.blocking(DISK_S, act, what)
         except (OSError, AskTimeout) as error:
-            log.error("cannot keep a record of a pulled image: %s; its credentials may be verified again", error)
+            log.error("cannot write the record of a pulled image: %s; its credentials may be verified again", error)
         metrics.PULLED_RECORDS.set(len(self._known.pulled))
         metrics.PULL_INTENTS.set(len(self._known.intents))

@@ -1,4 +1,4 @@
-"""The credential providers of this node, asked when an image of theirs is pulled, each once for all who wait."""
+"""Asks the node's credential providers for the credentials of a repository; concurrent pulls share one call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 MARGIN_S = 5.0
-"""For a plugin to be killed and its output to be read, on top of its time."""
+"""Time to kill a plugin and to read its output, after its deadline."""
 
 
 class Plugins:
-    """In the actor's mailbox thread. What plugins said is kept in memory: a new incarnation asks them again."""
+    """The providers and a cache of their answers, in memory only. Runs in the actor's mailbox thread."""
 
     def __init__(self, actor: Actor, path: str, bin_dir: str) -> None:
         self._actor = actor
@@ -32,15 +32,15 @@ class Plugins:
         try:
             self._providers = credential_provider.load(path, bin_dir)
         except ProviderConfigError as error:
-            # It was right when the agent was started; pulls that need no provider go on.
-            log.error("no credential provider is asked until image_pull starts again: %s", error)
+            # It was valid at the agent's start; pulls that need no provider go on.
+            log.error("cannot use the credential providers: %s; repair the configuration and restart image_pull", error)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Names and images."""
+        """Names of the providers, with their image patterns."""
         return [{"name": one.name, "matchImages": list(one.match_images)} for one in self._providers]
 
     async def keyring(self, repository: str) -> Keyring:
-        """What the providers of a repository give; one that fails is logged and gives nothing."""
+        """Credentials from the providers of a repository; a failure is logged and gives none."""
         chosen = providers.chosen(self._providers, repository)
         if not chosen:
             return Keyring()

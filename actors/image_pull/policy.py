@@ -1,8 +1,7 @@
-"""What an image needs: is it there, may it be pulled now, and what the kubelet says of it.
+"""Decisions about image pulls: recently seen images, back-off, the pull rate, and the kubelet's messages.
 
-Pure: values and monotonic time in, decisions out. Covers pull policy, back-off of a pod's image, the pull rate, what is
-remembered of images that were there, and the messages. Image names are in `reference.py`. Source: EnsureImageExists of
-pkg/kubelet/images and flowcontrol.Backoff of k8s.io/client-go.
+Pure; times are monotonic seconds. Source: EnsureImageExists of pkg/kubelet/images and flowcontrol.Backoff of
+k8s.io/client-go.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 PRESENT_FOR_S = 2.0
-"""How long an image that was found is taken to be there without asking the runtime again.
+"""Time for which a found image counts as present without asking the runtime again.
 
-However fresh the answer, the image can be deleted between it and CreateContainer: by hand, or by image garbage
-collection when no container uses it yet. The kubelet has that window too, from its check through the sandbox to the
-container. These two seconds make it longer, not new, and what happens then is the same: CreateContainer fails, and
-the pod's retry, which comes later than this, asks the runtime again and pulls. In return a hundred pods of one image
-that start together cost a handful of ImageStatus calls. That an image is absent is never remembered.
+An image can be deleted between the answer and CreateContainer, by hand or by garbage collection. The kubelet has that
+window, too; two seconds make it longer. The result is the same: CreateContainer fails, and the pod's later retry asks
+the runtime and pulls. In return a hundred pods of one image that start together cost a handful of ImageStatus calls. An
+absent image is never remembered.
 """
 
 REGISTRY_UNAVAILABLE = "RegistryUnavailable"
@@ -27,11 +25,11 @@ PULL_QPS_EXCEEDED = "pull QPS exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """An image that is on the node."""
+    """An image on the node."""
 
     image_ref: str
     user: str
-    """UID or name; `0` for an image that sets neither, which is how the kubelet reads it."""
+    """UID or name; `0` for an image that sets neither, as in the kubelet."""
     size_bytes: int = 0
 
 
@@ -47,7 +45,7 @@ class Presence:
         return entry[0] if entry is not None and now < entry[1] else None
 
     def put(self, key: str, image: Present, now: float) -> None:
-        """The image was seen just now. Forgets what is too old to be used."""
+        """Remember an image, and drop expired ones."""
         self._found = {known: entry for known, entry in self._found.items() if now < entry[1]}
         self._found[key] = (image, now + PRESENT_FOR_S)
 
@@ -67,8 +65,8 @@ class _BackOffEntry:
 class BackOff:
     """Delays between pulls of one pod's image, by key, doubling from `initial_s` to `cap_s`.
 
-    As flowcontrol.Backoff: success does not reset, only twice the cap without a failure does. A key's delay counts for
-    what was tried (credentials): with something else to try it begins anew, at once.
+    As in flowcontrol.Backoff a success does not reset a delay, only twice the cap without a failure does. A delay holds
+    for the tried credentials only: with others the next pull starts at once.
     """
 
     initial_s: float
@@ -76,14 +74,14 @@ class BackOff:
     _entries: dict[str, _BackOffEntry] = field(default_factory=dict)
 
     def refusal(self, key: str, now: float, tried: object = ()) -> str | None:
-        """What the failed pull said, with its reason in front, while the key is in back-off; else None."""
+        """Reason and message of the failed pull while the key is in back-off; else None."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now) or now - entry.last >= entry.delay_s or entry.tried != tried:
             return None
         return entry.message
 
     def failed(self, key: str, message: str, now: float, tried: object = ()) -> None:
-        """A pull failed: the next delay begins."""
+        """Start the next delay after a failed pull."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now) or entry.tried != tried:
             self._entries[key] = _BackOffEntry(min(self.initial_s, self.cap_s), now, message, tried)
@@ -92,11 +90,11 @@ class BackOff:
             entry.last, entry.message = now, message
 
     def forget_old(self, now: float) -> None:
-        """Drop the keys whose delays start anew anyway."""
+        """Drop expired keys."""
         self._entries = {key: entry for key, entry in self._entries.items() if not self._expired(entry, now)}
 
     def remaining(self, now: float) -> dict[str, float]:
-        """Seconds left of each key in back-off."""
+        """Seconds left for each key in back-off."""
         return {
             key: round(entry.delay_s - (now - entry.last), 1)
             for key, entry in self._entries.items()
@@ -117,7 +115,7 @@ class TokenBucket:
     _last: float = 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one may go now; counts it if so."""
+        """True, and counted, when a pull may start now."""
         if self.qps <= 0.0:
             return True
         if self._tokens < 0.0:
@@ -136,20 +134,17 @@ def back_off_key(pod_uid: str, image: str) -> str:
 
 
 def image_user(uid: int | None, username: str) -> str:
-    """The image's user from ImageStatus; root where it names none."""
+    """The image's user from ImageStatus; root by default."""
     return str(uid) if uid is not None else username or "0"
 
 
 def pull_error_text(code: str, details: str) -> str:
-    """What a failed PullImage says, given its gRPC code and text.
-
-    The code Unknown says nothing and is left out, as the kubelet does for pulls.
-    """
+    """Text of a failed PullImage from its gRPC code and details. The kubelet omits the code Unknown for pulls."""
     return details if code == "Unknown" else f"rpc error: code = {code} desc = {details}"
 
 
 def pull_error(image: str, texts: Iterable[str]) -> tuple[str, str]:
-    """Reason and message when every attempt failed, one for each of the credentials."""
+    """(reason, message) when the pull failed with all credentials; `texts`: an error for each."""
     different = list(dict.fromkeys(texts))
     text = different[0] if len(different) == 1 else f"[{', '.join(different)}]"
     for reason, cause in (
@@ -162,14 +157,14 @@ def pull_error(image: str, texts: Iterable[str]) -> tuple[str, str]:
 
 
 def missing_secrets(names: Iterable[str]) -> tuple[str, str]:
-    """Reason and message of the event for pull Secrets that are not there."""
+    """(reason, message) of the event for missing pull Secrets."""
     listed = ", ".join(names)
     message = f"Unable to retrieve some image pull secrets ({listed}); attempting to pull the image may not succeed."
     return "FailedToRetrieveImagePullSecret", message
 
 
 def present_message(image: str, *, verified: bool) -> str:
-    """The Pulled event's message for an image that was there."""
+    """The Pulled event's message for a present image."""
     said = " and can be accessed by the pod" if verified else ""
     return f'Container image "{image}" already present on machine{said}'
 
@@ -185,12 +180,12 @@ def inspect_message(image: str, error: str) -> str:
 
 
 def back_off_message(image: str, previous: str) -> str:
-    """ImagePullBackOff's message, with what the failed pull said."""
+    """ImagePullBackOff's message, with the failed pull's."""
     return f'Back-off pulling image "{image}": {previous}' if previous else f'Back-off pulling image "{image}"'
 
 
 def pulled_message(image: str, pull_s: float, total_s: float, size_bytes: int) -> str:
-    """The Pulled event's message after a pull; `total_s` includes the wait for its turn."""
+    """The Pulled event's message after a pull; `total_s` includes the time in the queue."""
     return (
         f'Successfully pulled image "{image}" in {go_duration(pull_s)} ({go_duration(total_s)} including waiting). '
         f"Image size: {size_bytes} bytes."
@@ -214,7 +209,7 @@ _SIZES = (
 
 
 def size_class(size_bytes: int) -> str:
-    """The label by which the kubelet's image_pull_duration_seconds tells images of this size."""
+    """The size label of the kubelet's image_pull_duration_seconds."""
     return next((label for bound, label in _SIZES if size_bytes < bound), "GT100GB")
 
 

@@ -1,6 +1,6 @@
-"""Credential provider plugins: whom to ask about an image, what they answered, and for how long that holds. Pure.
+"""Credential provider plugins: their selection, requests and answers, and a cache of the answers. Pure.
 
-Source: pkg/credentialprovider/plugin. Running them is `exec_provider.py`.
+`exec_provider.py` runs them. Source: pkg/credentialprovider/plugin.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ GLOBAL = "global"
 
 
 class PluginError(Exception):
-    """A plugin did not give credentials: why, without what it wrote to its output."""
+    """A plugin gave no credentials; the message never holds its standard output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plugin said. `key`: image, registry or all that it holds for; `keep_s`: for how long, 0 for not at all."""
+    """A plugin's answer. `key`: the image, registry or GLOBAL that it holds for; `keep_s`: seconds to cache it."""
 
     entries: Entries
     key: str
@@ -32,7 +32,7 @@ class Answer:
 
 
 def asked_about(provider: CredentialProvider, repository: str) -> bool:
-    """Whether one of its matchImages covers the repository."""
+    """True when one of the provider's matchImages covers the repository."""
     return any(matches(pattern, repository) for pattern in provider.match_images)
 
 
@@ -42,10 +42,10 @@ def request(repository: str) -> bytes:
 
 
 def answer(provider: CredentialProvider, repository: str, output: bytes) -> Answer:
-    """A plugin's standard output read. Raises PluginError."""
+    """Parse a plugin's standard output. Raises PluginError."""
     try:
         response = untrusted.decode_json(output, CredentialProviderResponse)
-    except msgspec.DecodeError:  # whose text may hold what is in the output
+    except msgspec.DecodeError:  # its text may hold parts of the output
         raise PluginError("error decoding credential provider plugin response from stdout") from None
     if (response.kind, response.api_version) != ("CredentialProviderResponse", API_VERSION):
         raise PluginError(
@@ -68,7 +68,7 @@ def answer(provider: CredentialProvider, repository: str, output: bytes) -> Answ
 
 @dataclass(slots=True)
 class Cache:
-    """Answers that still hold, by provider and what they hold for."""
+    """Valid answers, by provider and key."""
 
     _kept: dict[tuple[str, str], tuple[Entries, float]] = field(default_factory=dict)
 
@@ -81,12 +81,12 @@ class Cache:
         return None
 
     def put(self, provider: str, answer: Answer, now: float) -> None:
-        """Keep an answer for as long as it says; drops what is over."""
+        """Store an answer for its lifetime, and drop expired ones."""
         self._kept = {key: kept for key, kept in self._kept.items() if now <= kept[1]}
         if answer.keep_s > 0:
             self._kept[(provider, answer.key)] = (answer.entries, now + answer.keep_s)
 
 
 def chosen(providers: Iterable[CredentialProvider], repository: str) -> list[CredentialProvider]:
-    """The providers to ask about a repository, in the configuration's order."""
+    """Providers to ask about a repository, in the configuration's order."""
     return [provider for provider in providers if asked_about(provider, repository)]

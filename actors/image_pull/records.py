@@ -1,10 +1,9 @@
-"""Who may use an image that is on the node: records of pulls, in the kubelet's files below ROOT_DIR/image_manager.
+"""Files with the records of image pulls, in the kubelet's layout below ROOT_DIR/image_manager.
 
-    pulling/sha256-HEX   an ImagePullIntent while a pull is under way, by the image's name
-    pulled/sha256-HEX    an ImagePulledRecord, by the image's ID: which credentials opened which repository
+    pulling/sha256-HEX   an ImagePullIntent during a pull, by the image's name
+    pulled/sha256-HEX    an ImagePulledRecord by the image's ID: the credentials that pulled it, by repository
 
-Covers the files. What they mean is in `verification.py`. A record is small and an image is pulled seldom, so all of
-them are kept in memory and written through. Source: KEP-2535, pkg/kubelet/images/pullmanager of Kubernetes 1.36.
+`verification.py` has the meaning of the records. Source: KEP-2535, pkg/kubelet/images/pullmanager of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PREFIX, _TEMPORARY = "sha256-", ".tmp"
 
 @dataclass
 class Loaded:
-    """What was on disk. `broken`: names of files that are there and cannot be read."""
+    """Records from disk. `broken`: names of files that cannot be decoded."""
 
     intents: set[str] = field(default_factory=set)
     pulled: dict[str, PulledRecord] = field(default_factory=dict)
@@ -38,14 +37,14 @@ class Loaded:
 
 
 class Records:
-    """The directory. Everything blocks, on the root directory's disk only; one call at a time."""
+    """The directory of records. Blocks on the root directory's disk; for one call at a time."""
 
     def __init__(self, root_dir: str) -> None:
         self._pulling = f"{root_dir}/image_manager/pulling"
         self._pulled = f"{root_dir}/image_manager/pulled"
 
     def load(self) -> Loaded:
-        """All of them. Raises OSError when a directory can be neither read nor made."""
+        """Read all records. Raises OSError when a directory can be neither read nor created."""
         loaded = Loaded()
         for directory in (self._pulling, self._pulled):
             os.makedirs(directory, 0o700, exist_ok=True)
@@ -64,20 +63,20 @@ class Records:
         return loaded
 
     def write_intent(self, image: str) -> None:
-        """A pull of the image begins. Raises OSError."""
+        """Record the start of a pull. Raises OSError."""
         self._write(self._pulling, image, PullIntent(image=image))
 
     def delete_intent(self, image: str) -> None:
-        """No pull of the image is under way."""
+        """Record that no pull of the image is in progress. Raises OSError."""
         with suppress(FileNotFoundError):
             os.unlink(f"{self._pulling}/{file_name(image)}")
 
     def write_pulled(self, record: PulledRecord) -> None:
-        """Replace the record of an image. Raises OSError."""
+        """Write the record of an image. Raises OSError."""
         self._write(self._pulled, record.image_ref, record)
 
     def delete_pulled(self, image_ref: str) -> None:
-        """The image has gone."""
+        """Remove the record of an image. Raises OSError."""
         with suppress(FileNotFoundError):
             os.unlink(f"{self._pulled}/{file_name(image_ref)}")
 
@@ -91,7 +90,7 @@ class Records:
 
 
 def file_name(key: str) -> str:
-    """Of an image's name or ID, which may hold any character."""
+    """File name for an image's name or ID, which may hold any character."""
     return _PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -103,7 +102,7 @@ def _files(directory: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _decoded(content: bytes, kind: type[Any]) -> Any:
-    """Raises DecodeError, also for another kind or version."""
+    # Raises DecodeError, also for another kind or version.
     found = untrusted.decode_json(content, kind)
     if found.api_version not in _VERSIONS:
         raise msgspec.ValidationError(f"its apiVersion is {found.api_version}")

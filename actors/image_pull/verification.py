@@ -1,8 +1,8 @@
-"""Whether a pod may use an image that is on the node without showing the registry its credentials again. Pure.
+"""Decides if a pod may use a present image without verifying its credentials at the registry. Pure.
 
-An image that one pod's credentials opened is not for every pod: what opened it is recorded, and others have to show
-theirs. Covers the policies of imagePullCredentialsVerificationPolicy and what a record says. The records' files are in
-`records.py`. Source: KEP-2535, pkg/kubelet/images/pullmanager of Kubernetes 1.36.
+The credentials of each pull are recorded, and pods with other credentials have to pull again. Covers the policies of
+imagePullCredentialsVerificationPolicy and the content of records; `records.py` has their files. Source: KEP-2535,
+pkg/kubelet/images/pullmanager of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from actors.image_pull.keyring import Credentials
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 MOST_SECRETS = 100
-"""Of a record: further ones that open the image are not noted while it is only looked at."""
+"""Limit of Secrets in a record that are added without a pull."""
 
 Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
 """Empty: nothing is recorded or verified (feature gate KubeletEnsureSecretPulledImages)."""
 Answer = Literal["yes", "no", "secrets"]
-"""Whether the pod may use the image; `secrets`: that depends on its pull Secrets, see `opened_by`."""
+"""Answer to a pod's use of an image; `secrets`: depends on its pull Secrets, see `matching_secret`."""
 
 
 class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
-    """A Secret with credentials for the image. Never the credentials."""
+    """Reference to a Secret with credentials for the image, with their hash."""
 
     namespace: str
     name: str
     uid: str
-    """Empty for one of a directory of objects."""
+    """Empty for a Secret of the objects directory."""
     credential_hash: str
 
     @property
     def where(self) -> tuple[str, str, str]:
-        """The Secret, whatever it holds."""
+        """(namespace, name, UID), without its content."""
         return self.namespace, self.name, self.uid
 
 
 class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A service account whose token a credential provider took."""
+    """A service account whose token a credential provider used."""
 
     namespace: str
     name: str
     uid: str
 
 
-class Openers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """What opens a repository (upstream's ImagePullCredentials)."""
+class PullCredentials(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """Credentials that gave access to a repository (upstream's ImagePullCredentials)."""
 
     kubernetes_secrets: tuple[PullSecret, ...] = ()
     kubernetes_service_accounts: tuple[PullServiceAccount, ...] = ()
     node_pods_accessible: bool = False
-    """Nothing is needed, or what every pod of the node has."""
+    """The image needs no credentials, or only the node's."""
 
 
 class PullIntent(msgspec.Struct, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="ImagePullIntent"):
-    """A pull is under way, or was when the agent ended."""
+    """A pull that is in progress, or was when the agent ended."""
 
     api_version: str = API_VERSION
     image: str
@@ -76,22 +76,22 @@ class PulledRecord(
     last_updated_time: str
     """RFC 3339."""
     image_ref: str
-    credential_mapping: dict[str, Openers] = {}
-    """By repository, `docker.io/library/busybox`."""
+    credential_mapping: dict[str, PullCredentials] = {}
+    """Credentials by repository, such as `docker.io/library/busybox`."""
 
 
 def may_use(
     policy: Policy, allowlist: Iterable[str], repository: str, record: PulledRecord | None, *, is_pulled: bool
 ) -> Answer:
-    """Of an image that is there. `is_pulled`: there is a record of it, if perhaps a broken one, or an intent."""
+    """Decide for a present image. `is_pulled`: it has a record, perhaps a broken one, or an intent."""
     if not _is_verified(policy, allowlist, repository, is_pulled=is_pulled):
         return "yes"
-    openers = record.credential_mapping.get(repository) if record is not None else None
-    if openers is None:
+    allowed = record.credential_mapping.get(repository) if record is not None else None
+    if allowed is None:
         return "no"
-    if openers.node_pods_accessible:
+    if allowed.node_pods_accessible:
         return "yes"
-    return "secrets" if openers.kubernetes_secrets else "no"
+    return "secrets" if allowed.kubernetes_secrets else "no"
 
 
 def _is_verified(policy: Policy, allowlist: Iterable[str], repository: str, *, is_pulled: bool) -> bool:
@@ -107,46 +107,45 @@ def _is_verified(policy: Policy, allowlist: Iterable[str], repository: str, *, i
 
 
 def _allows(pattern: str, repository: str) -> bool:
-    """`registry/path/*` stands for all below it."""
     if pattern.endswith("/*"):
         return repository.startswith(pattern.removesuffix("*"))
     return repository == pattern
 
 
-def opened_by(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
-    """The first of the pod's Secrets that has opened the repository before: it, or another with the same content.
+def matching_secret(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
+    """The first of the pod's Secrets that is in the record, by name or by content; None without any.
 
-    A Secret whose content has changed meanwhile counts: whoever could change it was trusted with it.
+    A recorded Secret with new content counts, since its writers are trusted with it.
     """
-    known = record.credential_mapping.get(repository, Openers()).kubernetes_secrets
+    known = record.credential_mapping.get(repository, PullCredentials()).kubernetes_secrets
     hashes = {one.credential_hash for one in known if one.credential_hash}
     places = {one.where for one in known}
     return next((one for one in secrets if one.credential_hash in hashes or one.where in places), None)
 
 
 def merged(
-    record: PulledRecord | None, image_ref: str, repository: str, openers: Openers | None, now: float
+    record: PulledRecord | None, image_ref: str, repository: str, allowed: PullCredentials | None, now: float
 ) -> PulledRecord:
-    """The record after a pull, or another way to the image. The same object when nothing is new.
+    """The record after a pull or a match; the same object when nothing changes.
 
-    `openers` None: how it was pulled is not known, so whoever comes next has to show credentials.
+    `allowed` None: the credentials of the pull are not known, so the next pod has to pull.
     """
     if record is None:
         return PulledRecord(
             last_updated_time=_rfc3339(now),
             image_ref=image_ref,
-            credential_mapping={repository: openers} if openers is not None else {},
+            credential_mapping={repository: allowed} if allowed is not None else {},
         )
     before = record.credential_mapping.get(repository)
-    after = _with(before, openers)
+    after = _with(before, allowed)
     if after is None or after == before:
         return record
     mapping = {**record.credential_mapping, repository: after}
     return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=_rfc3339(now))
 
 
-def _with(before: Openers | None, new: Openers | None) -> Openers | None:
-    if new is None or new == Openers():
+def _with(before: PullCredentials | None, new: PullCredentials | None) -> PullCredentials | None:
+    if new is None or new == PullCredentials():
         return before
     if before is None or new.node_pods_accessible:
         return before if before is not None and before.node_pods_accessible else new
@@ -156,14 +155,14 @@ def _with(before: Openers | None, new: Openers | None) -> Openers | None:
     return msgspec.structs.replace(before, kubernetes_secrets=tuple(sorted(by_place.values())))
 
 
-def openers_of(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> Openers:
-    """What a pull that succeeded with these credentials says. `secrets`: the pod's own, with what they hold."""
+def pull_credentials(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> PullCredentials:
+    """Credentials to record for a pull with `used`. `secrets`: content of the pod's Secrets."""
     found = tuple(sorted(one for one, held in secrets.items() if held == used))
-    return Openers(kubernetes_secrets=found[:1]) if found else Openers(node_pods_accessible=True)
+    return PullCredentials(kubernetes_secrets=found[:1]) if found else PullCredentials(node_pods_accessible=True)
 
 
 def credential_hash(credentials: Credentials) -> str:
-    """The kubelet's: SHA-256 of what it would hand to the runtime, as Go writes it."""
+    """The kubelet's hash: SHA-256 of the runtime's AuthConfig in Go's JSON."""
     fields = {"username": credentials.username, "password": credentials.password}
     text = json.dumps({name: one for name, one in fields.items() if one}, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
@@ -172,7 +171,7 @@ def credential_hash(credentials: Credentials) -> str:
 
 
 def images_of(intents: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The intents that are about an image with these names (tags and digests)."""
+    """Intents that concern an image with these names (tags and digests)."""
     known = set(names)
     return [intent for intent in intents if intent in known or _full_name(intent) in known]
 
@@ -185,7 +184,7 @@ def _full_name(image: str) -> str:
 
 
 def is_unknown(record: PulledRecord, present: frozenset[str], before: float) -> bool:
-    """Whether the image has gone: not among those that were `present` at the Unix time `before`."""
+    """True when the image has gone: not among the IDs `present` at the Unix time `before`."""
     return record.image_ref not in present and record.last_updated_time < _rfc3339(before)
 
 

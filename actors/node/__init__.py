@@ -1,1 +1,1 @@
-"""The Node object and its Lease: who this node is, and whether it is well."""
+"""The Node object, its status and its Lease, and graceful node shutdown."""

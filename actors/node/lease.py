@@ -1,4 +1,4 @@
-"""The Lease of this node in kube-node-lease: renewed in a loop of its own, whatever else waits.
+"""Renews the node's Lease in kube-node-lease, in a loop that waits for no other call.
 
 Source: client-go's util/nodelease (pkg kubelet/nodelease), https://kubernetes.io/docs/concepts/architecture/leases/.
 """
@@ -22,32 +22,32 @@ log = logging.getLogger(__name__)
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 FRACTION, JITTER = 0.25, 0.04
-"""It is renewed four times in its duration."""
+"""Renewal interval as a part of the Lease's duration, and its jitter."""
 TRIES_AT_ONCE = 5
 
 
 class Lease:
-    """State: the Lease as the server has it, and when that was written."""
+    """State: the Lease as the server has it, and the time of the last renewal."""
 
     def __init__(self, actor: Actor, client: KubeClient, uid: Callable[[], str], rebuild: Callable[[], None]) -> None:
-        """`uid`: the Node's, once it is known; `rebuild`: have new connections."""
+        """`uid` returns the Node's UID, empty while unknown; `rebuild` replaces the connections."""
         self._actor, self._client, self._uid, self._rebuild = actor, client, uid, rebuild
         self._name = actor.settings.node_name
         self._duration_s = actor.settings.node_lease_duration_s
         self._known: Object | None = None
         self.found: Object | None = None
-        """As it was when this actor first saw it."""
+        """The Lease as this actor first saw it."""
         self._renewed = 0.0
         self._failures = 0
         self._problem = ""
 
     def describe(self) -> dict[str, Any]:
-        """How old it is, and why it is not renewed."""
+        """State for the console: seconds since the last renewal, and the error since."""
         age_s = round(time.monotonic() - self._renewed, 1) if self._renewed else None
         return {"lease_age_s": age_s, "lease_error": self._problem}
 
-    async def renew_always(self) -> None:
-        """For ever. After a failure sooner than usual, so that no gap lasts longer than what it came from."""
+    async def renew_loop(self) -> None:
+        """Renew for ever; after a failure sooner than usual, so that a gap ends soon after its cause."""
         period_s = self._duration_s * FRACTION
         while True:
             if await self._renew():
@@ -59,18 +59,18 @@ class Lease:
         try:
             await self._write_over_conflicts()
         except ApiError as error:
-            self._known = None  # read again what there is
+            self._known = None  # read it again
             self._failures += 1
-            self._say(error)
+            self._log_error(error)
             if self._failures > 1:
                 self._rebuild()
             return False
         if self._failures:
-            log.info("the Lease is renewed again")
+            log.info("can renew the Lease again")
         self._problem, self._failures, self._renewed = "", 0, time.monotonic()
         return True
 
-    def _say(self, error: ApiError) -> None:
+    def _log_error(self, error: ApiError) -> None:
         text = f"{type(error).__name__}: {error}"
         if text != self._problem:
             log.warning("cannot renew the Lease of %s: %s; tried again", self._name, text)
@@ -82,7 +82,7 @@ class Lease:
                 return await self._write()
             except (Conflict, NotFound, AlreadyExists) as error:
                 if isinstance(error, NotFound) and self._known is None:
-                    raise  # its namespace is not there
+                    raise  # the namespace is missing
                 self._known = None
         return await self._write()
 

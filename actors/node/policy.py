@@ -1,7 +1,7 @@
-"""What the Node says, and whether that has to be written. Pure.
+"""Builds the Node, its status and its Lease, and decides when they are written. Pure.
 
-Objects are plain mappings, as in JSON: what a server of another version has in them stays. Source:
-pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kubernetes 1.36.
+Objects are plain mappings, as in JSON, so that fields of a server of another version stay.
+Source: pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -30,45 +30,30 @@ DEFAULT_LABELS = (
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 )
-"""What an existing Node gets back, where a new one would have it."""
+"""Labels that are restored on an existing Node where a new one would have them."""
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 MAX_IMAGE_NAMES = 5
 
 
-class Sides(NamedTuple):
-    """A condition's (reason, message) while it holds, and while it does not."""
-
-    true: tuple[str, str]
-    false: tuple[str, str]
-    event_true: str
-    event_false: str
-
-
-PRESSURES: dict[str, Sides] = {
-    "MemoryPressure": Sides(
-        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
-        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        "NodeHasInsufficientMemory",
-        "NodeHasSufficientMemory",
-    ),
-    "DiskPressure": Sides(
-        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
-        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        "NodeHasDiskPressure",
-        "NodeHasNoDiskPressure",
-    ),
-    "PIDPressure": Sides(
-        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
-        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        "NodeHasInsufficientPID",
-        "NodeHasSufficientPID",
-    ),
+PRESSURES = {
+    "MemoryPressure": {
+        True: ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        False: ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    },
+    "DiskPressure": {
+        True: ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        False: ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    },
+    "PIDPressure": {
+        True: ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        False: ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    },
 }
-"""In the order of the status."""
+"""(reason, message) of a condition while it holds and while it does not, in the order of the status."""
 
 
 def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Of a new node. --node-labels win, also over the ones that every node has."""
+    """Labels of a new Node. `own`, from --node-labels, override the default ones."""
     return {
         HOSTNAME: name,
         OS: "linux",
@@ -79,16 +64,16 @@ def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, st
     }
 
 
-def notes_of(attach_detach: bool) -> dict[str, str]:
-    """Of a new node: whether the controller attaches its volumes."""
+def default_annotations(attach_detach: bool) -> dict[str, str]:
+    """Annotations of a new Node. `attach_detach`: the attach-detach controller attaches its volumes."""
     return {ATTACH: "true"} if attach_detach else {}
 
 
 def new_node(
-    name: str, wanted: Mapping[str, str], notes: Mapping[str, str], taints: Iterable[Object], provider_id: str,
+    name: str, wanted: Mapping[str, str], annotations: Mapping[str, str], taints: Iterable[Object], provider_id: str,
     status: Object,
 ) -> Object:  # fmt: skip
-    """The object to register with; `wanted` labels, `notes` annotations."""
+    """The Node to create, with `wanted` labels."""
     spec: Object = {"taints": list(taints)} if taints else {}
     if any(one.get("key") == "node.kubernetes.io/unschedulable" for one in spec.get("taints", ())):
         spec["unschedulable"] = True
@@ -97,29 +82,28 @@ def new_node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": dict(wanted), "annotations": dict(notes)},
+        "metadata": {"name": name, "labels": dict(wanted), "annotations": dict(annotations)},
         "spec": spec,
         "status": status,
     }
 
 
-def reconciled(node: Object, wanted: Mapping[str, str], notes: Mapping[str, str]) -> Object | None:
-    """What of an existing node's metadata has to be patched, as a merge patch; None when nothing.
+def metadata_patch_of(node: Object, wanted: Mapping[str, str], annotations: Mapping[str, str]) -> Object | None:
+    """The merge patch for the metadata of an existing Node; None when nothing differs.
 
-    As in the kubelet, that is what every node has; other --node-labels count when a node is new, taints as well.
+    As in the kubelet it restores the default labels only; other --node-labels and taints apply to new Nodes.
     """
     meta = node["metadata"]
     has = meta.get("labels") or {}
     stale = {key: wanted[key] for key in DEFAULT_LABELS if key in wanted and has.get(key) != wanted[key]}
     patch: Object = {"labels": stale} if stale else {}
-    if (meta.get("annotations") or {}).get(ATTACH) != notes.get(ATTACH):
-        patch["annotations"] = {ATTACH: notes.get(ATTACH)}
+    if (meta.get("annotations") or {}).get(ATTACH) != annotations.get(ATTACH):
+        patch["annotations"] = {ATTACH: annotations.get(ATTACH)}
     return {"metadata": patch} if patch else None
 
 
 def addresses(name: str, found: Iterable[str], given: bool, external: bool, before: Iterable[Object]) -> list[Object]:
-    """status.addresses. With an external cloud provider they are its to say: ours stand in, where --node-ip `given`
-    says so, until there are any."""
+    """status.addresses. An external cloud provider sets them; until then ours are used if --node-ip is `given`."""
     before = list(before)
     if external and (before or not given):
         return before
@@ -130,10 +114,10 @@ def addresses(name: str, found: Iterable[str], given: bool, external: bool, befo
 
 
 def metadata_patch(node: Object, architecture: str, node_ip: str, external: bool) -> Object:
-    """The metadata to send along with the status; empty when all of it is there.
+    """The metadata to patch with the status; empty when nothing differs.
 
-    The labels of the operating system and the architecture are put back when somebody changed them (updateNode of the
-    kubelet). The annotation tells an external cloud provider which of the machine's addresses is the node's.
+    Changed labels of the operating system and the architecture are restored (updateNode of the kubelet). The annotation
+    tells an external cloud provider which of the machine's addresses is the node's.
     """
     meta = node["metadata"]
     has = meta.get("labels") or {}
@@ -145,35 +129,34 @@ def metadata_patch(node: Object, architecture: str, node_ip: str, external: bool
     return {"metadata": patch} if patch else {}
 
 
-def machine_of(info: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells a machine from others: its machine ID and its system UUID."""
+def machine_ids(info: Mapping[str, Any]) -> tuple[str, str]:
+    """(machine ID, system UUID) of a nodeInfo."""
     return (info.get("machineID") or "", info.get("systemUUID") or "")
 
 
-def another_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Whether the Node's nodeInfo is that of another machine."""
-    return "" not in machine_of(stored) and not set(machine_of(stored)) & set(machine_of(own))
+def is_other_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """True when both IDs of the Node's nodeInfo are known and differ from this machine's."""
+    return "" not in machine_ids(stored) and not set(machine_ids(stored)) & set(machine_ids(own))
 
 
 def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Whether this machine has been started anew since its Node was written."""
-    return stored.get("bootID") not in (None, "", own.get("bootID")) and not another_machine(stored, own)
+    """True when this machine has booted since its Node was written."""
+    return stored.get("bootID") not in (None, "", own.get("bootID")) and not is_other_machine(stored, own)
 
 
 def retry_delay(failures: int) -> float:
-    """Seconds before the next try after so many failures in a row, at least 1: 0.2 doubled up to 7, the kubelet's for
-    a Lease that cannot be had."""
+    """Seconds before the next try after `failures` (at least 1) in a row: 0.2 s, doubled up to 7 s.
+
+    The values are the kubelet's for its Lease.
+    """
     return float(min(7.0, 0.2 * 2.0 ** min(failures - 1, 10)))
 
 
 def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterable[Object], now: str) -> list[Object]:
-    """The conditions at `now`; a transition keeps its time until there is another."""
+    """The conditions at `now`, RFC 3339; a condition keeps its transition time while its status stays."""
     known = {one["type"]: one for one in before}
     holding, problems = set(pressures), list(problems)
-    found = [
-        _condition(kind, "True" if kind in holding else "False", *(sides.true if kind in holding else sides.false))
-        for kind, sides in PRESSURES.items()
-    ]
+    found = [_condition(kind, str(kind in holding), *reasons[kind in holding]) for kind, reasons in PRESSURES.items()]
     if problems:
         message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         found.append(_condition("Ready", "False", "KubeletNotReady", message))
@@ -192,7 +175,7 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Object:
 
 
 def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
-    """Reasons of the events for what has changed: NodeReady, NodeHasDiskPressure, ..."""
+    """Reasons of the events for changed conditions: NodeReady, NodeHasDiskPressure, ..."""
     known = {one["type"]: one["status"] for one in before}
     found = []
     for one in after:
@@ -202,12 +185,13 @@ def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
         if kind == "Ready":
             found.append("NodeReady" if holds else "NodeNotReady")
         else:
-            found.append(PRESSURES[kind].event_true if holds else PRESSURES[kind].event_false)
+            reason, _ = PRESSURES[kind][holds]
+            found.append(reason.replace("Kubelet", "Node"))
     return found
 
 
 def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Why the node is not ready, by the runtime's conditions (CRI Status)."""
+    """The runtime's conditions (rpc Status) that make the node not ready, in the kubelet's words."""
     known = {one["type"]: one for one in runtime}
     found = []
     for kind, words in (
@@ -222,7 +206,7 @@ def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object]:
-    """(names, bytes) of each, largest first; `most` -1 is all."""
+    """status.images of (names, bytes) pairs, largest first. `most` bounds their number; -1 is no bound."""
     ordered = sorted(found, key=lambda one: -one[1])
     if most > -1:
         ordered = ordered[:most]
@@ -230,7 +214,7 @@ def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Amounts of actors._cgroup.quantities.allocatable as the API writes them."""
+    """Format the amounts of actors._cgroup.quantities.allocatable as API quantities."""
     return {name: _cpu(amount) if name == "cpu" else _plain(name, amount) for name, amount in amounts.items()}
 
 
@@ -248,55 +232,56 @@ def _plain(name: str, amount: int) -> str:
     return f"{amount}Ei"
 
 
-# Whether to write
+# Writes
 
 
-class Written(NamedTuple):
-    """What was sent last, and what the server made of it: a field that it drops, or writes otherwise, is no change."""
+class WrittenStatus(NamedTuple):
+    """The last write and the server's answer: a field that the server drops or changes is no reason to write."""
 
     sent: Object
     stored: Object
     at: float
-    """Monotonic."""
+    """Monotonic seconds."""
 
 
-def due(wanted: Object, stored: Object, last: Written | None, report_s: float, now: float) -> bool:
-    """Whether the status has to be written: first, changed on either side, or not reported for `report_s`."""
+def due(wanted: Object, stored: Object, last: WrittenStatus | None, report_s: float, now: float) -> bool:
+    """True when the status has to be written: never written, changed on either side, or older than `report_s`."""
     if last is None or now - last.at >= report_s:
         return True
-    return _steady(wanted) != _steady(last.sent) or _of(stored, wanted) != _of(last.stored, wanted)
+    changed_here = _without_heartbeats(wanted) != _without_heartbeats(last.sent)
+    return changed_here or _our_fields(stored, wanted) != _our_fields(last.stored, wanted)
 
 
-def _steady(status: Object) -> Object:
-    """Without the time of the report, which alone is no reason for one."""
+def _without_heartbeats(status: Object) -> Object:
+    """Drop the heartbeat times, which are no reason to write, and sort the conditions."""
     found = [{k: v for k, v in one.items() if k != "lastHeartbeatTime"} for one in status.get("conditions", ())]
     return status | {"conditions": sorted(found, key=lambda one: str(one["type"]))}
 
 
-def _of(stored: Object, wanted: Object) -> Object:
-    """The part of the server's status that is ours: others have conditions of their own in it, and more."""
+def _our_fields(stored: Object, wanted: Object) -> Object:
+    """The server's values of the fields and conditions that we write; it has those of other clients too."""
     ours = {one["type"] for one in wanted.get("conditions", ())}
     part = {name: stored.get(name) for name in wanted}
     part["conditions"] = [one for one in stored.get("conditions") or () if one["type"] in ours]
-    return _steady(part)
+    return _without_heartbeats(part)
 
 
 def patch_of(wanted: Object, stored: Object) -> Object:
-    """The strategic merge patch for the status: all of ours, and what is gone from maps."""
+    """The strategic merge patch for the status: all of our fields, and nulls for stale huge page sizes."""
     patch = dict(wanted)
     for name in ("capacity", "allocatable"):
         gone = (stored.get(name) or {}).keys() - wanted.get(name, {}).keys()
         patch[name] = wanted.get(name, {}) | dict.fromkeys((key for key in gone if key.startswith("hugepages-")), None)
-    # Merged by type, two addresses of one type would become one.
+    # The server would merge addresses by type, and two of one type into one.
     patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch}
 
 
 def lease(name: str, node_uid: str, duration_s: int, now: str, existing: Object | None) -> Object:
-    """The Lease to write: a new one, or the existing one renewed. Its owner is the Node, once that is there.
+    """The Lease to write: a new one, or `existing` renewed. The Node owns it once `node_uid` is known.
 
-    `now` in RFC 3339 with microseconds, UTC. The time of renewal only grows, even while the machine's clock has gone
-    back: controllers count a renewal only when its time is later than the last one's.
+    `now` is RFC 3339 with microseconds, UTC. The renewal time only grows, even when the machine's clock goes back:
+    controllers count a renewal only when its time is later than the last one's.
     """
     found: Object = existing or {
         "apiVersion": "coordination.k8s.io/v1",
@@ -313,7 +298,7 @@ def lease(name: str, node_uid: str, duration_s: int, now: str, existing: Object 
 
 
 def _later(before: str, now: str) -> str:
-    """`now`, or the moment after `before` where that is no earlier."""
+    """The later of `now` and one microsecond after `before`."""
     try:
         least = datetime.fromisoformat(before) + timedelta(microseconds=1)
         late = datetime.fromisoformat(now) < least

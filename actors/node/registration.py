@@ -1,4 +1,4 @@
-"""The Node object: created, or the one that is there taken over."""
+"""Registers the node: creates the Node, or adopts the existing one."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ log = logging.getLogger(__name__)
 
 
 class Registered(NamedTuple):
-    """The Node as the server has it now, and whether it is new."""
+    """The Node as the server has it now; `created`: it did not exist."""
 
     node: Object
     created: bool
 
 
 async def register(client: KubeClient, settings: Settings, status: Object) -> Registered:
-    """Create the Node with this status, or give the one of its name what every node has. Raises ApiError."""
+    """Create the Node with `status`, or restore the default labels of the existing one. Raises ApiError."""
     path = f"/api/v1/nodes/{settings.node_name}"
     wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
-    notes = policy.notes_of(settings.enable_controller_attach_detach)
+    annotations = policy.default_annotations(settings.enable_controller_attach_detach)
     try:
         found = await client.get(path)
     except NotFound:
-        node = policy.new_node(settings.node_name, wanted, notes, _taints(settings), settings.provider_id, status)
+        node = policy.new_node(settings.node_name, wanted, annotations, _taints(settings), settings.provider_id, status)
         try:
             return Registered(await client.create("/api/v1/nodes", node), created=True)
         except AlreadyExists:
             found = await client.get(path)
-    log.info("the Node %s was there already", settings.node_name)
-    patch = policy.reconciled(found, wanted, notes)
+    log.info("the Node %s exists already", settings.node_name)
+    patch = policy.metadata_patch_of(found, wanted, annotations)
     return Registered(found if patch is None else await client.patch(path, patch, MERGE), created=False)
 
 
@@ -48,7 +48,7 @@ def _taints(settings: Settings) -> list[Object]:
 
 
 def is_fresh(lease: Object | None) -> bool:
-    """Whether somebody renewed the Lease within its duration, by this machine's clock."""
+    """True when the Lease was renewed within its duration, by this machine's clock."""
     spec = (lease or {}).get("spec") or {}
     try:
         renewed = datetime.fromisoformat(spec.get("renewTime") or "").timestamp()

@@ -1,4 +1,4 @@
-"""Who ends when, when the machine shuts down. Pure.
+"""The order and grace periods in which pods end at a machine's shutdown. Pure.
 
 Source: KEP-2000, KEP-2712 and pkg/kubelet/nodeshutdown of Kubernetes 1.36.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from proto.agent.settings import ShutdownGrace
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
@@ -16,7 +16,7 @@ from proto.v1 import Pod
 DEFAULT_GRACE_S = 30
 
 
-class End(NamedTuple):
+class PodEnd(NamedTuple):
     """One pod to be ended."""
 
     uid: str
@@ -26,15 +26,15 @@ class End(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Pods that are ended together, and how long they are waited for."""
+    """Pods that are ended together; `grace_s` is the longest wait for them."""
 
     priority: int
     grace_s: int
-    pods: tuple[End, ...]
+    pods: tuple[PodEnd, ...]
 
 
 def total_s(graces: Iterable[ShutdownGrace]) -> int:
-    """How long the machine's shutdown has to be delayed at most."""
+    """The delay of the machine's shutdown that logind must allow, in seconds."""
     return sum(one.grace_s for one in graces)
 
 
@@ -44,14 +44,14 @@ def groups(graces: Iterable[ShutdownGrace], pods: Iterable[PodWorkerState]) -> l
     A pod is in the group of the highest entry that is not above its priority; one below all is in the lowest.
     """
     ordered = sorted(graces, key=lambda one: one.priority)
-    members: list[list[End]] = [[] for _ in ordered]
+    members: list[list[PodEnd]] = [[] for _ in ordered]
     for row in pods:
         if row.pod is None or row.stage == "terminated" or not ordered:
             continue
         priority = row.pod.spec.priority or 0
         index = max((at for at, one in enumerate(ordered) if one.priority <= priority), default=0)
         grace_s = min(ordered[index].grace_s, _own_grace_s(row.pod))
-        members[index].append(End(row.uid, f"{row.namespace}/{row.name}", grace_s, is_static(row.pod)))
+        members[index].append(PodEnd(row.uid, f"{row.namespace}/{row.name}", grace_s, is_static(row.pod)))
     return [
         Group(one.priority, one.grace_s, tuple(found)) for one, found in zip(ordered, members, strict=True) if found
     ]
@@ -63,5 +63,5 @@ def _own_grace_s(pod: Pod) -> int:
 
 
 def logind_drop_in(delay_s: float) -> str:
-    """The configuration that lets a shutdown be delayed for so long."""
-    return f"# Written by the kubelet for graceful node shutdown\n[Login]\nInhibitDelayMaxSec={delay_s:.0f}\n"
+    """The logind configuration that allows the delay."""
+    return f"# WrittenStatus by the kubelet for graceful node shutdown\n[Login]\nInhibitDelayMaxSec={delay_s:.0f}\n"

@@ -1,1 +1,1 @@
-"""Secrets, ConfigMaps and the other API objects that pods refer to, for all actors of the node."""
+"""The objects manager: Secrets, ConfigMaps and other API objects that pods refer to, for all actors of the node."""

@@ -1,10 +1,9 @@
-"""The objects actor: the API objects that pods refer to, one copy for the node.
+"""The objects actor: keeps one copy of the API objects that the node's pods refer to.
 
-The kubelet's secret, configMap, service and runtime class managers. They come from a directory, from the API server, or
-from both: an object of the directory goes before one of the server, so that a static pod needs no server for its own.
-Who uses what comes from pod_workers; who uses an object hears of its changes. State: the sources are read anew at every
-start, and pod_workers tells its pods anew; whoever reads objects is told to read them again when this actor has
-started. Data and tokens never leave it but in answers to who asks for them.
+It is the kubelet's secret, configMap, service and runtime class managers. Objects come from a directory, from the API
+server, or from both. The directory takes precedence, so that a static pod needs no server. pod_workers reports the
+references of its pods, and volume and pod_workers are told of changes. Nothing is kept across a restart: sources are
+read again, and peers read objects again. Data and tokens leave this actor only in answers to requests.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Half of what a message may have."""
+"""Half of the limit of a message."""
 FIRST_READ_S = 3.0
-"""How long a request waits for the source to be read once; less than any asker's deadline."""
+"""Longest wait of a request for the first reading of the source; less than any caller's deadline."""
 
 
 class ObjectManager(Actor):
-    """See the module."""
+    """Answers requests for objects and tokens, and reports changes."""
 
     name: ClassVar[str] = "objects"
     asks: ClassVar[frozenset[str]] = frozenset()
     blocking_threads = 2
 
     async def rebuild(self) -> None:
-        """What survived of broken files; the rest is read once this actor serves."""
+        """Restore the last good objects of broken files; everything else is read later."""
         self.users = Users()
         self.source: Source = self._make_source()
         self.api = self._make_api()
@@ -83,21 +82,21 @@ class ObjectManager(Actor):
         return ApiSource(self, self._api_changed)
 
     def on_ready(self) -> None:
-        """Read the sources, and follow them."""
+        """Read and follow the sources."""
         self.source.start()
         if self.api is not None:
             self.api.start()
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Whichever side is new: what the other one read may be old. Before the first reading nothing is known.
+        """Have the peer read all objects again, once the directory has been read.
 
-        What comes from the API server is told by itself, as it is read; asked for all at once it would be a flood.
+        Objects of the API server are reported one by one as they are read, since a full report would flood the server.
         """
         if self.source.seen and (self.source.name or self.api is None):
             self._tell(name, (), full=True)
 
     def describe(self) -> dict[str, Any]:
-        """Counts; no data."""
+        """Counts and the state of sources, without data."""
         kinds: dict[str, int] = {}
         for ref in self.source.objects:
             kinds[ref.kind] = kinds.get(ref.kind, 0) + 1
@@ -133,7 +132,7 @@ class ObjectManager(Actor):
                 self._tell(name, used, full=False)
 
     def _use_api(self) -> None:
-        """What the directory has need not be read from the server."""
+        # Objects of the directory need not be read from the server.
         if self.api is not None and self.source.seen:
             self.api.use(self.users.refs() - self.source.objects.keys())
 
@@ -145,7 +144,7 @@ class ObjectManager(Actor):
 
     @handles(SetPodObjects)
     def on_set_pod_objects(self, message: SetPodObjects) -> None:
-        """From pod_workers."""
+        """Take the references of pods, from pod_workers."""
         self.users.set(message.pods, full=message.full)
         self._use_api()
         if self.api is not None:
@@ -153,7 +152,7 @@ class ObjectManager(Actor):
 
     @handles(GetObjects)
     def on_get_objects(self, request: GetObjects) -> Objects | Coroutine[Any, None, Objects]:
-        """Answered at once when a directory is all there is and has been read."""
+        """Answer with objects; at once when a directory is the only source and has been read."""
         if self.api is None and self.source.seen:
             return self._get(request, Answer())
         return self._get_in_time(request)
@@ -166,7 +165,7 @@ class ObjectManager(Actor):
         return self._get(request, await self.api.get(refs, fresh=request.fresh))
 
     async def _seen(self) -> None:
-        """The directory has been read. Raises Refused when that does not come about."""
+        # Waits for the first reading of the directory. Raises Refused after FIRST_READ_S.
         if self.source.seen:
             return
         pause = self.sleep(FIRST_READ_S)
@@ -177,7 +176,6 @@ class ObjectManager(Actor):
             raise Refused("SourceNotRead", problems or f"the objects in {self.source.name} have not been read yet")
 
     def _get(self, request: GetObjects, rest: Answer) -> Objects:
-        """What the directory has, and of the rest what the server said."""
         found, missing = policy.select(self.source.objects, request.refs)
         objects = rest.found | {one.ref: one for one in found}
         fitting, more = policy.fitting(objects.values(), MAX_ANSWER_BYTES)
@@ -187,7 +185,7 @@ class ObjectManager(Actor):
 
     @handles(GetToken)
     async def on_get_token(self, request: GetToken) -> Token:
-        """Only an API server issues them."""
+        """Answer with a service account token. Refused TokenFailed, always so without an API server."""
         if self.api is None:
             problem = "cannot use TokenManager when kubelet is in standalone mode"
             raise Refused("TokenFailed", f"failed to fetch token: {problem}", retry=False)
@@ -195,27 +193,27 @@ class ObjectManager(Actor):
 
     @handles(SetCsiDrivers)
     def on_set_csi_drivers(self, message: SetCsiDrivers) -> None:
-        """From volume. Without an API server nobody is to be told."""
+        """Take the node's CSI drivers, from volume."""
         if self.api is not None:
             self.api.csi_nodes.set(message)
 
     @handles(SetClaimCapacity)
     async def on_set_claim_capacity(self, request: SetClaimCapacity) -> Done:
-        """From volume."""
+        """Write a claim's capacity, for volume. Refused on an API error."""
         if self.api is not None:
             await self.api.set_claim_capacity(request)
         return Done()
 
     @handles(SetClaimExpansion)
     async def on_set_claim_expansion(self, request: SetClaimExpansion) -> Done:
-        """From volume."""
+        """Write the progress of a claim's expansion, for volume. Refused on an API error."""
         if self.api is not None:
             await self.api.set_claim_expansion(request)
         return Done()
 
     @handles(ListObjects)
     def on_list_objects(self, _: ListObjects) -> ObjectList:
-        """For consoles."""
+        """List all objects without data, for consoles."""
         found = (*self.source.rows(), *(self.api.rows() if self.api is not None else ()))
         rows = tuple(msgspec.structs.replace(row, used_by=self.users.count(row.ref)) for row in found)
         source = " and ".join(one.name for one in (self.source, self.api) if one is not None and one.name)

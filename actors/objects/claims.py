@@ -1,4 +1,4 @@
-"""What a claim's status says while its volume is grown on the node, and once it has been. Pure.
+"""Status updates of a claim while its volume is grown on the node, and afterwards. Pure.
 
 Source: MarkNodeExpansionInProgress, MarkNodeExpansionFailedCondition, MarkNodeExpansionInfeasible and
 MarkNodeExpansionFinishedWithRecovery of pkg/volume/util of Kubernetes 1.36.
@@ -13,7 +13,7 @@ _OF_RESIZING = frozenset({"FileSystemResizePending", "Resizing", "ControllerResi
 
 
 def grown(claim: dict[str, Any], capacity: str) -> dict[str, Any] | None:
-    """The claim with that capacity, and nothing left to be resized; None when it says so already."""
+    """The claim with the new capacity and a finished resize; None when its status already says so."""
     before = claim.get("status") or {}
     status = dict(before)
     status["capacity"] = (before.get("capacity") or {}) | {"storage": capacity}
@@ -24,9 +24,9 @@ def grown(claim: dict[str, Any], capacity: str) -> dict[str, Any] | None:
 
 
 def expansion(claim: dict[str, Any], phase: str, message: str, now: str) -> dict[str, Any] | None:
-    """The claim with the phase of SetClaimExpansion; None when it says so already, or nothing is to be said.
+    """The claim with the phase of SetClaimExpansion; None when there is nothing to change.
 
-    A claim whose controllers keep no such status (before KEP-1790) is not told what they would not take back.
+    Controllers without KEP-1790 keep no such status and would never remove it, so it is not written for them.
     """
     before = claim.get("status") or {}
     statuses = before.get("allocatedResourceStatuses") or {}

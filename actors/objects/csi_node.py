@@ -1,4 +1,4 @@
-"""What the cluster is told of this node's CSI drivers: the CSINode, an annotation and labels of the Node. Pure.
+"""The API objects about this node's CSI drivers: the CSINode, and an annotation and labels of the Node. Pure.
 
 Source: pkg/volume/csi/nodeinfomanager of Kubernetes 1.36, and the reference of storage.k8s.io/v1.
 """
@@ -19,15 +19,15 @@ Object = dict[str, Any]
 PATH = "/apis/storage.k8s.io/v1/csinodes"
 NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
 MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
-"""In-tree plugins whose volumes a CSI driver serves on this node, for schedulers older than Kubernetes 1.31. Volumes of
-such plugins are refused here, so it is not said, and removed where a kubelet has left it."""
+"""In-tree plugins that CSI drivers replace on this node, for schedulers older than Kubernetes 1.31. This agent refuses
+volumes of such plugins, so it removes the annotation of an earlier kubelet."""
 _MAX_COUNT = 2**31 - 1
 
 
 def wanted(
     node_name: str, node_uid: str, existing: Object | None, drivers: Iterable[CsiDriver], *, all_: bool
 ) -> Object:
-    """The CSINode as it should be. `all_`: there are no other drivers; else those that it has besides stay."""
+    """The desired CSINode. `all_`: `drivers` is complete; otherwise other existing entries stay."""
     own = {one.name: _entry(one) for one in drivers}
     before = {one["name"]: one for one in ((existing or {}).get("spec") or {}).get("drivers") or ()}
     kept = {} if all_ else {name: one for name, one in before.items() if name not in own}
@@ -46,7 +46,7 @@ def wanted(
 
 
 def same(wish: Object, existing: Object) -> bool:
-    """Whether there is nothing to write."""
+    """True when there is nothing to write."""
     has = {one["name"]: one for one in (existing.get("spec") or {}).get("drivers") or ()}
     return wish["metadata"] == existing.get("metadata") and has == {one["name"]: one for one in wish["spec"]["drivers"]}
 
@@ -59,7 +59,7 @@ def _entry(driver: CsiDriver) -> Object:
 
 
 def _unchanged(before: Object | None, entry: Object) -> Object:
-    """The entry as the server has it, if it says the same: null and nothing are one."""
+    # Keeps the server's form of an equal entry: null and a missing field are equal.
     if before is None:
         return entry
     plain = {name: before.get(name) for name in ("name", "nodeID", "allocatable") if before.get(name)}
@@ -68,9 +68,9 @@ def _unchanged(before: Object | None, entry: Object) -> Object:
 
 
 def node_patch(node: Object, drivers: Iterable[CsiDriver], *, all_: bool) -> tuple[Object | None, list[str]]:
-    """A merge patch for the Node, None when it is as it should be; and what drivers say that contradicts its labels.
+    """(merge patch for the Node or None, topology values of drivers that contradict its labels).
 
-    Labels of drivers that have gone stay, as upstream has it: volumes may still be bound to them.
+    Labels of removed drivers stay, as in the kubelet, since volumes may still be bound to them.
     """
     meta = node["metadata"]
     drivers = tuple(drivers)

@@ -1,4 +1,4 @@
-"""Decisions of the objects actor: what the files say together, what changed, and who is to hear of it. Pure."""
+"""Decisions of the objects actor: the objects of all files together, their changes, and their users. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from actors.objects.local.load import File, Loaded, described
-from actors.objects.problems import ObjectsError
+from actors.objects.parsing.load import File, Loaded, described
+from actors.objects.parsing.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 
 class FileState(NamedTuple):
-    """What is known of one file: the objects of its last good version, and what is wrong with it now."""
+    """State of one file: the objects of its last good version, and the error of the present version."""
 
     objects: tuple[Loaded, ...] | None
     error: FileError | None
     changed: float = 0.0
-    """Unix seconds; of the version that stands."""
+    """Unix seconds of the last good version's change."""
 
 
 def next_state(path: str, previous: FileState | None, read: File | FileError, changed: float) -> FileState:
-    """A file's state after it was read: a bad version keeps the objects of the last good one."""
+    """State of a file after a reading: a bad version keeps the objects of the last good one."""
     if previous is None or previous.objects is None:
         return FileState(None, read) if isinstance(read, FileError) else FileState(read.objects, None, changed)
     if isinstance(read, FileError):
@@ -32,7 +32,7 @@ def next_state(path: str, previous: FileState | None, read: File | FileError, ch
 
 
 def _changed_immutables(path: str, before: Iterable[Loaded], after: Iterable[Loaded]) -> ObjectsError | None:
-    """What the API server refuses too: an immutable object that is not the same any more, or not immutable."""
+    # The API server, too, refuses to change an immutable object or to make it mutable.
     fixed = {one.object.ref: one.object.resource_version for one in before if one.object.immutable}
     for loaded in after:
         version = fixed.get(loaded.object.ref)
@@ -46,7 +46,7 @@ def _changed_immutables(path: str, before: Iterable[Loaded], after: Iterable[Loa
 
 
 class Place(NamedTuple):
-    """Where an object is."""
+    """File, line and change time (Unix seconds) of an object."""
 
     file: str
     line: int
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Every object with its place, and the errors of the files, by path."""
+    """All objects with their places, and the errors of files by path."""
 
     objects: dict[ObjectRef, ApiObject]
     places: dict[ObjectRef, Place]
@@ -62,7 +62,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(files: Mapping[str, FileState]) -> Resolved:
-    """The objects of all files; of two files with the same object the first by path has it and the other is wrong."""
+    """Objects of all files. When two files define the same object, the first path wins and the other is an error."""
     resolved = Resolved({}, {}, {})
     for path, state in sorted(files.items()):
         if state.error is not None:
@@ -80,7 +80,7 @@ def resolve(files: Mapping[str, FileState]) -> Resolved:
 
 
 def changes(before: Mapping[ObjectRef, ApiObject], after: Mapping[ObjectRef, ApiObject]) -> tuple[ObjectRef, ...]:
-    """What came, went or has another content."""
+    """References of objects that were added, removed or changed."""
     return tuple(sorted(ref for ref in before.keys() | after.keys() if _version(before, ref) != _version(after, ref)))
 
 
@@ -92,7 +92,7 @@ def _version(objects: Mapping[ObjectRef, ApiObject], ref: ObjectRef) -> str | No
 def select(
     objects: Mapping[ObjectRef, ApiObject], refs: Iterable[ObjectRef]
 ) -> tuple[list[ApiObject], list[ObjectRef]]:
-    """The objects meant, each once, and the refs of which there is none. A ref without name means all of its kind."""
+    """(found objects, missing references). A reference without name stands for all objects of its kind."""
     found: dict[ObjectRef, ApiObject] = {}
     missing: dict[ObjectRef, None] = {}
     for ref in refs:
@@ -109,15 +109,15 @@ def select(
 
 @dataclass
 class Answer:
-    """What an API server said of the objects it was asked for; of one that is in neither, that it is not there."""
+    """Answer of an API server to requested objects; an object in neither field does not exist."""
 
     found: dict[ObjectRef, ApiObject] = field(default_factory=dict)
     failed: dict[ObjectRef, str] = field(default_factory=dict)
-    """Why nobody can say."""
+    """Errors of objects that cannot be read."""
 
 
 def fitting(objects: Iterable[ApiObject], max_bytes: int) -> tuple[tuple[ApiObject, ...], tuple[ObjectRef, ...]]:
-    """What goes into one answer, at least one object, and the refs of the rest."""
+    """(objects that fit into one answer, at least one; references of the rest)."""
     taken: list[ApiObject] = []
     left: list[ObjectRef] = []
     size = 0
@@ -131,7 +131,7 @@ def fitting(objects: Iterable[ApiObject], max_bytes: int) -> tuple[tuple[ApiObje
 
 
 class Users:
-    """Which pods refer to which objects."""
+    """References of pods to objects, by pod UID."""
 
     def __init__(self) -> None:
         self._pods: dict[str, frozenset[ObjectRef]] = {}
@@ -140,7 +140,7 @@ class Users:
         return len(self._pods)
 
     def set(self, pods: Iterable[PodObjects], *, full: bool) -> None:
-        """Take in what pod_workers says."""
+        """Update the references of pods; `full` replaces all."""
         if full:
             self._pods.clear()
         for pod in pods:
@@ -150,14 +150,14 @@ class Users:
                 self._pods.pop(pod.pod_uid, None)
 
     def refs(self) -> frozenset[ObjectRef]:
-        """Everything that any pod refers to."""
+        """All references."""
         return frozenset[ObjectRef]().union(*self._pods.values())
 
     def used(self, refs: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
-        """Those of `refs` that a pod refers to."""
+        """The subset of `refs` that pods use."""
         return tuple(ref for ref in refs if self.count(ref))
 
     def count(self, ref: ObjectRef) -> int:
-        """How many pods refer to it."""
+        """Number of pods that refer to it."""
         every = ObjectRef(kind=ref.kind, namespace=ref.namespace)
         return sum(1 for refs in self._pods.values() if ref in refs or every in refs)

@@ -1,4 +1,4 @@
-"""Where objects come from, as the actor sees it."""
+"""The interface of a source of objects, and the empty source."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 
 
 class Source(Protocol):
-    """A place of objects. It says what changed through the callback that it was made with; the first time, when it has
-    been read, with None: anything may be new."""
+    """A source of objects. It reports changes through a callback: None after the first reading, then references."""
 
     name: str
-    """For people: a directory."""
+    """Shown to people: the directory."""
 
     @property
     def seen(self) -> bool:
-        """It has been read once: what is not in `objects` is not there."""
+        """True after the first reading: an object that is not in `objects` does not exist."""
 
     @property
     def objects(self) -> Mapping[ObjectRef, ApiObject]:
-        """What there is now."""
+        """Present objects by reference."""
 
     async def recover(self) -> None:
-        """Before the actor is ready: what survived its last incarnation."""
+        """Restore state of the last incarnation, before the actor is ready."""
 
     def start(self) -> None:
-        """Follow the place from now on."""
+        """Read and follow the source."""
 
     def rows(self) -> list[ObjectRow]:
-        """For people, without data and users."""
+        """Objects for listings, without data and users."""
 
     def problems(self) -> tuple[ObjectProblem, ...]:
-        """For people: what is wrong."""
+        """Problems for listings."""
 
 
 class NoSource:
-    """No place at all: nothing is there, and that is known at once."""
+    """The empty source."""
 
     name = ""
     seen = True
@@ -46,10 +45,10 @@ class NoSource:
         self.objects: Mapping[ObjectRef, ApiObject] = {}
 
     async def recover(self) -> None:
-        """Nothing."""
+        """Restore nothing."""
 
     def start(self) -> None:
-        """Nothing to follow."""
+        """Follow nothing."""
 
     def rows(self) -> list[ObjectRow]:
         """None."""

@@ -1,4 +1,4 @@
-"""When a service account token is good, when it is renewed, when it is forgotten. Pure: time and chance are handed in.
+"""Service account tokens: their requests, renewal times and cache. Pure: time and chance are parameters.
 
 Source: pkg/kubelet/token of Kubernetes 1.36.
 """
@@ -11,21 +11,21 @@ from typing import Any
 from proto.pods.objects import GetToken, Token
 
 LONGEST_S = 24 * 3600.0
-"""A token that lives longer is renewed after this."""
+"""Longest time to the renewal of a token."""
 RENEW_FRACTION = 0.8
-"""Of its life, after which it is renewed."""
+"""Fraction of a token's life after which it is renewed."""
 JITTER_S = 10.0
-"""It is renewed up to so much earlier, so that the tokens of pods that started together are not renewed together."""
+"""Random part of the renewal time, so that the tokens of pods that started together are not renewed together."""
 API_VERSION = "authentication.k8s.io/v1"
 
 
 def path(wish: GetToken) -> str:
-    """Where it is asked for."""
+    """API path of the TokenRequest."""
     return f"/api/v1/namespaces/{wish.namespace}/serviceaccounts/{wish.service_account}/token"
 
 
 def body(wish: GetToken) -> dict[str, Any]:
-    """The TokenRequest."""
+    """Body of the TokenRequest."""
     spec: dict[str, Any] = {
         "audiences": list(wish.audiences),
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": wish.pod_name, "uid": wish.pod_uid},
@@ -36,9 +36,9 @@ def body(wish: GetToken) -> dict[str, Any]:
 
 
 def issued(answer: dict[str, Any], chance: float) -> Token:
-    """The token of a TokenRequest as the server answered it; `chance` from 0 to 1. Raises ValueError for what is none.
+    """The token in the server's answer; `chance` from 0 to 1. Raises ValueError when there is none.
 
-    Its life is what the server says that it gave, which may be more or less than what was asked for.
+    Its lifetime is the server's, which may differ from the requested one.
     """
     try:
         token = answer["status"]["token"]
@@ -52,7 +52,7 @@ def issued(answer: dict[str, Any], chance: float) -> Token:
 
 
 class TokenCache:
-    """Tokens by what was asked for. Times are Unix seconds, as the API server has them."""
+    """Tokens by request. Times are Unix seconds, as in the API."""
 
     def __init__(self) -> None:
         self._tokens: dict[GetToken, Token] = {}
@@ -61,21 +61,21 @@ class TokenCache:
         return len(self._tokens)
 
     def fresh(self, wish: GetToken, now: float) -> Token | None:
-        """One that need not be renewed yet."""
+        """A token that need not be renewed yet."""
         token = self._tokens.get(wish)
         return token if token is not None and now < token.refresh else None
 
     def usable(self, wish: GetToken, now: float) -> Token | None:
-        """One that has not expired, for when it cannot be renewed."""
+        """A token that has not expired, for use when the renewal fails."""
         token = self._tokens.get(wish)
         return token if token is not None and now < token.expires else None
 
     def keep(self, wish: GetToken, token: Token, now: float) -> None:
-        """It was issued; those that have expired go."""
+        """Store a new token, and drop expired ones."""
         self._tokens = {one: has for one, has in self._tokens.items() if now < has.expires}
         self._tokens[wish] = token
 
     def forget(self, uids: frozenset[str]) -> None:
-        """Those of pods that are gone: they are worth nothing any more."""
+        """Drop the tokens of removed pods, which are invalid."""
         if uids:
             self._tokens = {wish: token for wish, token in self._tokens.items() if wish.pod_uid not in uids}

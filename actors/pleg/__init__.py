@@ -1,1 +1,1 @@
-"""Observes the runtime and reports what changed: the kubelet's pod lifecycle event generator."""
+"""The pod lifecycle event generator: observes the runtime and reports changed pods."""

@@ -1,7 +1,7 @@
-"""The pleg actor: tells the pod workers within milliseconds that a process ended, and all else within a relist period.
+"""The pleg actor: reports exited processes within milliseconds, and other changes within a relist period.
 
-Covers pidfds, the relist, and the runtime's own events for what has no pid. Not here: what a change means; the pod
-worker reads the runtime itself.
+Exits come from pidfds, or from the runtime's events for containers without a PID; other changes from the relist. The
+pod worker that gets a report reads the runtime itself.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ log = logging.getLogger(__name__)
 
 
 class Pleg(Actor):
-    """State: the watches, as the pod workers send them; the last list; whose end has been told."""
+    """State: the watches of pod_workers, the last list, and the IDs whose end has been reported."""
 
     name = "pleg"
 
     async def rebuild(self) -> None:
-        """Nothing to bring back: the pod workers send every watch when they see this actor start, and a process that
-        ended meanwhile is found gone then."""
+        """Start empty: pod_workers sends every watch when this actor starts, and ended processes are detected then."""
         endpoint = self.settings.container_runtime_endpoint
         self._cri = Cri(endpoint, self.settings.image_service_endpoint or None) if endpoint else None
         self._own_cgroup = _cgroup("self")
@@ -53,7 +52,7 @@ class Pleg(Actor):
         self._follows_events = False
 
     def on_ready(self) -> None:
-        """The first relist comes a period after the start, when the watches are there to compare with."""
+        """Start relists after one period, when the watches have arrived."""
         if self._cri is not None:
             self.after(self.settings.relist_period_s, self._start_relists, self._cri)
 
@@ -61,7 +60,7 @@ class Pleg(Actor):
         self.every(Until(self.settings.relist_period_s), lambda: self._relist(cri), "relist")
 
     def describe(self) -> dict[str, Any]:
-        """Watches by kind and how the last relist went."""
+        """Counts of watches, and the result of the last relist."""
         return {
             "watches": len(self._watches),
             "without_pidfd": len(self._watches) - len(self._fds),
@@ -74,7 +73,7 @@ class Pleg(Actor):
 
     @handles(CallRuntime)
     async def call_runtime(self, call: CallRuntime) -> RuntimeAnswer:
-        """Hand on a call to the runtime and its answer back, both unread."""
+        """Relay a call to the runtime and its answer, without decoding them. Refused with the runtime's code."""
         if self._cri is None:
             raise Refused("Unavailable", "no container runtime is configured")
         try:
@@ -88,7 +87,7 @@ class Pleg(Actor):
 
     @handles(WatchProcesses)
     def watch_processes(self, message: WatchProcesses) -> None:
-        """Open a pidfd for each new watch; tell at once what has ended already."""
+        """Open a pidfd for each new watch, and report processes that have ended already."""
         if message.full:
             listed = {watch.id for watch in message.watches}
             for id_ in [id_ for id_ in self._watches if id_ not in listed]:
@@ -102,14 +101,14 @@ class Pleg(Actor):
 
     @handles(ForgetPod)
     def forget_pod(self, message: ForgetPod) -> None:
-        """Drop all that is known of the pod; if the runtime still shows it, the next relist says so."""
+        """Drop the pod's watches and list entries; if the runtime still lists it, the next relist reports it."""
         for id_ in [id_ for id_, watch in self._watches.items() if watch.pod_uid == message.pod_uid]:
             self._forget(id_)
         if self._listed is not None:
             self._listed = {id_: entry for id_, entry in self._listed.items() if entry.pod_uid != message.pod_uid}
 
     def _watch(self, watch: Watch) -> bool:
-        """False when its process is gone."""
+        # False when its process has ended.
         known = self._watches.get(watch.id)
         if known is not None and known.pid == watch.pid and (watch.id in self._fds or not watch.pid):
             return True
@@ -123,10 +122,10 @@ class Pleg(Actor):
         except ProcessLookupError:
             return False
         except OSError as error:
-            log.error("cannot watch process %d of %s: %s; its end is seen by the relist", watch.pid, watch.id, error)
+            log.error("cannot watch process %d of %s: %s; the relist reports its end", watch.pid, watch.id, error)
             return True
         self._fds[watch.id], self._ids[fd] = fd, watch.id
-        # Read after the pidfd is open: from then on the pid cannot change its owner unseen.
+        # Read after the pidfd is open, so that a later reuse of the PID cannot go unnoticed.
         return not is_another(_cgroup(watch.pid), watch.id, self._own_cgroup)
 
     def _forget(self, id_: str) -> None:
@@ -159,14 +158,14 @@ class Pleg(Actor):
     # Lists
 
     async def _relist(self, cri: Cri) -> None:
-        """Compare the runtime with its last list. A runtime that is down is said once, until it answers again."""
+        """Compare the runtime with its last list. An unavailable runtime is logged once."""
         watched = {id_: watch.pod_uid for id_, watch in self._watches.items()}
         began = time.monotonic()
         try:
             sandboxes, containers = await gather(cri.list_pod_sandbox(), cri.list_containers())
         except CriError as error:
             if not self._relist_error:
-                log.warning("cannot list pods at %s: %s; exits are still seen", cri.endpoint, error)
+                log.warning("cannot list pods at %s: %s; exits are still reported", cri.endpoint, error)
             self._relist_error = str(error) or error.code
             return
         if self._relist_error:
@@ -191,7 +190,7 @@ class Pleg(Actor):
     # Events
 
     def _follow_events(self) -> None:
-        """Only for what has no pidfd: the stream holds a thread, and says later what pidfds say at once."""
+        # Only for containers without a pidfd: the stream holds a thread, and is slower than pidfds.
         if self._cri is None or self._follows_events:
             return
         self._follows_events = True
@@ -210,15 +209,15 @@ class Pleg(Actor):
 
     def _events_ended(self, reason: CriError) -> None:
         if isinstance(reason, Unimplemented):
-            log.info("the runtime has no container events; exits of processes without pid are seen by the relist")
-            return  # _follows_events stays set: it is not asked again
+            log.info("the runtime has no container events; the relist reports exits of processes without PID")
+            return  # _follows_events stays set, so the stream is not requested again
         self._follows_events = False
         metrics.EVENTED_CONNECTION_ERRORS.inc()
         self.after(self.settings.relist_period_s, self._follow_events)
 
 
 def _cgroup(pid: int | str) -> str:
-    """/proc/PID/cgroup; empty, which proves nothing, when it is gone or cannot be read."""
+    # /proc/PID/cgroup; empty, which proves nothing, when it cannot be read.
     try:
         return Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

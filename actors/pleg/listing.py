@@ -1,4 +1,4 @@
-"""The runtime's lists, reduced to what is compared: pod, ID and state."""
+"""Snapshots of the runtime's lists: pod UID, ID and state of each sandbox and container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SANDBOX: dict[int, State] = {pb.SANDBOX_READY: "running", pb.SANDBOX_NOTREADY: 
 
 
 def snapshot(sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> Snapshot:
-    """Everything that carries the kubelet's label of a pod's UID; what others run over CRI is not ours."""
+    """Sandboxes and containers with the kubelet's label of a pod's UID; others on the runtime are not ours."""
     found = {
         sandbox.id: Entry(sandbox.labels[_UID], _SANDBOX.get(sandbox.state, "other"))
         for sandbox in sandboxes
@@ -34,7 +34,7 @@ def snapshot(sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Contain
 
 
 def count(sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> None:
-    """Set the gauges of what runs."""
+    """Set the gauges of running pods and containers."""
     running = {one.labels[_UID] for one in sandboxes if one.state == pb.SANDBOX_READY and _UID in one.labels}
     states = Counter(_STATES[one.state] for one in containers if _UID in one.labels)
     metrics.RUNNING_PODS.set(len(running))

@@ -1,7 +1,4 @@
-"""What two lists of the runtime, and the cgroup file of a process, say about pods.
-
-Pure. Not here: telling it, and the exits that pidfds report by themselves.
-"""
+"""Decisions of the pleg: changed pods from two lists of the runtime, and reused PIDs from cgroup files. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import Literal, NamedTuple
 
 State = Literal["running", "ended", "other"]
-"""Of a container: running, exited, or created and unknown. Of a sandbox: ready is running, not ready is ended."""
+"""A container is running, exited, or other (created, unknown). A ready sandbox is running, another one is ended."""
 
 
 class Entry(NamedTuple):
@@ -25,27 +22,27 @@ Snapshot = Mapping[str, Entry]
 
 
 class Changes(NamedTuple):
-    """What a list shows that nobody was told of."""
+    """Unreported changes in a list."""
 
     pod_uids: frozenset[str]
     ended: frozenset[str]
-    """IDs among them that ended or vanished; told with this, so not again."""
+    """IDs that ended or vanished; they are reported only once."""
 
 
 def changes(before: Snapshot | None, now: Snapshot, watched: Mapping[str, str], told: Set[str]) -> Changes:
     """Compare a list with the one before (None for the first).
 
-    `watched`: pod UID by CRI ID of what the pod workers know to run, as of the moment the list was asked for.
-    `told`: IDs whose end has been told already.
+    `watched`: pod UID by CRI ID of running processes that pod_workers watched when the list was requested.
+    `told`: IDs whose end has been reported.
     """
     pods: set[str] = set()
     ended: set[str] = set()
     for id_, entry in now.items():
         if id_ in told:
-            continue  # a list made before its end and read after it says running
+            continue  # a list that was made before the end still shows it as running
         old = before.get(id_) if before is not None else None
         if entry.state == "ended":
-            # What was dead before the first list is old news, unless somebody thinks that it runs.
+            # Containers that ended before the first list are reported only if they are watched.
             known_dead = before is None if old is None else old.state == "ended"
             if id_ in watched or not known_dead:
                 pods.add(entry.pod_uid)
@@ -61,14 +58,14 @@ def changes(before: Snapshot | None, now: Snapshot, watched: Mapping[str, str], 
 
 
 _OWNER = re.compile(r"[0-9a-f]{64}|[^/:\s]+\.(?:scope|service)")
-"""What names the owner of a process in its cgroup path: a container's ID, or systemd's unit."""
+"""Owners of a process in its cgroup path: container IDs and systemd units."""
 
 
 def is_another(cgroup: str, id_: str, own_cgroup: str = "") -> bool:
-    """Whether a process, by its /proc/PID/cgroup, is certainly not of the container `id_`: its pid was given out anew.
+    """True when /proc/PID/cgroup proves that a process does not belong to the container `id_`: its PID was reused.
 
-    A file that names no owner at all proves nothing. `own_cgroup`, the agent's own file, tells the owners above
-    everything on this node (an agent in a container), which prove nothing either.
+    A file without an owner proves nothing. Neither do owners in `own_cgroup`, the agent's own file: they are above
+    every process of an agent in a container.
     """
     if id_ in cgroup:
         return False

@@ -1,1 +1,1 @@
-"""The pod workers: what is wanted, one worker per pod, and the way of each to its state over CRI."""
+"""The pod_workers actor: drives each desired pod to its state through the CRI, with one worker per pod."""

@@ -1,6 +1,7 @@
-"""The pod_workers actor: which pods are wanted, one PodWorker for each, and the traffic between them and the peers.
+"""The pod_workers actor: keeps the desired pods, runs one PodWorker per pod, and talks to the peers.
 
-The kubelet's syncLoop, podManager and the outer part of podWorkers. Nothing here waits for a pod.
+It does the work of the kubelet's syncLoop, podManager and the outer part of podWorkers. A new pod passes, in this
+order, the desired pods, the admission queue, the allocation manager, and then a worker. No handler waits for a pod.
 """
 
 from __future__ import annotations
@@ -12,30 +13,28 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import handles
-from actors._base.actor import ActorContext
+from actors._base.actor import Actor, ActorContext
 from actors._cgroup.fs import pod_cgroup_exists
-from actors._cgroup.quantities.critical import is_static
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, mark_pod
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.critical import is_static
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
-from actors.pod_workers.admission.admission_queue import Effects, Entrance
-from actors.pod_workers.api_pods.api_admission_gate import Cluster
-from actors.pod_workers.assembly import make_node
-from actors.pod_workers.checkpoint import Memory
+from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
+from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
+from actors.pod_workers.assembly import HostInfo, make_context, read_host_info
+from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.model.desired import Desired, full_name
-from actors.pod_workers.model.metrics import CountedWorkers
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.resources.allocation_manager import Grants
+from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
-from actors.pod_workers.rows import described, not_begun, rows
-from actors.pod_workers.shared.host_info import find
 from actors.pod_workers.steps.runtime_view import list_pod
-from actors.pod_workers.worker import PodWorker, Seed
+from actors.pod_workers.worker import InitialState, PodWorker
+from actors.pod_workers.worker_states import described, not_begun, set_gauges, states
 from proto.pods.pod_workers import (
     EvictPod,
     ListPodWorkers,
@@ -58,16 +57,17 @@ from proto.wire.message import Done
 log = logging.getLogger(__name__)
 
 FED = ("status", "probe", "pleg", "objects")
-SEED_DEADLINE_S = 0.05
-"""How long a start waits for what status and probe remember; one that is being restarted sends it once it is back."""
-FACTS_S = 30.0
+"""Peers that are sent all pods again when they restart."""
+RECALL_DEADLINE_S = 0.05
+"""A start waits this long for the facts that status and probe keep; a peer that restarts sends them later."""
+HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
-"""Before the worker of a pod is replaced that failed by an error of ours: it may well fail again."""
+"""Before a worker that failed by a bug is replaced: the next one may fail as well."""
 
 
-class PodWorkers(CountedWorkers):
-    """See the module."""
+class PodWorkers(Actor):
+    """See the module. Pods are keyed by UID."""
 
     name = "pod_workers"
     asks = frozenset({"status", "probe", "volume", "image_pull", "objects"})
@@ -77,56 +77,84 @@ class PodWorkers(CountedWorkers):
         self.desired = Desired(self.settings.pod_sources)
         self.workers: dict[str, PodWorker] = {}
         self._waiting: dict[str, list[str]] = defaultdict(list)
-        """Full name of a pod to UIDs that wait until the present one of that name is gone."""
+        """Full name of a pod to UIDs that wait until the present pod of that name is gone."""
         self._views: dict[str, PodView] = {}
-        """What the runtime showed at start, or when a worker ended that left something, until a worker takes it."""
+        """Pods in the runtime that no worker has taken: listed at start, or left when a worker ended."""
         self._foreign = ForeignPods(OwnPods(self.settings.root_dir, take_over=self.settings.take_over))
-        self._again: set[str] = set()
+        self._admit_again: set[str] = set()
+        """Pods that have sandboxes left from an ended worker: admission decides on them as on new ones."""
         self._runtime_seen = False
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
-        self.memory = Memory(self)
         self._complete = False
 
     # Start
 
     async def rebuild(self) -> None:
-        """The runtime's pods, what status and probe remember, and the checkpoint."""
-        self.grants = Grants(self, Recorder(self.peer("events")))
-        facts = await self.blocking(FACTS_S, lambda: find(self.settings))
-        told = self._check_complete, self.memory.save_soon, self._over
-        self.node = make_node(self, facts, self.grants, self.desired.restored, *told)
-        self.cgroups = NodeCgroups(self, self.node.events, self._shares)
-        self.cgroups.begin(facts.machine, facts.info.allocatable["memory"])
-        events, changed = self.node.events, self.cgroups.pods_changed
-        self.cluster = Cluster(self)
-        judging = self.grants.current, self.cluster.may_judge, self.cluster.look_again
-        effects = Effects(self._place, self._end, self.memory.save, self.after, events, changed, *judging)
-        self.entrance = Entrance(self.desired, self.cluster.recover(facts.info), effects)
-        self.memory.recall()
-        status = self.peer("status").ask(ListPods(), SEED_DEADLINE_S)
-        results = self.peer("probe").ask(GetResults(), SEED_DEADLINE_S)
+        """Read the machine and the checkpoint, list the runtime's pods, and ask status and probe for their facts."""
+        host = await self.blocking(HOST_INFO_S, read_host_info, self.settings)
+        self._assemble(host)
+        status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
+        results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
         await self._see_runtime()
         try:
-            pods = [pod for pod in (await status).pods if pod.status is not None and not is_over_with_shutdown(pod)]
+            pods = [pod for pod in (await status).pods if pod.status is not None and not ended_by_shutdown(pod)]
             self._statuses = {pod.metadata.uid: pod.status for pod in pods}
         except ActorError as error:
-            log.debug("status gives no seed: %s", error)
+            log.debug("cannot read the published statuses: %s", error)
         try:
             self._take_results((await results).results)
-            self.node.probes_known = True
+            self.context.probes_known = True
         except ActorError as error:
-            log.debug("probe gives no seed: %s", error)
+            log.debug("cannot read the probe results: %s", error)
+
+    def _assemble(self, host: HostInfo) -> None:
+        """Build the parts in the order in which a new pod passes them."""
+        events = Recorder(self.peer("events"))
+        self.checkpoint = Checkpoint(self)
+        callbacks = AdmissionCallbacks(
+            decided=self._decided,
+            end_pod=self._end_pod,
+            save_checkpoint=self.checkpoint.save,
+            after=self.after,
+            events=events,
+            shares_changed=lambda: self.cgroups.pods_changed(),  # noqa: PLW0108 - built below
+            allocated=lambda pod: self.allocations.current(pod),  # noqa: PLW0108 - built below
+            may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
+            refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
+        )
+        self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.rejected)
+        self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)
+        self.api_gate.recover()
+        self.allocations = AllocationManager(
+            self,
+            events,
+            desired=self.desired,
+            admission_queue=self.admission_queue,
+            workers=self.workers,
+            is_complete=self.is_complete,
+        )
+        self.context = make_context(
+            self,
+            host,
+            self.allocations,
+            self.checkpoint,
+            restored=self.desired.restored,
+            on_new_pod=self._check_complete,
+            on_terminated=self._pod_terminated,
+        )
+        self.cgroups = NodeCgroups(self, events, self._shares)
+        self.cgroups.begin(host.machine, host.node.allocatable["memory"])
 
     async def _see_runtime(self) -> None:
-        """List what runs, once; pods wait until that has been possible."""
+        """List the runtime's pods, once; no pod starts before that has succeeded."""
         try:
-            sandboxes, containers = self.node.cri.list_pod_sandbox(), self.node.cri.list_containers()
-            status = self.node.cri.status()
+            sandboxes, containers = self.context.cri.list_pod_sandbox(), self.context.cri.list_containers()
+            status = self.context.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
             features = RuntimeFeatures.from_status(await status)
-            self.entrance.node = replace(self.entrance.node, features=features)
-            self.node.userns.handlers = features.user_namespaces
+            self.admission_queue.node = replace(self.admission_queue.node, features=features)
+            self.context.userns.handlers = features.user_namespaces
         except CriError as error:
             log.warning("the container runtime does not answer, pods wait for it: %s", error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
@@ -140,42 +168,46 @@ class PodWorkers(CountedWorkers):
             self._reconcile_all()
 
     def on_ready(self) -> None:
-        """Look for what else there is to know of this node."""
+        """Warn of SELinux problems, and start reading our own Node."""
         if problem := selinux.warning(selinux.enforce()):
             log.warning("%s", problem)
-        self.cluster.begin()
+        self.api_gate.begin()
+
+    def measure(self) -> None:
+        """Set the gauges of pods."""
+        set_gauges(self.workers, self.desired, mirrors=bool(self.settings.kubeconfig))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
-        """Feed status, probe, pleg and objects anew: with all there is, or with what is known so far."""
+        """Send status, probe, pleg and objects all pods again, or those known so far."""
         if name in FED:
-            self.node.published.resend(name, full=self._complete)
+            self.context.published.resend(name, full=self._complete)
         if name == "volume":
             for worker in self.workers.values():
                 if worker.pod.spec.volumes and worker.stage == "sync":
-                    worker.volumes_changed()  # it has to know which content the pods' volumes should have
+                    worker.volumes_changed()  # a restarted volume actor has to learn the volumes' content
 
     def is_complete(self) -> bool:
-        """Every source and the runtime have said what there is."""
+        """Return True when every source and the runtime have reported their pods."""
         return self._runtime_seen and self.desired.ready()
 
     def _check_complete(self) -> None:
-        """Once every wanted pod is published, peers fed from here get all: what they were told before may be gone."""
+        """Once every wanted pod is published, send the peers all of them, so that they drop pods that are gone."""
         if self._complete or not self.is_complete():
             return
-        if all(uid in self.node.published.pods for uid in self.workers):
+        if all(uid in self.context.published.pods for uid in self.workers):
             self._complete = True
             for name in FED:
-                self.node.published.resend(name, full=True)
+                self.context.published.resend(name, full=True)
 
     # Wanted pods
 
     @handles(PodUpdate)
     def on_pod_update(self, update: PodUpdate) -> None:
-        """From a source: add, change, ask to end (by a deletionTimestamp), remove."""
+        """From a source: pods to add, change, end (by a deletionTimestamp) or remove."""
         change = self.desired.apply(update)
-        self.cluster.changed(change.updated)
+        self.api_gate.pods_updated(change.updated)
         for uid in change.removed:
-            self.cluster.over(uid)
+            self.api_gate.pod_gone(uid)
         if not self._runtime_seen:
             return
         for uid in change.removed:
@@ -185,115 +217,124 @@ class PodWorkers(CountedWorkers):
             return
         for uid in change.updated:
             if uid in self.workers:
-                self.grants.update(uid)
+                self.allocations.update(uid)
         self._enter(change.added)
-        self.grants.retry()
+        self.allocations.retry()
 
     def _reconcile_all(self) -> None:
-        """Level-triggered: what is wanted gets a worker, what only runs gets one that ends it."""
+        """Give every wanted pod a worker, and every unwanted one a worker that ends it."""
         for uid in list(self.workers):
             if uid not in self.desired.pods:
                 self._remove(uid)
         for uid in list(self.desired.pods):
             if uid in self.workers:
-                self.grants.update(uid)
-        self._end_orphans()  # first: a static pod waits for one of its name, too
+                self.allocations.update(uid)
+        self._end_orphans()  # first: a static pod waits for an orphan of its full name
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
-        self.grants.retry()
+        self.allocations.retry()
         self._check_complete()
         self.cgroups.pods_changed()
 
     def _forget_gone(self) -> None:
-        """What is remembered of pods that went while we were away: one that comes back with its UID starts anew."""
+        """Forget pods that were removed while this actor was down: the same UID later is a new pod."""
         wanted = self.desired.pods.keys()
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
-        self.entrance.keep_rejected(wanted)
-        self.grants.keep(set(wanted))
+        self.admission_queue.keep_rejected(wanted)
+        self.allocations.keep(set(wanted))
 
     def _shares(self) -> list[Share] | None:
-        return self.entrance.shares() if self.is_complete() else None
+        return self.admission_queue.shares() if self.is_complete() else None
 
     def _enter(self, uids: Iterable[str]) -> None:
-        self.entrance.enter([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
+        self.admission_queue.add([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
 
     def _is_refused(self, uid: str) -> bool:
-        """Return True for a pod that must not begin. Asked before its admission, which would be a mark."""
+        """Return True for a pod that must not begin. Asked before admission, which would mark the pod as ours."""
         pod = self.desired.pods[uid]
         return uid not in self.workers and self._foreign.refuses(pod, lambda: self._has_something(pod))
 
     def _is_beyond_admission(self, uid: str) -> bool:
-        """It runs, or is to end, or is over: nothing of it is begun anew."""
+        """Return True for a pod that runs, ends or has ended: admission does not decide on it."""
         pod, view = self.desired.pods[uid], self._views.get(uid)
         if pod.metadata.deletion_timestamp is not None or (view is not None and view.sandboxes):
-            return uid not in self._again
-        return (self._statuses.get(uid) or pod.status).phase in ("Succeeded", "Failed")
+            return uid not in self._admit_again
+        return (self._statuses.get(uid) or pod.status).phase in TERMINAL_PHASES
 
-    def _place(self, uid: str) -> None:
-        """Admission has its answer: give the pod a worker."""
-        pod = self.grants.current(self.desired.pods[uid])
+    def _decided(self, uid: str) -> None:
+        """Give an admitted or rejected pod its worker."""
+        pod = self.allocations.current(self.desired.pods[uid])
         name = full_name(pod)
-        goes_on = uid in self._views and self._views[uid].has_processes  # and is taken up, whatever is in its way
+        goes_on = uid in self._views and self._views[uid].has_processes  # it gets a worker in any case
         unclaimed, workers = {} if self.desired.ready() else self._views, self.workers.values()
         if is_static(pod) and not goes_on and runs_under(name, uid, [one.pod for one in workers], unclaimed):
             if uid in self.workers:
-                self.workers[uid].come_again()
+                self.workers[uid].wanted_again()
             if uid not in self._waiting[name]:
-                self._waiting[name].append(uid)  # two static pods of one full name never run at one time
+                self._waiting[name].append(uid)  # static pods of one full name never run at the same time
             return
-        self._again.discard(uid)
+        self._admit_again.discard(uid)
         view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())
         if view is None or view.sandboxes:
             self._mark(uid)
-        self._start_worker(pod, view, self.entrance.ending(uid))
+        self._start_worker(pod, view, self.admission_queue.termination(uid))
 
     def _has_something(self, pod: Pod) -> bool:
         uid = pod.metadata.uid
         return uid in self._foreign or uid in self._views or pod_cgroup_exists(pod, self.settings)
 
     def _mark(self, uid: str) -> None:
-        """Mark a wanted pod that runs already: its mark may be lost with the root directory."""
+        """Mark a wanted pod that runs already: its mark is lost if the root directory was."""
         try:
             mark_pod(self.settings.root_dir, uid)
         except OSError as error:
             log.warning("cannot make the directory of pod %s: %s", uid, error)
 
-    def _start_worker(self, pod: Pod, view: PodView | None, ending: Ending | None) -> None:
+    def _start_worker(self, pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
         uid = pod.metadata.uid
-        seed = Seed(
+        initial = InitialState(
             view=view,
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
             desired=self.desired.pods.get(uid),
-            pending=self.grants.allocator.pending.get(uid),
-            ending=ending,
+            pending=self.allocations.allocator.pending.get(uid),
+            termination=termination,
         )
-        if ending is None:
-            self.grants.admitted(pod)
-            self.cluster.accepted(uid)
-        PodWorker.start(self.node, pod, seed, self._worker_created, lambda *end: self.post(self._worker_finished, *end))
+        if termination is None:
+            self.allocations.admitted(pod)
+            self.api_gate.pod_admitted(uid)
+        PodWorker.start(
+            self.context,
+            pod,
+            initial,
+            on_created=self._worker_created,
+            on_finished=lambda *end: self.post(self._worker_finished, *end),
+        )
 
     def _worker_created(self, worker: PodWorker) -> None:
         self.workers[worker.pod.metadata.uid] = worker
 
-    def _end(self, uid: str, ending: Ending) -> None:
-        self.workers[uid].end(ending) if uid in self.workers else self._over(uid)
+    def _end_pod(self, uid: str, termination: TerminationRequest) -> None:
+        if uid in self.workers:
+            self.workers[uid].end(termination)
+        else:
+            self._pod_terminated(uid)
 
-    def _over(self, uid: str) -> None:
-        """Nothing of the pod runs any more: what it had is free."""
-        self.entrance.over(uid)
-        self.cluster.over(uid)
-        self.grants.retry()
+    def _pod_terminated(self, uid: str) -> None:
+        """Free the resources of a pod of which no process runs any more."""
+        self.admission_queue.pod_terminated(uid)
+        self.api_gate.pod_gone(uid)
+        self.allocations.retry()
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)
         for waiting in self._waiting.values():
             if uid in waiting:
                 waiting.remove(uid)
-        if self.entrance.left(uid):
-            self.memory.save_soon()
+        if self.admission_queue.pod_removed(uid):
+            self.checkpoint.save_soon()
         worker = self.workers.get(uid)
         if worker is not None:
-            worker.end(Ending(deleted=True))
+            worker.end(TerminationRequest(deleted=True))
 
     def _end_orphans(self) -> None:
         if self.desired.ready():
@@ -306,7 +347,7 @@ class PodWorkers(CountedWorkers):
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
         log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
-        self._start_worker(pod, view, Ending(deleted=True))
+        self._start_worker(pod, view, TerminationRequest(deleted=True))
 
     def _worker_finished(self, uid: str, failed: bool) -> None:
         worker = self.workers.pop(uid, None)
@@ -315,22 +356,22 @@ class PodWorkers(CountedWorkers):
         if failed:
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
-        self.entrance.over(uid)
-        self.grants.finished(uid)
+        self.admission_queue.pod_terminated(uid)
+        self.allocations.finished(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
-        if (left := worker.runtime.pod).sandboxes:
+        if (left := worker.runtime.view).sandboxes:
             self._views[uid] = left
-            self._again.add(uid)  # admitted anew, though its next life counts on from this one
-        # Wanted again while it was ending, or next of its name.
+            self._admit_again.add(uid)  # its restart counts go on
+        # The pod may be wanted again since, or another of its full name waits.
         self._enter(one for one in dict.fromkeys((uid, *waiting)) if one in self.desired.pods)
         self._end_orphans()
 
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid
         if uid not in self.workers:
-            pod = self.grants.current(self.desired.pods.get(uid, failed.pod))
-            self._start_worker(pod, None, failed.ending)
+            pod = self.allocations.current(self.desired.pods.get(uid, failed.pod))
+            self._start_worker(pod, None, failed.termination)
             if uid not in self.desired.pods:
                 self._remove(uid)
 
@@ -338,14 +379,14 @@ class PodWorkers(CountedWorkers):
 
     @handles(VolumesMounted)
     def on_volumes_mounted(self, message: VolumesMounted) -> None:
-        """From volume: what it had refused is mounted by now."""
+        """From volume: volumes that it had refused are mounted now."""
         worker = self.workers.get(message.pod_uid)
         if worker is not None:
             worker.volumes_changed()
 
     @handles(PodChanged)
     def on_pod_changed(self, change: PodChanged) -> None:
-        """From pleg. Of a pod without a worker: what a call that was given up has made after all."""
+        """From pleg. A pod without a worker was made by an abandoned call that took effect after all."""
         worker = self.workers.get(change.pod_uid)
         if worker is not None:
             worker.runtime_changed(change.exited)
@@ -354,7 +395,7 @@ class PodWorkers(CountedWorkers):
 
     async def _look_for(self, uid: str) -> None:
         try:
-            view = await list_pod(self.node.cri, uid)
+            view = await list_pod(self.context.cri, uid)
         except CriError as error:
             log.debug("cannot look for pod %s: %s, trying again", uid, error)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._look_for(uid), "look_for"))
@@ -367,18 +408,18 @@ class PodWorkers(CountedWorkers):
 
     @handles(ObjectsChanged)
     def on_objects_changed(self, change: ObjectsChanged) -> None:
-        """From objects: what waits for one of these is tried now; to the others it means nothing."""
-        self.cluster.objects_changed(change)
-        for uid in self.node.published.users(change):
+        """From objects: wake the workers of pods that refer to a changed object."""
+        self.api_gate.objects_changed(change)
+        for uid in self.context.published.users(change):
             if uid in self.workers:
                 self.workers[uid].wake()
 
     @handles(ProbeResults)
     def on_probe_results(self, message: ProbeResults) -> None:
-        """From probe."""
+        """From probe. `full`: probe has sent all results that it keeps."""
         self._take_results(message.results)
-        if message.full and not self.node.probes_known:
-            self.node.probes_known = True
+        if message.full and not self.context.probes_known:
+            self.context.probes_known = True
             for worker in self.workers.values():
                 worker.wake()
 
@@ -395,40 +436,43 @@ class PodWorkers(CountedWorkers):
 
     @handles(EvictPod)
     def on_evict(self, request: EvictPod) -> Done:
-        """From eviction."""
+        """From eviction: end a pod, and keep it from running again. Refused: there is no such pod."""
         worker = self.workers.get(request.pod_uid)
         if worker is None:
             raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
-        worker.end(Ending(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message))
+        worker.end(
+            TerminationRequest(grace_period_s=request.grace_period_s, reason=request.reason, message=request.message)
+        )
         if not request.with_machine:
-            self.entrance.evicted(request.pod_uid, request.reason, request.message)
-            self.memory.save_soon()
+            self.admission_queue.evicted(request.pod_uid, request.reason, request.message)
+            self.checkpoint.save_soon()
         return Done()
 
     @handles(SetNodeShutdown)
     def on_node_shutdown(self, message: SetNodeShutdown) -> None:
-        """From node."""
-        self.entrance.shutting_down = message.shutting_down
+        """From node: while the machine shuts down, new pods are rejected."""
+        self.admission_queue.shutting_down = message.shutting_down
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:
-        """From eviction."""
-        self.entrance.pressure = message.conditions
+        """From eviction: conditions of the node that admission checks."""
+        self.admission_queue.pressure = message.conditions
 
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
-        pods = rows(self.workers, self.node.published.pods, request.uids, with_pods=request.with_pods)
+        pods = states(self.workers, self.context.published.pods, request.uids, with_pods=request.with_pods)
         return PodWorkerStates(pods=pods, sources_ready=self.is_complete())
 
     def describe(self) -> dict[str, Any]:
-        """Workers by stage and what each is doing."""
-        judged = self.cluster.may_judge
+        """For a console: the state of the start, and each pod with its stage and wait reasons."""
         return {
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
-            "pressure": list(self.entrance.pressure),
-            "not_begun": not_begun(self.desired, self.workers, self._waiting, judged, self._runtime_seen)
+            "pressure": list(self.admission_queue.pressure),
+            "not_begun": not_begun(
+                self.desired, self.workers, self._waiting, self.api_gate.may_decide, self._runtime_seen
+            )
             | self._foreign.refused,
             "pods": described(self.workers.values()),
             "left_alone": self._foreign.described(),

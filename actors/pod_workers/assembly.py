@@ -1,31 +1,63 @@
-"""The Node that all workers share, put together from the actor's settings and peers."""
+"""Reads the machine once at the actor's start, and builds the WorkerContext that all pod workers share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from actors._base import Actor
 from actors._cri.client import Cri
+from actors._host.machine import Machine, read_machine
+from actors._host.node.addresses import host_ips
 from actors._objects.peer import objects_of
+from actors.pod_workers.admission import NodeInfo, node_info
+from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.model.back_off import BackOffLimits
-from actors.pod_workers.resources.allocation_manager import Grants
-from actors.pod_workers.shared.host_info import Facts
+from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.http_hooks import HttpHooks
-from actors.pod_workers.shared.worker_context import Node, Published
+from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
+from actors.pod_workers.shared.worker_context import Published, WorkerContext
+from proto.agent.settings import Settings
 
 
-def make_node(
+@dataclass(frozen=True)
+class HostInfo:
+    """The machine as it is when the actor starts."""
+
+    machine: Machine
+    node: NodeInfo
+    userns: UserNamespaces
+    host_ips: tuple[str, ...]
+
+
+def read_host_info(settings: Settings) -> HostInfo:
+    """Read the machine. Blocks on the disk. Raises OSError, QuantityError."""
+    machine = read_machine(settings.root_dir)
+    return HostInfo(
+        machine=machine,
+        node=node_info(settings, machine),
+        userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
+        host_ips=host_ips(settings.node_ip),
+    )
+
+
+def make_context(
     actor: Actor,
-    facts: Facts,
-    grants: Grants,
+    host: HostInfo,
+    allocations: AllocationManager,
+    checkpoint: Checkpoint,
+    *,
     restored: Collection[str],
     on_new_pod: Callable[[], None],
-    on_back_off: Callable[[], None],
     on_terminated: Callable[[str], None],
-) -> Node:
-    """The callbacks are called in the actor's own thread."""
+) -> WorkerContext:
+    """The context; its callbacks are called in the actor's own thread.
+
+    `restored`: UIDs of pods that come from the checkpoint of API pods alone. `on_new_pod`: a pod was published for the
+    first time. `on_terminated`: no process of the pod with this UID runs any more.
+    """
     settings, objects = actor.settings, objects_of(actor)
-    return Node(
+    return WorkerContext(
         settings=settings,
         cri=Cri(
             settings.container_runtime_endpoint,
@@ -40,18 +72,19 @@ def make_node(
         container_gc=actor.peer("container_gc"),
         http_hooks=HttpHooks(actor),
         blocking=actor.blocking,
-        events=grants.events,
-        allocated=grants.allocated,
-        actuated=grants.actuated,
+        events=allocations.events,
+        allocated=allocations.allocated,
+        actuated=allocations.actuated,
         limits=BackOffLimits(
             settings.crash_loop_initial_back_off_s,
             settings.crash_loop_max_back_off_s,
             settings.crash_loop_reset_s,
         ),
-        userns=facts.userns,
-        allocatable=facts.info.allocatable,
-        host_ips=facts.host_ips,
+        userns=host.userns,
+        allocatable=host.node.allocatable,
+        host_ips=host.host_ips,
         restored=restored,
-        on_back_off=lambda: actor.post(on_back_off),
+        back_offs=checkpoint.back_offs,
+        on_back_off=lambda: actor.post(checkpoint.save_soon),
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

@@ -1,16 +1,16 @@
-"""What a pod needs done next, given what is wanted and what the runtime shows. Pure.
+"""Decides the next actions for a pod from its spec and the runtime's view of it. Pure.
 
-The decisions of the kubelet's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go): whether the sandbox
-must be new, which containers to start, which to kill and why. Init containers: init_policy.py; what follows an exit:
-restart_policy.py. Does not cover back-off (back_off.py), admission (entrance.py) or how it is done (operations.py,
-killing.py).
+Source: the kubelet's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go). The actions are a new sandbox,
+containers to start, and containers to kill with the reason. `decide.init_policy` covers init containers,
+`model.restart_policy` restarts after an exit. `steps` carries the actions out and applies back-offs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from actors.pod_workers.decide.init_policy import definition_changed, has_created_main, init_actions
+from actors.pod_workers.decide.resize import ResizePlan
 from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
 from actors.pod_workers.model.restart_policy import policy_of, restarts_on_failure, should_restart, to_reset
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -19,26 +19,26 @@ from proto.v1 import Container, Pod
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What to do, in this order: kill the pod, or `kill`; create the sandbox; start `ephemeral`, `init`, `start`.
+    """Done in this order: kill the pod, or `kill`; create the sandbox; start `ephemeral`, `init`, `start`.
 
-    With `reset` it is only that: the next actions are computed from what is left.
+    With `reset` nothing else is done: the next actions are computed from the rest.
     """
 
     kill_pod: bool = False
-    """End every container and the sandbox first. Without `create_sandbox` the pod has nothing left to run."""
+    """End every container and the sandbox first. Without `create_sandbox` the pod has nothing more to run."""
     create_sandbox: bool = False
     attempt: int = 0
     """Of the sandbox to create."""
     sandbox_id: str = ""
-    """The sandbox containers start in, when it stays."""
+    """The present sandbox, if it stays."""
     init: tuple[Container, ...] = ()
     """Init containers to start now, restartable ones included, in order."""
     start: tuple[Container, ...] = ()
     kill: tuple[Kill, ...] = field(default=())
     ephemeral: tuple[Container, ...] = ()
-    """Whether the pod is initialized or not; each of them once."""
+    """Each starts once, even before the pod is initialized."""
     reset: tuple[ContainerView, ...] = ()
-    """Lives to end and remove, in this order, for all containers to start anew in the same sandbox."""
+    """Containers to end and remove, in this order, before all start anew in the same sandbox."""
 
 
 def sandbox_change(pod: Pod, view: PodView) -> tuple[bool, int, str]:
@@ -92,8 +92,21 @@ def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup) -> Actions:
     return Actions(sandbox_id=sandbox_id, ephemeral=ephemeral, init=init.start, start=tuple(start), kill=tuple(kills))
 
 
+def with_restarts(actions: Actions, planned: ResizePlan, pod: Pod) -> Actions:
+    """The pod's actions, plus a kill and a start of each container that a resize restarts."""
+    init = {one.name for one in pod.spec.init_containers}
+    new = planned.restarts
+    kills = (Kill(found, "Resize", f"Container {one.name} resize requires restart") for one, found in new)
+    return replace(
+        actions,
+        kill=(*actions.kill, *kills),
+        init=(*actions.init, *(one for one, _ in new if one.name in init)),
+        start=(*actions.start, *(one for one, _ in new if one.name not in init)),
+    )
+
+
 def _with_new_sandbox(pod: Pod, view: PodView, attempt: int) -> Actions:
-    """A new sandbox means that everything starts anew, unless the policy leaves nothing to start."""
+    """In a new sandbox everything starts anew, unless the restart policy leaves nothing to start."""
     kill = bool(view.sandboxes)
     begun = any(container.state != "created" for container in view.containers)
     if not restarts_on_failure(pod) and attempt != 0 and begun:
@@ -116,7 +129,7 @@ def _succeeded(found: ContainerView | None) -> bool:
 
 
 def _had_life(container: Container, view: PodView) -> bool:
-    """One that was made and never started had none: who made it was killed in between."""
+    """A container that was created but not started does not count: this process was killed in between."""
     found = view.container(container.name)
     return found is not None and found.state != "created"
 
@@ -124,7 +137,7 @@ def _had_life(container: Container, view: PodView) -> bool:
 def _kill_of_running(
     container: Container, pod: Pod, found: ContainerView, probes: ProbeLookup
 ) -> tuple[Kill | None, bool]:
-    """(why a running container must end, whether it starts again)."""
+    """(the reason why a running container must end, True if it starts again)."""
     again = policy_of(container, pod) != "Never"
     why: tuple[KillReason, str] | None = None
     if definition_changed(container, found):

@@ -1,9 +1,9 @@
-"""The actor of one pod: drives it to what is wanted, one step at a time.
+"""The pod worker: the actor of one pod, which drives it to the desired state one step at a time.
 
-A pod is in one of the kubelet's three stages (pkg/kubelet/pod_workers.go): *sync* until it must end, *terminating*
-until nothing of it runs, *terminated* until nothing of it is left. A step is a coroutine that brings the pod as far as
-it goes now; whatever may change its outcome (an exit, a probe result, a wish to end it, time) marks the worker dirty,
-and another step runs. At most one step runs; a wish to end the pod cancels it.
+A pod is in one of the kubelet's three stages (pkg/kubelet/pod_workers.go). It is in *sync* until it must end, in
+*terminating* until none of its processes run, and in *terminated* until nothing of it is left. A step is a coroutine
+that brings the pod as far as it goes now. An exit, a probe result, a termination request or a timer marks the worker
+dirty, and another step runs. At most one step runs; a termination request cancels it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.decide.termination import grace_period_s
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
-from actors.pod_workers.model.termination_request import Ending, requested_ending
+from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.model.wait_reasons import Doing
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
-from actors.pod_workers.shared.worker_context import Node
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, resync_s, who
+from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, log_name, resync_s
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -44,26 +44,26 @@ log = logging.getLogger(__name__)
 Stage = Literal["sync", "terminating", "terminated"]
 
 RETRY_PEER_S = 0.1
-"""After a peer died or the runtime was busy: it will be back at once."""
+"""After a peer died or did not answer: the supervisor restarts it at once."""
 RETRY_RUNTIME_S = 1.0
-"""While nobody answers at the runtime's endpoint."""
+"""While the runtime's endpoint does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
-    """What a worker starts with when its pod may run already."""
+class InitialState:
+    """The facts about a pod that its worker starts with."""
 
     view: PodView | None
-    """What the runtime listed; empty for a pod that has nothing there, None when that is not known."""
+    """Sandboxes and containers that the runtime listed; empty for a new pod, None when they are not known."""
     status: PodStatus | None = None
-    """The last published one."""
+    """The last published status."""
     results: tuple[ProbeResult, ...] = ()
-    ending: Ending | None = None
-    """What ends the pod from the start: nothing of it is to be begun, not even for a moment."""
+    termination: TerminationRequest | None = None
+    """Ends the pod from the start: none of its containers may start."""
     desired: Pod | None = None
-    """The pod with the resources its source wants; None when they are those it has."""
+    """The pod with the resources its source wants; None when those are allocated."""
     pending: Pending | None = None
-    """Why it has not got them."""
+    """Why they are not allocated."""
 
 
 class PodWorker(PooledActor):
@@ -71,76 +71,81 @@ class PodWorker(PooledActor):
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
-        seed: Seed,
+        initial: InitialState,
+        *,
         on_created: Callable[[PodWorker], None],
         on_finished: Callable[[str, bool], None],
     ) -> None:
-        """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and another one is needed."""
-        super().__init__(node.timers)
-        self.node = node
-        self.pod = pod
+        """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and must be replaced."""
+        super().__init__(context.timers)
+        self.context = context
+        self.scope = scope = PodScope(context, pod, initial.desired or pod, self.sleep, self.spawn)
         self.stage: Stage = "sync"
-        self.ending: Ending | None = None
-        self.report = Report(node, pod, seed.view, seed.status, seed.results)
-        hooks = Hooks(node, self.sleep)
-        self.doing = Doing()
-        self.runtime = RuntimeView(node, pod.metadata.uid, seed.view, self.sleep, self.spawn)
-        self.killing = Killing(node, pod, self.runtime, hooks, self.doing, self.sleep, self.spawn)
-        self.operations = Operations(node, pod, self.runtime, hooks, self.killing, self.doing, self.spawn)
-        self.resizer = Resizer(node, self.runtime.read_container, seed.pending)
-        self.report.shown = seed.desired or pod
-        self.report.resize_conditions = self.resizer.conditions
-        self.sync = Sync(node, pod, self.runtime, self.killing, self.operations, self.report, self.resizer, self.spawn)
+        self.termination: TerminationRequest | None = None
+        self.runtime = RuntimeView(scope, initial.view)
+        self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
+        self.report = StatusReporter(scope, initial.view, initial.status, initial.results, self.resizer.conditions)
+        hooks = Hooks(scope)
+        self.killing = Killing(scope, self.runtime, hooks)
+        self.operations = Operations(scope, self.runtime, hooks, self.killing)
+        self.sync = Sync(scope, self.runtime, self.killing, self.operations, self.report, self.resizer)
         self._on_finished = on_finished
         self._step: Task[float] | None = None
         self._dirty = False
         self._failures = 0
         self._kind = "create"
-        """What the next step is to the kubelet: create, sync or update."""
+        """The kubelet's name for the next step: create, sync or update."""
         self._timer: TimerHandle | None = None
         self._deadline: TimerHandle | None = None
         """Of activeDeadlineSeconds: it also ends a pod whose step hangs in a pull or a hook."""
         self._end_by = math.inf
-        """Monotonic seconds: when the grace period of the pod's end is over."""
+        """Monotonic seconds: the end of the pod's grace period."""
         self._finished = False
-        self._comes_again = False
-        metrics.worker_started(pod, seed.view, seed.ending)
-        if seed.ending is not None:
-            self._take_ending(seed.ending)
-        node.published.uses(pod)
+        self._is_wanted_again = False
+        metrics.worker_started(pod, initial.view, initial.termination)
+        if initial.termination is not None:
+            self._accept_termination(initial.termination)
+        context.published.uses(pod)
         on_created(self)
 
     # From any thread
 
+    @property
+    def pod(self) -> Pod:
+        """The pod with the resources allocated to it."""
+        return self.scope.pod
+
     def wake(self) -> None:
-        """Look at the pod again."""
+        """Run a step soon."""
         self.post(self._wake, name="wake")
 
     def update(self, pod: Pod, desired: Pod, pending: Pending | None = None) -> None:
-        """The pod's object changed under the same UID: `pod` has the resources allocated to it, `desired` those its
-        source wants, and `pending` says why they differ."""
+        """Take a new object of the same UID.
+
+        `pod` has the allocated resources, `desired` those its source wants, and `pending` says why they differ.
+        """
         self.post(self._update, pod, desired, pending, name="update")
 
-    def end(self, ending: Ending) -> None:
-        """The pod must end. A later wish may delete what an earlier one only ended, and shorten its grace period."""
-        self.post(self._end, ending, name="end")
+    def end(self, termination: TerminationRequest) -> None:
+        """End the pod. A later request may add the deletion, or shorten the grace period."""
+        self.post(self._end, termination, name="end")
 
     def volumes_changed(self) -> None:
-        """Ask for the pod's volumes anew."""
+        """Ask the volume actor for the pod's volumes again."""
         self.post(self._volumes_changed, name="volumes_changed")
 
-    def come_again(self) -> None:
-        """A source that no longer wanted the pod wants it again, under the same UID."""
-        self.post(self._come_again, name="come_again")
+    def wanted_again(self) -> None:
+        """A source that removed the pod wants it again, under the same UID."""
+        self.post(self._wanted_again, name="wanted_again")
 
     def runtime_changed(self, exited: tuple[str, ...]) -> None:
-        """Something happened to these containers or sandboxes; empty: to something."""
+        """`exited`: CRI IDs whose process has exited; empty when it is not known which sandbox or container changed."""
         self.post(self._runtime_changed, exited, name="runtime_changed")
 
     def probed(self, results: tuple[ProbeResult, ...]) -> None:
-        """Results of probes of this pod's containers."""
+        """Take new probe results of this pod's containers."""
         self.post(self._probed, results, name="probed")
 
     # In the mailbox
@@ -155,12 +160,11 @@ class PodWorker(PooledActor):
         self.resizer.pending = pending
         if not equal(resources_of(pod), resources_of(self.pod)):
             self.resizer.granted(pod)
-        self.pod = pod
-        self.sync.pod = self.operations.pod = self.killing.pod = pod
+        self.scope.pod, self.scope.desired = pod, desired
         self._kind = "update"
         self.operations.ask_volumes_again()
-        self.report.new_pod(pod, desired)
-        self.node.published.uses(pod)
+        self.report.pod_changed()
+        self.context.published.uses(pod)
         self._end_as_requested()
         self._watch_deadline()
         self._wake()
@@ -174,45 +178,45 @@ class PodWorker(PooledActor):
     def _deadline_over(self) -> None:
         if self.stage != "sync":
             return
-        ending = self.report.own_ending(time.time())
-        if ending is None:
-            self._watch_deadline()  # the two clocks do not run alike
+        termination = self.report.own_termination(time.time())
+        if termination is None:
+            self._watch_deadline()  # the timer's monotonic clock may run ahead of Unix time
         else:
-            self._end(ending)
+            self._end(termination)
 
     def _volumes_changed(self) -> None:
         self.operations.ask_volumes_again()
         self._wake()
 
     def _end_as_requested(self) -> None:
-        """A pod whose object has a deletionTimestamp ends, in the grace period that stands there now."""
-        ending = requested_ending(self.pod)
-        if ending is not None:
-            self._end(ending)
+        """End a pod whose object has a deletionTimestamp, within the grace period that the object has now."""
+        termination = requested_termination(self.pod)
+        if termination is not None:
+            self._end(termination)
 
-    def _end(self, ending: Ending) -> None:
-        before = self.ending
-        self._comes_again = self._comes_again and not ending.deleted
-        if self._take_ending(ending):
-            shortened = before is None or before.merged(ending).grace_period_s != before.grace_period_s
+    def _end(self, termination: TerminationRequest) -> None:
+        before = self.termination
+        self._is_wanted_again = self._is_wanted_again and not termination.deleted
+        if self._accept_termination(termination):
+            shortened = before is None or before.merged(termination).grace_period_s != before.grace_period_s
             if self._step is not None and shortened:
                 self._step.cancel()  # its end starts the next step
             self._wake()
 
-    def _take_ending(self, ending: Ending) -> bool:
-        """Keep a wish to end the pod; whether it is news."""
-        before = self.ending
-        self.ending = ending if before is None else before.merged(ending)
+    def _accept_termination(self, termination: TerminationRequest) -> bool:
+        """Merge the request with earlier ones. False: it adds nothing."""
+        before = self.termination
+        self.termination = termination if before is None else before.merged(termination)
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
-            if ending.reason == reasons.DEADLINE_EXCEEDED:
-                self.node.events.pod(self.pod, "Normal", ending.reason, ending.message)
-        return self.ending != before
+            if termination.reason == reasons.DEADLINE_EXCEEDED:
+                self.context.events.pod(self.pod, "Normal", termination.reason, termination.message)
+        return self.termination != before
 
-    def _come_again(self) -> None:
-        self._comes_again = True
-        metrics.pod_again(self.pod)
+    def _wanted_again(self) -> None:
+        self._is_wanted_again = True
+        metrics.pod_wanted_again(self.pod)
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
@@ -221,8 +225,8 @@ class PodWorker(PooledActor):
     def _probed(self, results: tuple[ProbeResult, ...]) -> None:
         if self.report.take_results(results):
             if self.stage == "terminating":
-                # The step under way waits for the containers' ends; their readiness is news before that.
-                self.report.publish(self.runtime.pod, self.ending)
+                # The current step lasts until the containers end; their readiness is published before that.
+                self.report.publish(self.runtime.view, self.termination)
             self._wake()
 
     # Steps
@@ -242,40 +246,45 @@ class PodWorker(PooledActor):
 
     def _step_done(self, step: Future[float]) -> None:
         self._step = None
+        name = log_name(self.pod)
         try:
             wait_s = step.result(0)
         except Cancelled:
-            self.runtime.relist()  # what was under way may have been done all the same
+            self.runtime.relist()  # the cancelled call may have taken effect
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
-            log.info("%s: %s, trying again", who(self.pod), error)
-            self.doing.trouble = str(error)
+            log.info("%s: %s, trying again", name, error)
+            self.scope.wait_reasons.last_error = str(error)
             wait_s = RETRY_PEER_S
         except RuntimeDown as error:
-            log.debug("%s: the runtime does not answer: %s", who(self.pod), error)
-            self.doing.trouble = f"the container runtime does not answer: {error}"
-            self.runtime.relist()
-            wait_s = RETRY_RUNTIME_S
+            log.debug("%s: the runtime does not answer: %s", name, error)
+            wait_s = self._failed(f"the container runtime does not answer: {error}", RETRY_RUNTIME_S)
         except (CriError, ActorError) as error:
-            log.warning("%s: cannot finish %s: %s", who(self.pod), self.stage, error)
-            self.doing.trouble = f"cannot finish {self.stage}: {error}"
-            self.runtime.relist()
-            wait_s = self._failed()
+            log.warning("%s: cannot finish %s: %s", name, self.stage, error)
+            wait_s = self._failed(f"cannot finish {self.stage}: {error}")
         except Exception as error:
-            self.doing.trouble = f"an error of ours in {self.stage}, see the log: {error!r}"
-            # One pod's trouble is not the others': its view is rebuilt and it is tried again, as the kubelet does.
-            log.exception("%s: its worker failed in stage %s", who(self.pod), self.stage)
-            self.runtime.relist()
-            wait_s = self._failed()
+            # A bug met by one pod must not stop the others: its view is rebuilt and it is tried again, as the kubelet
+            # does.
+            log.exception("%s: its worker failed in stage %s", name, self.stage)
+            wait_s = self._failed(f"a bug of nodevisor in {self.stage}, see the log: {error!r}")
         else:
             self._failures = 0
-            self.doing.trouble = ""
+            self.scope.wait_reasons.last_error = ""
         if self._finished:
             return
         if self._dirty or wait_s <= 0:
             self._begin()
         else:
             self._timer = self.after(wait_s, self._wake)
+
+    def _failed(self, problem: str, wait_s: float | None = None) -> float:
+        """Note why a step failed. Returns the seconds until the next: `wait_s`, else a growing back-off."""
+        self.scope.wait_reasons.last_error = problem
+        self.runtime.relist()
+        if wait_s is not None:
+            return wait_s
+        self._failures += 1
+        return float(min(RETRY_S, FIRST_RETRY_S * 2.0 ** (self._failures - 1)))
 
     async def _run_step(self) -> float:
         """One step; seconds until the next one if nothing happens."""
@@ -284,14 +293,14 @@ class PodWorker(PooledActor):
         try:
             return await self._next_step()
         finally:
-            metrics.round_done(kind, began)
+            metrics.step_done(kind, began)
 
     async def _next_step(self) -> float:
         match self.stage:
             case "sync":
                 outcome = await self.sync.step()
-                if isinstance(outcome, Ending):
-                    self._take_ending(outcome)
+                if isinstance(outcome, TerminationRequest):
+                    self._accept_termination(outcome)
                     return 0.0
                 return outcome
             case "terminating":
@@ -300,45 +309,45 @@ class PodWorker(PooledActor):
                 return await self._terminated()
 
     async def _terminating(self) -> float:
-        assert self.ending is not None
+        assert self.termination is not None
         view = await self.runtime.current()
-        self.report.publish(view, self.ending)
-        # A step that is begun anew goes on with the grace that is left; a later, shorter wish shortens it.
-        grace_s = grace_period_s(self.pod, self.ending.grace_period_s)
+        self.report.publish(view, self.termination)
+        # A repeated step has only the rest of the grace period; a later request may shorten that.
+        grace_s = grace_period_s(self.pod, self.termination.grace_period_s)
         self._end_by = min(self._end_by, time.monotonic() + grace_s)
         try:
             await self.killing.end_pod(self._end_by)
         except CriError as error:
             if not isinstance(error, RuntimeDown):
                 message = f"error killing pod: {error.grpc_text()}"
-                self.node.events.pod(self.pod, "Warning", "FailedKillPod", message)
+                self.context.events.pod(self.pod, "Warning", "FailedKillPod", message)
             raise
         view = await self.runtime.listed()
         if view.has_processes:
-            return RETRY_RUNTIME_S  # perhaps begun by a call that was given up, and finished by the runtime after all
+            return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all
         self.stage = "terminated"
-        self.node.on_terminated(self.pod.metadata.uid)
+        self.context.on_terminated(self.pod.metadata.uid)
         self.report.over = True
-        self.report.publish(view, self.ending)
+        self.report.publish(view, self.termination)
         return 0.0
 
     async def _terminated(self) -> float:
-        assert self.ending is not None
+        assert self.termination is not None
         if (await self.runtime.current()).has_processes:
-            self.stage = "terminating"  # made by a call that had been given up long before
+            self.stage = "terminating"  # an abandoned call has taken effect long after
             return 0.0
-        deleted = self.ending.deleted  # as of now: a deletion that comes meanwhile is the next step's
-        # Where everything starts again anyway the next life counts on from this one, as with the kubelet.
-        counts_on = self._comes_again and self.pod.spec.restart_policy == "Always"
+        deleted = self.termination.deleted  # as of now: a deletion that comes meanwhile is handled by the next step
+        # A pod that restarts everything keeps its sandboxes, so that restart counts go on, as with the kubelet.
+        counts_on = self._is_wanted_again and self.pod.spec.restart_policy == "Always"
         released = await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
             self.report.released = released
-            self.report.publish(await self.runtime.current(), self.ending)
-            return resync_s(self.node) if released else RETRY_RUNTIME_S
+            self.report.publish(await self.runtime.current(), self.termination)
+            return resync_s(self.context) if released else RETRY_RUNTIME_S
         self._finished = True
         if self._deadline is not None:
             self._deadline.cancel()
-        self.node.published.forget(self.pod.metadata.uid)
+        self.context.published.forget(self.pod.metadata.uid)
         self._on_finished(self.pod.metadata.uid, False)
         self.stop()
         return 0.0
@@ -349,22 +358,17 @@ class PodWorker(PooledActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,  # noqa: ARG002
     ) -> None:
-        """Pykka's hook: an exception outside a step. The pod goes on without us until its next worker looks at it."""
-        log.error("%s: its worker failed", who(self.pod), exc_info=exception_value)
+        """Pykka's hook: an exception outside a step. The pod runs on, and the actor starts another worker for it."""
+        log.error("%s: its worker failed", log_name(self.pod), exc_info=exception_value)
         self._finished = True
         self._on_finished(self.pod.metadata.uid, True)
 
-    def _failed(self) -> float:
-        """Seconds until the step that failed is tried again."""
-        self._failures += 1
-        return float(min(RETRY_S, FIRST_RETRY_S * 2.0 ** (self._failures - 1)))
-
     def describe(self) -> dict[str, Any]:
-        """For a console, read by the parent's thread."""
+        """For a console. Called in the actor's thread."""
         return {
             "stage": self.stage,
             "step": self._step.name if self._step else "",
             "tasks": len(self.tasks),
-            "waits_for": self.doing.lines(),
-            "trouble": self.doing.trouble,
+            "waits_for": self.scope.wait_reasons.lines(),
+            "last_error": self.scope.wait_reasons.last_error,
         }

@@ -1,7 +1,7 @@
-"""The probe actor: probes the pods it is given and tells the pod workers each change of a standing result.
+"""The probe actor: probes containers and sends each change of a standing result to pod_workers.
 
-A result is written to the checkpoint before it is told, so that what the pod workers have heard is never taken back by
-a restart. Not here: what a result does to a container; the pod worker decides that.
+A result is in the checkpoint before it is sent, so that no restart takes back a result that pod_workers has. The pod
+worker decides what a result does to its container.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from actors._events.recorder import Recorder
 from actors._host.files import checkpoint
 from actors._net.probing.outcome import Outcome
 from actors.probe import policy
-from actors.probe.agenda import Agenda
-from actors.probe.book import VERSION, Book, Entry, Key, book, loaded
 from actors.probe.policy import KINDS, Kind, Result
+from actors.probe.results import VERSION, Entry, Key, ResultsByKey, by_key, load_results
 from actors.probe.runner import Runner
+from actors.probe.timer_queue import TimerQueue
 from actors.probe.worker import Worker
 from proto.pods.pod_workers import ProbeResult, ProbeResults
 from proto.pods.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
@@ -30,27 +30,27 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 SAVE_DEADLINE_S = 0.5
-"""A disk that hangs longer than this must not hold back results."""
+"""Results are sent after this time even when the disk hangs."""
 COUNTERS_SAVED_AFTER_S = 1.0
-"""Counters below a threshold are nobody's news: written together, a little later."""
+"""Delay of the checkpoint after a change of counters only, which is not sent: several are written together."""
 
 WorkerKey = tuple[str, Kind]
 """Container name and kind of probe, within a pod."""
 
 
 class Probes(Actor):
-    """State: a worker for each probe of each container; the book of what has been saved and told."""
+    """State: a worker for each probe of each container, and the results that have been saved and sent."""
 
     name = "probe"
 
     async def rebuild(self) -> None:
-        """The standing results from the checkpoint; the pods come from the pod workers when they see this start."""
+        """Load the standing results; pod_workers sends the pods when it sees this start."""
         endpoint = self.settings.container_runtime_endpoint
         self._path = Path(self.settings.root_dir) / "nodevisor" / "probe.json"
-        self._agenda = Agenda(self)
-        self._runner = Runner(self, self._agenda, Cri(endpoint) if endpoint else None)
+        self._timers = TimerQueue(self)
+        self._runner = Runner(self, self._timers, Cri(endpoint) if endpoint else None)
         self._workers: dict[str, dict[WorkerKey, Worker]] = {}
-        self._book: Book = loaded(checkpoint.load(self._path, VERSION))
+        self._results: ResultsByKey = load_results(checkpoint.load(self._path, VERSION))
         self._knows_all_pods = False
         self._changed: set[Key] = set()
         self._counters_changed = False
@@ -60,12 +60,12 @@ class Probes(Actor):
         self._events = Recorder(self.peer("events"))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Feed the pod workers anew."""
+        """Send all results to a new pod_workers."""
         if name == "pod_workers":
             self.peer("pod_workers").tell(ProbeResults(results=self._standing(), full=True))
 
     def describe(self) -> dict[str, Any]:
-        """How many probes, how they stand, and how late the tardiest was."""
+        """State for the console: counts, failing probes, and the longest delay of a probe."""
         workers = list(self._all_workers())
         return {
             "pods": len(self._workers),
@@ -73,7 +73,7 @@ class Probes(Actor):
             "failing": sorted(f"{w} {w.kind}" for w in workers if w.standing.message)[:20],
             "probes": self._probes + sum(worker.probes for worker in workers),
             "sockets": len(self._runner.poller),
-            "most_late_ms": round(self._agenda.latest_s * 1000, 3),
+            "most_late_ms": round(self._timers.max_lateness_s * 1000, 3),
             "checkpoint_failed": self._save_failed,
         }
 
@@ -81,7 +81,7 @@ class Probes(Actor):
 
     @handles(SetPods)
     def set_pods(self, message: SetPods) -> None:
-        """Create, change and stop workers as the pods have it."""
+        """Create, change and stop workers to match the pods."""
         for pod in message.pods:
             self._set_pod(pod)
         if message.full:
@@ -89,23 +89,23 @@ class Probes(Actor):
             for pod_uid in [uid for uid in self._workers if uid not in listed]:
                 self._remove(pod_uid)
             self._knows_all_pods = True
-        self._forget_strangers()
+        self._drop_stale_results()
 
     @handles(RemovePod)
     def remove_pod(self, message: RemovePod) -> None:
-        """Stop its workers, forget its results."""
+        """Stop the pod's workers and drop its results."""
         self._remove(message.pod_uid)
 
     @handles(GetResults)
     def get_results(self, _: GetResults) -> Results:
-        """What has been told, and the initial result of what has not been probed."""
+        """Answer with the results that were sent, and initial results of containers that were not probed yet."""
         return Results(results=self._standing())
 
     def _set_pod(self, pod: ProbedPod) -> None:
         workers = self._workers.setdefault(pod.uid, {})
         wanted: set[WorkerKey] = set()
         for container in pod.containers:
-            for kind in KINDS:  # startup first: the others wait for it
+            for kind in KINDS:  # startup first: the other probes wait for its success
                 if getattr(container, kind) is not None:
                     wanted.add((container.name, kind))
                     self._set_worker(workers, pod, container, kind)
@@ -118,9 +118,9 @@ class Probes(Actor):
         worker = workers.get((container.name, kind))
         if worker is None:
             worker = workers[container.name, kind] = Worker(
-                kind, self._agenda, self._runner, self._on_change, self._record
+                kind, self._timers, self._runner, self._on_change, self._record
             )
-        known = self._book.get((container.container_id, kind))
+        known = self._results.get((container.container_id, kind))
         worker.update(
             pod,
             container,
@@ -131,11 +131,11 @@ class Probes(Actor):
     def _remove(self, pod_uid: str) -> None:
         for worker in self._workers.pop(pod_uid, {}).values():
             self._drop(worker)
-        self._book = {key: entry for key, entry in self._book.items() if entry.pod_uid != pod_uid}
+        self._results = {key: entry for key, entry in self._results.items() if entry.pod_uid != pod_uid}
 
-    def _forget_strangers(self) -> None:
-        """Drop the results of containers that are no more."""
-        self._book = {key: entry for key, entry in self._book.items() if self._is_current(entry)}
+    def _drop_stale_results(self) -> None:
+        """Drop the results of containers that are gone."""
+        self._results = {key: entry for key, entry in self._results.items() if self._is_current(entry)}
 
     def _is_current(self, entry: Entry) -> bool:
         workers = self._workers.get(entry.pod_uid)
@@ -164,15 +164,15 @@ class Probes(Actor):
         self._changed.add((worker.container_id, worker.kind))
         self._save()
         if worker.kind == "startup" and worker.standing.result == "success":
-            self._begin_the_others(worker)
+            self._start_other_probes(worker)
 
-    def _begin_the_others(self, startup: Worker) -> None:
+    def _start_other_probes(self, startup: Worker) -> None:
         for (name, kind), worker in self._workers.get(startup.pod.uid, {}).items():
             if name == startup.container.name and worker is not startup:
                 worker.update(startup.pod, startup.container, started=True, at_once=kind == "readiness")
 
     def _record(self, worker: Worker, outcome: Outcome) -> None:
-        """Every probe that does not succeed is an event of its container."""
+        """Record an event of the container for each probe that does not succeed."""
         event = policy.event(worker.kind, outcome)
         if event is None:
             return
@@ -188,7 +188,7 @@ class Probes(Actor):
             self.spawn(self._save_and_tell(), "save")
 
     async def _save_and_tell(self) -> None:
-        """One write at a time; what changes meanwhile goes into the next."""
+        """Write the checkpoint, then send changed results. Changes during a write go into the next one."""
         while self._changed or self._counters_changed:
             changed, self._changed, self._counters_changed = self._changed, set(), False
             current = self._current(changed)
@@ -202,26 +202,26 @@ class Probes(Actor):
                         "cannot write %s: %s; results may change once when this actor restarts", self._path, error
                     )
                 self._save_failed = True
-            self._book = current
-            self._forget_strangers()
+            self._results = current
+            self._drop_stale_results()
             results = tuple(current[key].result() for key in changed if key in current)
             if results:
                 self.peer("pod_workers").tell(ProbeResults(results=results))
         self._saving = False
 
-    def _current(self, changed: set[Key]) -> Book:
-        """What is to be saved: every container that was probed, and until all pods are known also those of before."""
+    def _current(self, changed: set[Key]) -> ResultsByKey:
+        """The results to save: of probed containers and, until all pods are known, those of the last incarnation."""
         entries = [_entry(worker) for worker in self._all_workers() if worker.container_id]
-        current = book(
+        current = by_key(
             entry
             for entry in entries
-            if entry.standing != policy.initial(entry.kind) or entry.key in changed or entry.key in self._book
+            if entry.standing != policy.initial(entry.kind) or entry.key in changed or entry.key in self._results
         )
-        return current if self._knows_all_pods else self._book | current
+        return current if self._knows_all_pods else self._results | current
 
     def _standing(self) -> tuple[ProbeResult, ...]:
-        unprobed = book(_entry(worker, worker.initial) for worker in self._all_workers() if worker.container_id)
-        return tuple(entry.result() for entry in (unprobed | self._book).values())
+        unprobed = by_key(_entry(worker, worker.initial) for worker in self._all_workers() if worker.container_id)
+        return tuple(entry.result() for entry in (unprobed | self._results).values())
 
 
 def _started(workers: dict[WorkerKey, Worker], container: ProbedContainer) -> bool:

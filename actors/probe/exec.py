@@ -11,15 +11,15 @@ from actors._cri.errors import CriDeadline, CriError
 from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
 
 _SLACK_S = 1.0
-"""Given to the runtime to kill a command that ran over its time and to say so."""
+"""Time for the runtime to kill a command after its timeout and to answer."""
 _ALIVE_S = 2.0
-"""Deadline of the question whether the runtime itself answers."""
+"""Deadline of the check that the runtime itself answers."""
 
 
 async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
-    """Run `command`: exit code 0 is success, any other and a timeout are failures, the runtime's trouble is neither.
+    """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
 
-    A probe that is cancelled leaves its call to end by itself, as its timeout has it.
+    The call of a cancelled probe ends by itself, at its timeout.
     """
     call = cri.exec_sync(container_id, command, int(timeout_s))
     answered = beside(call)
@@ -32,7 +32,7 @@ async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequenc
         return Outcome("errored", error.grpc_text())
     except TimeoutError:
         call.cancel()
-        if await _answers(cri):  # the command cannot be killed, or something it started holds its pipe
+        if await _answers(cri):  # the command cannot be killed, or a child of it holds its pipe
             return _timed_out(command, timeout_s)
         return Outcome("errored", "the runtime does not answer")
     finally:
@@ -42,7 +42,7 @@ async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequenc
 
 
 async def _answers(cri: Cri) -> bool:
-    """Whether the runtime answers at all: when it hangs, that says nothing about the container."""
+    """True when the runtime answers. A hang of the runtime is no failure of the container."""
     try:
         await cri.version(timeout=_ALIVE_S)
     except CriError:

@@ -18,7 +18,7 @@ _OPTIONS = (
     ("grpc.primary_user_agent", PROBE_AGENT),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # each probe connects by itself, and no back-off outlives it
+    ("grpc.use_local_subchannel_pool", 1),  # a connection for each probe, so that no back-off outlives it
     ("grpc.service_config_disable_resolution", 1),
     ("grpc.max_receive_message_length", 64 * 1024),  # an answer has two bytes
     ("grpc.max_metadata_size", 16 * 1024),
@@ -52,14 +52,17 @@ def _varint(value: int) -> bytes:
 
 
 class HealthClient:
-    """Asks health services. Starting a call over a new connection takes gRPC some milliseconds of its caller's thread,
-    so one thread of our own does that, and no other probe waits for it."""
+    """Calls health services.
+
+    gRPC takes milliseconds of the caller's thread to start a call over a new connection. One thread does that, so that
+    no other probe waits for it.
+    """
 
     def __init__(self) -> None:
         self._starter: ThreadPoolExecutor | None = None
 
     async def check(self, peer: str, service: str, timeout_s: float) -> Outcome:
-        """Ask the server at `peer` (host:port) once, over a connection of its own. Any trouble is a failure."""
+        """Call the server at `peer` (host:port) once, over a new connection. Any error is a failure."""
         if self._starter is None:
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="grpc-probe")
         answered: Future[Outcome] = Future()
@@ -68,7 +71,7 @@ class HealthClient:
 
 
 def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome]) -> None:
-    """Begin a call; the outcome comes from gRPC's thread. One that nobody awaits any more ends at its deadline."""
+    """Start a call. gRPC's thread sets the outcome. The call of a cancelled probe ends at its deadline."""
     import grpc  # noqa: PLC0415 - not before the first gRPC probe
 
     try:
@@ -82,7 +85,7 @@ def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome])
     def ended(_: Any) -> None:
         try:
             answered.set(_outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s))
-        except Exception as error:  # a container sent what led here; gRPC's thread would only log it
+        except Exception as error:  # caused by the container's answer; gRPC's thread would only log it
             answered.set(Outcome("failure", f"error: health rpc probe failed: {type(error).__name__}"))
         finally:
             channel.close()

@@ -1,8 +1,7 @@
-"""One probe of one container: when it runs next, and what its outcomes make of the standing result.
+"""Decides when a container is probed next, and how outcomes change its standing result. Pure.
 
 The rules are those of the kubelet's prober worker (pkg/kubelet/prober) and of
-https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-probes. Pure: outcomes and times come in.
-Not here: how a container is asked.
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-probes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ INITIAL: dict[Kind, Result] = {"liveness": "success", "readiness": "failure", "s
 """The standing result of a container that has not been probed."""
 
 MAX_MESSAGE = 1024
-"""Characters of a standing result's message: what an Event holds."""
+"""Limit of a standing result's message in characters; it is an Event's."""
 
 
 class Timing(NamedTuple):
@@ -36,7 +35,7 @@ class Timing(NamedTuple):
 
 
 def timing(probe: Probe) -> Timing:
-    """The numbers of a Probe. Zero means the default, as in the API server's defaulting."""
+    """Return a Probe's numbers. Zero is the default, as in the API server's defaulting."""
     default = Timing()
     return Timing(
         float(probe.initial_delay_seconds or 0),
@@ -48,22 +47,24 @@ def timing(probe: Probe) -> Timing:
 
 
 class Standing(Record, frozen=True, kw_only=True):
-    """What is held of one container by one probe. A new container begins anew."""
+    """The standing result of one probe of one container, with its counters."""
 
     result: Result
     message: str = ""
     last: Result | None = None
     """The latest outcome, success or failure."""
     run: int = 0
-    """How many times in a row it has been that."""
+    """Count of `last` in a row."""
     on_hold: bool = False
-    """A failed liveness or startup probe rests until the container is replaced: probing one that is being stopped
-    confuses runtimes."""
+    """A failed liveness or startup probe stops until the container is replaced: exec in a container that is being
+    stopped confuses runtimes."""
 
 
 def initial(kind: Kind, inherited: Container[str] = ()) -> Standing:
-    """The standing of a container that has not been probed. `inherited`: probes that succeeded under the kubelet
-    before us, see ProbedContainer."""
+    """The standing of a container that has not been probed.
+
+    `inherited`: kinds of probes that succeeded under the kubelet that ran before this agent, see ProbedContainer.
+    """
     return Standing(result="success" if kind in inherited else INITIAL[kind])
 
 
@@ -77,21 +78,21 @@ def settle(kind: Kind, standing: Standing, numbers: Timing, outcome: Outcome) ->
     if run < needed:
         return Standing(result=standing.result, message=standing.message, last=result, run=run)
     hold = result == "failure" and kind != "readiness"
-    # Past its threshold the count says nothing more, and one that stands still needs no new checkpoint.
+    # The count stops at its threshold, so that a stable result needs no new checkpoint.
     return Standing(result=result, message=message(kind, outcome), last=result, run=needed, on_hold=hold)
 
 
 def not_running(kind: Kind, standing: Standing) -> Standing:
-    """The standing once the container does not run: not ready, whatever was last answered.
+    """The standing of a container that does not run: not ready.
 
-    The kubelet fails liveness and startup too. Here they stay, since a container that is seen before it runs would
-    otherwise be restarted for a probe that never ran.
+    The kubelet fails liveness and startup too. Here they stay: else a container that is seen before it runs would be
+    restarted for a probe that never ran.
     """
     return initial(kind) if kind == "readiness" and standing.result == "success" else standing
 
 
 def is_active(kind: Kind, standing: Standing, *, running: bool, terminating: bool, started: bool) -> bool:
-    """Whether the container is to be probed now. `started`: it has no startup probe, or that has succeeded."""
+    """True when the container is to be probed now. `started`: it has no startup probe, or its startup succeeded."""
     if not running or standing.on_hold:
         return False
     if kind == "startup":
@@ -102,19 +103,19 @@ def is_active(kind: Kind, standing: Standing, *, running: bool, terminating: boo
 def first_due(numbers: Timing, age_s: float) -> float:
     """Seconds until the first probe of a container that has run for `age_s` seconds.
 
-    Probes keep to the times start + initial delay + n periods. So they go on as before when this process is restarted,
-    they spread as their containers' starts do, and the first comes as soon as the container may be probed.
+    Probes run at start + initial delay + n periods. So a restart of this process does not move them, and they are
+    spread as the containers' starts are. The first one runs as soon as the container may be probed.
     """
     waited_s = age_s - numbers.initial_delay_s
     if waited_s < 0:
-        return min(-waited_s, numbers.initial_delay_s)  # a clock that was set back must not put probing off
+        return min(-waited_s, numbers.initial_delay_s)  # a clock that was set back must not delay probes
     if waited_s < numbers.period_s:
         return 0.0
     return numbers.period_s - waited_s % numbers.period_s
 
 
 def next_due(numbers: Timing, due: float, ended: float) -> float:
-    """When to probe again after the probe that was due at `due` and ended at `ended`; missed turns are not made up."""
+    """The time of the next probe, from the times when the last one was `due` and `ended`. Missed probes are skipped."""
     return max(due + numbers.period_s, ended)
 
 
@@ -128,7 +129,7 @@ def event(kind: Kind, outcome: Outcome) -> tuple[str, str] | None:
 
 
 def message(kind: Kind, outcome: Outcome) -> str:
-    """What is said of a container by an outcome; empty for a success, and for one that says nothing of it."""
+    """The kubelet's message for an outcome; empty for a success and for a probe that could not be carried out."""
     if outcome.kind == "failure":
         text = f"{kind.capitalize()} probe failed: {outcome.output}"
     elif outcome.kind == "warning":

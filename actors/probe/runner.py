@@ -1,4 +1,4 @@
-"""Starts one probe by its handler: exec, httpGet, tcpSocket or grpc. Not here: when, and what its outcome means."""
+"""Runs one probe by its handler: exec, httpGet, tcpSocket or grpc."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
 from actors._net.probing.target import BadTarget, is_address, joined, resolve_port, url_of
 from actors.probe import exec as exec_probe
-from actors.probe.agenda import Agenda
 from actors.probe.grpc_health import HealthClient
+from actors.probe.timer_queue import TimerQueue
 from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.v1 import Probe
 from proto.wire.errors import AskTimeout
 
 Cancel = Callable[[], None]
 Make = Callable[[str, Done], TcpProbe]
-"""A network probe of an address, not yet started."""
+"""Makes a network probe of an address, which is not started yet."""
 
 
 class Runner:
-    """For the actor's thread. `agenda` holds the deadlines of network probes."""
+    """Starts probes. For the actor's thread. `timers` holds the deadlines of network probes."""
 
-    def __init__(self, actor: Actor, agenda: Agenda, cri: Cri | None) -> None:
+    def __init__(self, actor: Actor, timers: TimerQueue, cri: Cri | None) -> None:
         self._actor = actor
-        self._agenda = agenda
+        self._timers = timers
         self._cri = cri
         self._health = HealthClient()
         self._names = Names()
         self.poller = Poller(actor.bus, actor.post)
 
     def start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
-        """Probe once; `done` gets the outcome, maybe before this returns, unless the result has been called."""
+        """Start a probe and return a function that cancels it. `done` gets the outcome, maybe before this returns."""
         try:
             return self._start(pod, container, probe, timeout_s, done)
         except BadTarget as error:
@@ -88,14 +88,14 @@ class Runner:
             probe.cancel()
 
         probe = make(end)
-        deadline = self._agenda.at(time.monotonic() + timeout_s, probe.expire)
+        deadline = self._timers.at(time.monotonic() + timeout_s, probe.expire)
         probe.start()
         return cancel
 
     async def _by_name(self, host: str, timeout_s: float, make: Make) -> Outcome:
         began = time.monotonic()
         found = self._names.address(host)
-        late = self._agenda.at(began + timeout_s, lambda: found.set_error(AskTimeout("i/o timeout")))
+        late = self._timers.at(began + timeout_s, lambda: found.set_error(AskTimeout("i/o timeout")))
         try:
             address = await found
         except OSError as error:

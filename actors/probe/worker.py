@@ -1,4 +1,4 @@
-"""One probe of one container over time: the policy's decisions put on the agenda and carried out by the runner."""
+"""Repeats one probe of one container: the policy decides, a timer queue schedules, the runner carries out."""
 
 from __future__ import annotations
 
@@ -11,51 +11,53 @@ from actors._metrics.agent import PROBE_LATENESS
 from actors._metrics.kubelet import PROBE_RESULTS, PROBE_SECONDS
 from actors._net.probing.outcome import Outcome
 from actors.probe import policy
-from actors.probe.agenda import Agenda, Moment
 from actors.probe.policy import Kind, Standing
 from actors.probe.runner import Cancel, Runner
+from actors.probe.timer_queue import TimerEntry, TimerQueue
 from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.v1 import Probe
 
 log = logging.getLogger(__name__)
 
 _RESULTS = {"success": "successful", "warning": "successful", "failure": "failed", "errored": "unknown"}
-"""An outcome as the kubelet's metrics have it."""
+"""The kubelet's label values of its metrics by outcome."""
 _TRIES = 3
-"""At once, when a probe could not be carried out; the kubelet's maxProbeRetries."""
+"""Tries in a row of a probe that could not be carried out; the kubelet's maxProbeRetries."""
 
 
 class Worker:
-    """For the actor's thread. `on_change(worker, old_result)` is called after each change of `standing`, `on_outcome`
-    with what each probe came to."""
+    """State: the container, its standing result, and the next or current probe. For the actor's thread.
+
+    `on_change(worker, old_result)` is called after each change of `standing`, `on_outcome` after each probe.
+    """
 
     def __init__(
         self,
         kind: Kind,
-        agenda: Agenda,
+        timers: TimerQueue,
         runner: Runner,
         on_change: Callable[[Worker, policy.Result], None],
         on_outcome: Callable[[Worker, Outcome], None],
     ) -> None:
         self.kind = kind
         self.initial = policy.initial(kind)
-        """The standing that the present container began with here."""
+        """The standing that this incarnation began with for the present container."""
         self.standing = self.initial
         self.container_id = ""
         self.pod: ProbedPod
         self.container: ProbedContainer
         self.probes = 0
-        self._agenda, self._runner = agenda, runner
+        self._timers, self._runner = timers, runner
         self._on_change, self._on_outcome = on_change, on_outcome
         self._probe = Probe()
         self._numbers = policy.timing(self._probe)
-        self._moment: Moment | None = None
+        self._timer: TimerEntry | None = None
         self._due = self._began = 0.0
         self._run = 0
-        """Number of the probe under way; an outcome with another number comes too late."""
+        """Number of the probe under way. Outcomes with another number are ignored."""
         self._cancel: Cancel | None = None
         self._under_way = False
-        self._trouble = ""
+        self._error = ""
 
     def update(
         self,
@@ -66,9 +68,11 @@ class Worker:
         remembered: Standing | None = None,
         at_once: bool = False,
     ) -> None:
-        """Take the container as it is now. `remembered` is the standing of a container that this worker has not seen;
-        `started`: its startup probe has succeeded, or there is none; `at_once` asks for the first probe without keeping
-        to the periods."""
+        """Take the container's present state.
+
+        `started`: it has no startup probe, or its startup succeeded. `remembered`: the standing in the checkpoint, for
+        a container that is new to this worker. `at_once`: run the first probe now instead of at the next period.
+        """
         probe: Probe = getattr(container, self.kind)
         numbers = policy.timing(probe)
         if container.container_id != self.container_id or numbers != self._numbers:
@@ -79,23 +83,23 @@ class Worker:
             self.standing = remembered or self.initial
         self.pod, self.container, self._probe, self._numbers = pod, container, probe, numbers
         if not container.running:
-            self._stand(policy.not_running(self.kind, self.standing))
-        if self.kind == "startup":  # by what stands now: `started` may be of the container before this one
+            self._set_standing(policy.not_running(self.kind, self.standing))
+        if self.kind == "startup":  # `started` may be that of the container before this one
             started = self.standing.result == "success"
         if not policy.is_active(
             self.kind, self.standing, running=container.running, terminating=pod.terminating, started=started
         ):
             self.stop()
-        elif self._moment is None and not self._under_way:
+        elif self._timer is None and not self._under_way:
             age_s = time.time() - container.started_at
             due_s = policy.first_due(numbers, min(age_s, numbers.initial_delay_s) if at_once else age_s)
             self._schedule(time.monotonic() + due_s)
 
     def stop(self) -> None:
-        """No more probes; one under way is given up. What stands, stands."""
-        if self._moment is not None:
-            self._moment.cancel()
-            self._moment = None
+        """Stop probing and cancel the probe under way. The standing result stays."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._run += 1
         self._under_way = False
         cancel, self._cancel = self._cancel, None
@@ -104,10 +108,10 @@ class Worker:
 
     def _schedule(self, due: float) -> None:
         self._due = due
-        self._moment = self._agenda.at(due, partial(self._try, _TRIES))
+        self._timer = self._timers.at(due, partial(self._try, _TRIES))
 
     def _try(self, tries_left: int) -> None:
-        self._moment = None
+        self._timer = None
         self._run += 1
         self._began = time.monotonic()
         if tries_left == _TRIES:
@@ -129,14 +133,14 @@ class Worker:
             self._try(tries_left)
             return
         self._count(outcome)
-        self._say(outcome)
+        self._log_error(outcome)
         self._on_outcome(self, outcome)
         standing = policy.settle(self.kind, self.standing, self._numbers, outcome)
         if not standing.on_hold and not (self.kind == "startup" and standing.result == "success"):
             self._schedule(policy.next_due(self._numbers, self._due, time.monotonic()))
-        self._stand(standing)
+        self._set_standing(standing)
 
-    def _stand(self, standing: Standing) -> None:
+    def _set_standing(self, standing: Standing) -> None:
         old, self.standing = self.standing, standing
         if standing != old:
             self._on_change(self, old.result)
@@ -147,18 +151,18 @@ class Worker:
         PROBE_RESULTS.inc(kind, _RESULTS[outcome.kind], container, pod.name, pod.namespace, pod.uid)
 
     def forget(self) -> None:
-        """The container is no more: its samples go, as they go with the kubelet's workers."""
+        """Drop the samples of a container that is gone, as the kubelet's workers do."""
         kind, pod, container = self.kind.capitalize(), self.pod, self.container.name
         PROBE_SECONDS.drop(kind, container, pod.name, pod.namespace)
         for result in set(_RESULTS.values()):
             PROBE_RESULTS.drop(kind, result, container, pod.name, pod.namespace, pod.uid)
 
-    def _say(self, outcome: Outcome) -> None:
-        """Log a probe that cannot be carried out once, until it can."""
-        trouble = outcome.output if outcome.kind == "errored" else ""
-        if trouble and not self._trouble:
-            log.warning("%s: %s probe errored and resulted in unknown state: %s", self, self.kind.capitalize(), trouble)
-        self._trouble = trouble
+    def _log_error(self, outcome: Outcome) -> None:
+        """Log a probe that cannot be carried out, once until it can again."""
+        error = outcome.output if outcome.kind == "errored" else ""
+        if error and not self._error:
+            log.warning("%s: %s probe errored and resulted in unknown state: %s", self, self.kind.capitalize(), error)
+        self._error = error
 
     def __str__(self) -> str:
         return f"{self.pod.namespace}/{self.pod.name} container {self.container.name}"

@@ -1,5 +1,4 @@
-"""The kubelet's own HTTPS API: what kubectl, metrics-server and Prometheus talk to.
+"""The kubelet's HTTPS API for kubectl, metrics-server and Prometheus; also the read-only port and the page.
 
-One event loop in a thread of its own (`loop`), sockets and TLS (`listening`, `stream`, `tls`), HTTP (`connection`,
-`http`), who may ask what (`access`, `reviews`), and the paths (`table`).
+README.md lists the rooms.
 """

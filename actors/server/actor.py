@@ -1,7 +1,7 @@
-"""The server actor: its event loop beside the mailbox, its ports, and what goes around every handler.
+"""The server actor: opens the ports, checks each request and calls its handler, in an event loop beside the mailbox.
 
-State: none. After a kill its ports are taken over as they are, with who waits there; connections are gone, and whoever
-followed a log or held an exec asks again, as with a kubelet that restarts.
+No state. After a kill the next incarnation takes over the listening sockets with the clients that wait there.
+Connections are lost: clients that followed a log or held an exec ask again, as after a restart of the kubelet.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from typing import Any
 from actors._base import Actor, handles
 from actors._base.messaging.futures import Future
 from actors._base.process import listener_store
-from actors._cgroup.migration_prewarm import Moves
-from actors._cri.client import CriCalls
+from actors._cgroup.migration_prewarm import MigrationPrewarm
+from actors._cri.client import Cri, CriCalls
 from actors._cri.errors import CriError, NotFound
-from actors._cri.onloop import LoopCri
 from actors._cri.relay import RelayedCri
-from actors._net import clientcerts
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.auth.access import Access
 from actors.server.auth.reviews import Reviews
 from actors.server.base import counters
-from actors.server.base.http import ANONYMOUS, BadRequest, Context, Request, Response, Upgraded, text
-from actors.server.pods import NotThere
+from actors.server.base.http import ANONYMOUS, BadRequest, Request, Response, Upgraded, text
+from actors.server.context import Context
+from actors.server.pods import ObjectNotFound
 from actors.server.policy import Found, Table
-from actors.server.routes.collect import Collector
-from actors.server.streaming.upgrade import NoWay
+from actors.server.streaming.upstream import UpstreamUnavailable
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
 from actors.server.transport.listening import Connections, Listeners, Port
@@ -49,11 +47,11 @@ class Server(Actor):
 
     name = "server"
     asks = registry.NAMES - {name}
-    """Every actor: for its metrics."""
+    """All actors, for their metrics."""
     blocking_threads = 16
 
     async def rebuild(self) -> None:
-        """Nothing to bring back."""
+        """Make the loop, the handlers' context and the access check. There is no state to restore."""
         settings = self.settings
         self.loop = Loop()
         self._connections = Connections()
@@ -63,13 +61,10 @@ class Server(Actor):
             settings,
             lambda name, request, timeout_s: self.peer(name).ask(request, timeout_s),
             self.blocking,
-            {
-                "cri": self._runtime(),
-                "moves": Moves(),
-                "paths": sorted({route.pattern for route in self._secure.routes}),
-            },
+            cri=self._runtime(),
+            moves=MigrationPrewarm(),
+            paths=sorted({route.pattern for route in self._secure.routes}),
         )
-        self._context.services["collector"] = Collector(self._context)
         self._access = Access(
             self._reviews() if settings.kubeconfig else None,
             tokens=settings.webhook_authentication,
@@ -80,17 +75,17 @@ class Server(Actor):
         self._ports: list[Port] = []
 
     def _runtime(self) -> CriCalls:
-        """By connections of its own, opened with the first stream or log: who waits for an exec waits for each hop."""
+        """A client with a gRPC channel of its own, opened with the first stream or log. Relaying would delay execs."""
         settings, seconds = self.settings, self.settings.runtime_request_timeout_s
         if not settings.container_runtime_endpoint:
-            return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # which says so
-        return LoopCri(settings.container_runtime_endpoint, self.loop, request_seconds=seconds)
+            return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # pleg answers that no runtime is configured
+        return Cri(settings.container_runtime_endpoint, request_seconds=seconds)
 
     def _reviews(self) -> Reviews:
         settings = self.settings
 
         def client() -> Any:
-            from actors._kube.client import connect  # noqa: PLC0415 - 9 MB that a node without webhooks has no use for
+            from actors._kube.client import connect  # noqa: PLC0415 - 9 MB that a node without webhooks saves
 
             return connect(self, settings.kubeconfig, threads=4, timeout_s=10.0)
 
@@ -104,7 +99,7 @@ class Server(Actor):
         )
 
     def on_ready(self) -> None:
-        """Take the ports."""
+        """Open the ports, or take over the sockets of the incarnation before."""
         places = places_of(self.settings)
         self._listeners = Listeners(listener_store.current(), places.values())
         self.loop.start(lambda error: self.post(self.crash, error))
@@ -115,7 +110,7 @@ class Server(Actor):
                 self._listen(self._open_port(table(), places[name][0]), *places[name])
 
     def _open_port(self, table: Table, address: str) -> Port:
-        """Without credentials and TLS."""
+        """A port without credentials and TLS."""
         names = (self.settings.node_name, os.uname().nodename)
 
         async def serve(_: Stream, request: Request) -> Response | Upgraded:
@@ -128,7 +123,7 @@ class Server(Actor):
         return Port(self.loop, self._connections, serve, None, self._listeners)
 
     async def _serve_secure(self, address: str, number: int) -> None:
-        """Once there is a certificate."""
+        """Open the secure port; without a certificate, sign one first."""
         settings = self.settings
         choices = certificate.choices(settings)
         if not any(map(certificate.is_there, choices)):
@@ -137,7 +132,6 @@ class Server(Actor):
             [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
             settings.tls_min_version,
             settings.tls_cipher_suites,
-            later=bool(settings.client_ca_file) and await self.blocking(SIGN_S, clientcerts.available),
         )
         port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
         self._listen(port, address, number)
@@ -151,7 +145,7 @@ class Server(Actor):
         self.loop.stop()
 
     def describe(self) -> dict[str, Any]:
-        """Connections and answers."""
+        """Ports, connections, and numbers of answers by status."""
         return {
             "ports": [number for port in self._ports if (number := port.number)],
             "connections": self._connections.count,
@@ -162,10 +156,10 @@ class Server(Actor):
 
     @handles(Ping)
     async def on_ping_with_loop(self, _: Ping) -> Pong:
-        """Only when the loop turns, too: one that does not serves nobody."""
-        turned: Future[None] = Future()
-        self.loop.call(lambda: turned.set(None))
-        await turned
+        """Answer once the loop has run: an actor whose loop hangs is unhealthy though its mailbox answers."""
+        answered: Future[None] = Future()
+        self.loop.call(lambda: answered.set(None))
+        await answered
         return Pong(mailbox=self.mailbox_depth())
 
     # In the loop's thread
@@ -194,7 +188,7 @@ class Server(Actor):
         return self._counted(await self._answer(found.route.handler, request))
 
     async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
-        """What a handler raises is an answer: this one's caller is the only one whom it concerns."""
+        """The handler's answer. Its exception becomes an answer too, because it concerns this client alone."""
         try:
             answer: Response | Upgraded = await handler(self._context, request)
         except Exception as error:
@@ -208,10 +202,10 @@ class Server(Actor):
 
 
 def places_of(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Address and port of each of its ports: secure, read-only, page."""
+    """Address and number of each configured port, by its name: secure, read-only, page."""
     found: dict[str, tuple[str, int]] = {}
-    somebody = settings.kubeconfig or settings.client_ca_file or settings.anonymous_auth or settings.read_only_port
-    if settings.enable_server and (somebody or not settings.page_address):  # else nobody could come in there
+    has_clients = settings.kubeconfig or settings.client_ca_file or settings.anonymous_auth or settings.read_only_port
+    if settings.enable_server and (has_clients or not settings.page_address):  # else no client could authenticate
         found["secure"] = settings.server_address, settings.server_port
     if settings.read_only_port:
         found["read-only"] = settings.server_address, settings.read_only_port
@@ -222,20 +216,20 @@ def places_of(settings: Settings) -> dict[str, tuple[str, int]]:
 
 
 def answer_without_route(found: Found) -> Response:
-    """Where the path is nobody's, or the method is wrong."""
+    """404 for an unknown path; 405 for a wrong method, with the right ones in Allow."""
     if found.allowed:
         return text(405, "405: Method Not Allowed", Allow=", ".join(found.allowed))
     return text(404, "404: Page Not Found")
 
 
 def answer_to(error: Exception, what: str) -> Response:
-    """What a client is told of an error of its request. Nothing of our insides."""
+    """The answer for an exception of a handler. It shows no internals: those are logged."""
     match error:
         case BadRequest():
             return text(400, str(error))
-        case NotThere() | NotFound():
+        case ObjectNotFound() | NotFound():
             return text(404, str(error))
-        case CriError() | NoWay():
+        case CriError() | UpstreamUnavailable():
             return _of_the_runtime(error)
         case Refused():
             return text(404 if error.reason == "NotFound" else 500, error.message)
@@ -248,11 +242,11 @@ def answer_to(error: Exception, what: str) -> Response:
     return text(500, "Internal Server Error\n")
 
 
-def _of_the_runtime(error: CriError | NoWay) -> Response:
-    if isinstance(error, NoWay):
+def _of_the_runtime(error: CriError | UpstreamUnavailable) -> Response:
+    if isinstance(error, UpstreamUnavailable):
         return text(500, str(error))
     if error.code == "ResourceExhausted":
-        # Too many sessions wait for their clients: those that nobody comes for are forgotten within a minute.
+        # Too many sessions wait for their clients. The runtime drops unclaimed ones within a minute.
         return text(429, error.grpc_text(), **{"Retry-After": "60"})
     return text(500, error.grpc_text())
 

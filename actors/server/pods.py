@@ -1,4 +1,4 @@
-"""/pods, /runningpods, and finding the pod and container that a path names."""
+"""Answers /pods and /runningpods, and finds the pod and container that a path names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from actors._base.shared import Shared
-from actors._cgroup.quantities.critical import is_static
-from actors._cri.client import CriCalls
+from actors._host.node.critical import is_static
 from actors._logs.files import container_status
-from actors.server.base.http import JSON, Context, Request, Response
+from actors.server.base.http import JSON, Request, Response
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.pods.status import FindPod, ListPods
@@ -18,46 +18,40 @@ from proto.v1 import Pod, to_json
 
 ASK_S = 5.0
 FORGET_S = 2.0
-"""After an answer with every pod: until then those who waited for it have it, too."""
+"""Seconds until the answer with all pods is dropped, so that requests which waited for it share it."""
 
 
-class NotThere(LookupError):
-    """The pod or container that was asked for; the message is the kubelet's."""
+class ObjectNotFound(LookupError):
+    """The pod, container or sandbox does not exist; the message is the kubelet's."""
 
 
 async def find_pod(context: Context, request: Request, missing: str = "pod does not exist") -> Pod:
-    """The pod of the path. Raises NotThere."""
+    """The pod that the path's namespace, name and UID name. Raises ObjectNotFound with `missing`."""
     question = FindPod(namespace=request.params["namespace"], name=request.params["pod"])
     found = (await context.ask("status", question, ASK_S)).pods
     if not found:
-        raise NotThere(missing)
+        raise ObjectNotFound(missing)
     uid = request.params.get("uid", "")
     # The cluster knows a static pod by its mirror's UID.
     named = [pod for pod in found if uid in ("", pod.metadata.uid) or is_static(pod)]
     if not named:
-        raise NotThere("pod not found")
+        raise ObjectNotFound("pod not found")
     return named[0]
 
 
 def running_container(pod: Pod, name: str) -> str:
-    """The CRI ID of the container that runs. Raises NotThere."""
+    """The CRI ID of the pod's running container `name`. Raises ObjectNotFound."""
     status = container_status(pod, name)
     if status is None or status.state.running is None or not status.container_id:
-        raise NotThere(f'container not found ("{name}")')
+        raise ObjectNotFound(f'container not found ("{name}")')
     return status.container_id.partition("://")[2]
 
 
-def cri(context: Context) -> CriCalls:
-    """The runtime."""
-    found: CriCalls = context.services["cri"]
-    return found
-
-
 async def get_pods(context: Context, _: Request) -> Response:
-    """Every pod of this node, as the agent has it. Those who ask at the same time share one answer, and its memory."""
-    shared: Shared[bytes] | None = context.services.get("pods")
+    """All pods of this node as a PodList. Concurrent requests share one answer and its memory."""
+    shared = context.pod_list
     if shared is None:
-        shared = context.services["pods"] = Shared(context.loop, lambda: _every_pod(context), "pods")
+        shared = context.pod_list = Shared(context.loop, lambda: _every_pod(context), "pods")
     page = await shared.get(0.0)
     context.loop.call_later(FORGET_S, lambda: shared.forget(FORGET_S / 2))
     return Response(200, page, JSON)
@@ -73,10 +67,9 @@ def _list(items: str) -> bytes:
 
 
 async def get_running_pods(context: Context, _: Request) -> Response:
-    """What runs by the runtime's word, whoever wants it: names, and images by ID."""
-    runtime = cri(context)
-    sandboxes = await runtime.list_pod_sandbox()
-    containers = await runtime.list_containers()
+    """The pods whose sandboxes and containers the runtime reports as running: names, and images by ID."""
+    sandboxes = await context.cri.list_pod_sandbox()
+    containers = await context.cri.list_containers()
     running: dict[str, list[dict[str, Any]]] = {}
     for container in containers:
         if container.state == pb.CONTAINER_RUNNING:

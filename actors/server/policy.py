@@ -1,14 +1,16 @@
-"""Pure decisions: what a request asks for in the API's words, which handler it is for, who a certificate is.
+"""Pure decisions: a request's authorization attributes, its route, and the user of a certificate.
 
 The attributes are those of the kubelet since 1.36 (KEP-2862, fine-grained authorization).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from actors.server.base.http import Handler, User
+from actors._net.tls import ClientCertificate
+from actors.server.base.http import User
+from actors.server.context import Handler
 
 T = TypeVar("T")
 
@@ -25,14 +27,14 @@ _COARSE = {
 
 
 class Attributes(NamedTuple):
-    """What is asked for: `verb` on nodes/`subresource` of this node, for each subresource until one is allowed."""
+    """`verb` on nodes/`subresource` of this node. One allowed subresource is enough; they are checked in order."""
 
     verb: str
     subresources: tuple[str, ...]
 
 
 def attributes(method: str, path: str) -> Attributes:
-    """Of a request. An empty verb: nobody may."""
+    """The attributes of a request. An empty verb is allowed for no user."""
     fine = tuple(name for prefix, name in _FINE.items() if _is_below(path, prefix))
     coarse = next((name for prefix, name in _COARSE.items() if _is_below(path, prefix)), "proxy")
     return Attributes(VERBS.get(method, ""), (*fine[:1], coarse))
@@ -44,33 +46,33 @@ def _is_below(path: str, prefix: str) -> bool:
 
 
 class Route(NamedTuple):
-    """A path and what answers it. `{name}` stands for one segment, `{name:*}`, at the end, for all that is left."""
+    """A path pattern and its handler. `{name}` matches one segment; a final `{name:*}` matches the rest."""
 
     method: str
     pattern: str
     handler: Handler
     read_only: bool = False
-    """Also on the read-only port."""
+    """True when the read-only port serves it too."""
 
 
 class Found(NamedTuple):
-    """A route and what stands in its places; or what the path would take instead."""
+    """A route with its parameters; or no route, with the methods that the path allows."""
 
     route: Route | None
     params: dict[str, str]
     allowed: tuple[str, ...] = ()
-    """Methods, when only the method was wrong."""
+    """Set when only the method was wrong."""
 
 
 class Table:
-    """Routes by their segments: the first that fits."""
+    """Finds a request's route by its segments; the first match counts."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._split = [(route, tuple(route.pattern.strip("/").split("/"))) for route in self.routes]
 
     def find(self, method: str, path: str) -> Found:
-        """The route of a request; HEAD is a GET without its body."""
+        """The route of a request; HEAD is answered by the route for GET."""
         segments = tuple(path.strip("/").split("/"))
         wanted = "GET" if method == "HEAD" else method
         allowed: list[str] = []
@@ -99,44 +101,40 @@ def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str
     return params if len(pattern) == len(segments) else None
 
 
-def user_of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
-    """Common name and organizations of a verified client certificate (`SSLSocket.getpeercert`); None without a name."""
-    if not certificate:
+def user_of_certificate(certificate: ClientCertificate | None) -> User | None:
+    """The user that a verified client certificate names: common name and organizations. None without a common name."""
+    if certificate is None or not certificate.common_name:
         return None
-    names = [pair for part in certificate.get("subject", ()) for pair in part]
-    name = next((value for key, value in names if key == "commonName"), "")
-    if not name:
-        return None
-    return User(name, tuple(value for key, value in names if key == "organizationName"))
+    return User(certificate.common_name, certificate.organizations)
 
 
 def with_authenticated_group(user: User) -> User:
-    """As the API server has it: whoever has proven who they are is in system:authenticated."""
+    """The user in system:authenticated, as the API server adds it to authenticated users."""
     if "system:authenticated" in user.groups or "system:unauthenticated" in user.groups:
         return user
     return user._replace(groups=(*user.groups, "system:authenticated"))
 
 
 class Cache(Generic[T]):
-    """Values for a time each, the oldest leaving when there are too many."""
+    """Values with a time to live each; past `limit` of them the oldest is dropped."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._values: dict[Any, tuple[float, T]] = {}
 
     def get(self, key: Any, now: float) -> T | None:
-        """The value, unless its time is over."""
+        """The value; None when it is missing or expired."""
         found = self._values.get(key)
         if found is None or found[0] <= now:
             return None
         return found[1]
 
     def put(self, key: Any, value: T, now: float, ttl_s: float) -> None:
-        """Keep it for `ttl_s`."""
+        """Store a value for `ttl_s` seconds; 0 stores nothing."""
         self._values.pop(key, None)
         if ttl_s > 0:
             self._values[key] = (now + ttl_s, value)
-        while len(self._values) > self._most:
+        while len(self._values) > self._limit:
             del self._values[next(iter(self._values))]
 
     def __len__(self) -> int:

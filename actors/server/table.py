@@ -1,9 +1,10 @@
-"""Every path of the server, and what the configuration switches off of them."""
+"""The route table of each port; routes that the configuration disables answer 405."""
 
 from __future__ import annotations
 
 from actors.server import pods
-from actors.server.base.http import Context, Handler, Request, Response, text
+from actors.server.base.http import Request, Response, text
+from actors.server.context import Context, Handler
 from actors.server.policy import Route, Table
 from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs
 from actors.server.streaming import streams
@@ -19,7 +20,7 @@ _ALL = ("GET", "POST", "PUT")
 
 
 def secure_table(settings: Settings) -> Table:
-    """Of the authenticated port."""
+    """The routes of the authenticated port."""
     if not settings.enable_debugging_handlers:
         off = ("run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs")
         return Table((*OPEN_ROUTES, *(route for name in off for route in _off(name, "Debug endpoints are disabled."))))
@@ -47,12 +48,12 @@ def secure_table(settings: Settings) -> Table:
 
 
 def read_only_table() -> Table:
-    """Of the read-only port."""
+    """The routes of the read-only port."""
     return Table(OPEN_ROUTES)
 
 
 def page_table() -> Table:
-    """Of the page's own port: what it shows, and figures; no pod's spec, whose environment may have secrets."""
+    """The routes of the page's port: page and metrics. No /pods, because a pod's environment may have secrets."""
     return Table((*health.ROUTES, *metrics.ROUTES, *page.ROUTES))
 
 

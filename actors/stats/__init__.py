@@ -1,1 +1,1 @@
-"""What the node and its pods use of memory, disk and processes, measured when somebody asks: the kubelet's cAdvisor."""
+"""Memory, CPU, disk and process figures of the node and its pods, measured on request: the kubelet's cAdvisor."""

@@ -1,6 +1,6 @@
-"""The stats actor: answers what the node and its pods use, measuring only when asked and at most as often as needed.
+"""The stats actor: measures what the node and its pods use, on request only.
 
-Nothing runs while nobody asks. Questions that come during a measurement share it.
+Requests share a measurement when they arrive during it, or accept its age.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
-from actors.stats import logs, measure
-from actors.stats.policy import NOTHING, ContainerFigures, memory_available, pod_disks, pod_usages
+from actors.stats import measure
+from actors.stats.policy import NO_USE, ContainerFigures, memory_available, pod_disks, pod_usages
 from proto.node.stats import (
     Document,
     FsStats,
@@ -41,42 +41,40 @@ log = logging.getLogger(__name__)
 FILE_SYSTEM_S = 5.0
 """Deadline of one statvfs: a local disk answers in microseconds, a dead network one never."""
 WALK_S = 20.0
-"""The kubelet's volume statistics take a minute for each walk; an eviction that waits for this one cannot."""
-
-
+"""Bound of one walk of the logs. The kubelet allows its volume statistics a minute; an eviction cannot wait so long."""
 VOLUMES_S = 25.0
-"""The volume actor measures in the background when its figures are old."""
+"""Deadline of the volume actor, which measures in the background when its figures are old."""
 
 
 class Stats(Actor):
-    """State: the latest measurements. Nothing to bring back after a restart."""
+    """State: the latest measurements, none of which a restart needs."""
 
     name = "stats"
     asks = frozenset({"pleg", "volume"})
 
     async def rebuild(self) -> None:
-        """Opens nothing: the first question does."""
+        """Open nothing: the first request does."""
         endpoint = self.settings.container_runtime_endpoint
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._node: Shared[NodeStats] = Shared(self, self._measure_node, "node")
         self._pods: dict[tuple[bool, bool], Shared[PodUsages]] = {}
         self._image_path = ""
-        self._images: tuple[DiskUse, DiskUse | None] = (NOTHING, None)
+        self._images: tuple[DiskUse, DiskUse | None] = (NO_USE, None)
         self._pages: Pages | None = None
 
     def describe(self) -> dict[str, Any]:
-        """How often was measured, and where images are."""
+        """State for the console: the count of measurements, and the path of the image file system."""
         measured = self._node.runs + sum(kind.runs for kind in self._pods.values())
         return {"measurements": measured, "imagefs": self._image_path}
 
     @handles(GetNodeStats)
     async def get_node_stats(self, request: GetNodeStats) -> NodeStats:
-        """Refused Unavailable when nodefs or the memory figures cannot be read."""
+        """Measure the node. Refused Unavailable when nodefs or the memory figures cannot be read."""
         return await self._result(self._node.get(request.max_age_s))
 
     @handles(GetPodUsages)
     async def get_pod_usages(self, request: GetPodUsages) -> PodUsages:
-        """Refused Unavailable when the pods' cgroups cannot be read; without the runtime, its part is missing."""
+        """Measure the pods. Refused Unavailable when their cgroups cannot be read; the runtime's part may lack."""
         kind = (request.with_disk, request.with_containers)
         if kind not in self._pods:
             self._pods[kind] = Shared(self, lambda: self._measure_pods(*kind), "pods")
@@ -84,13 +82,13 @@ class Stats(Actor):
 
     @handles(GetSummary)
     async def get_summary(self, request: GetSummary) -> Document:
-        """Refused Unavailable when cgroups or nodefs cannot be read."""
+        """Make /stats/summary. Refused Unavailable when cgroups or nodefs cannot be read."""
         document = "cpu and memory" if request.only_cpu_and_memory else "summary"
         return Document(data=await self._result(self._documents().get(document, request.max_age_s)))
 
     @handles(GetExposition)
     async def get_exposition(self, request: GetExposition) -> Document:
-        """The text, whatever could be read."""
+        """Make a page of metrics from all that could be read."""
         return Document(data=await self._result(self._documents().get(request.page, request.max_age_s)))
 
     async def _result(self, work: Coroutine[Any, None, T]) -> T:
@@ -101,23 +99,20 @@ class Stats(Actor):
 
     def _documents(self) -> Pages:
         if self._pages is None:
-            from actors.stats.pages.render import Disks, Pages  # noqa: PLC0415 - an agent that nobody scrapes needs none of it
+            from actors.stats.pages.render import Disks, Pages  # noqa: PLC0415 - saves memory without scrapes
 
-            self._pages = Pages(self, self._cri, Disks(self._file_systems, self._walk_logs, self._volumes))
+            self._pages = Pages(self, self._cri, Disks(self._file_systems, self._walk, self._volumes))
         return self._pages
 
     async def _file_systems(self) -> tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]:
-        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest, self.settings.root_dir)
-        self._image_path = ""  # what images take is in the answer that says where they are
+        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest_file_system, self.settings.root_dir)
+        self._image_path = ""  # forces rpc ImageFsInfo, whose answer has the images' disk use too
         return nodefs, await self._measure_imagefs(), self._images
-
-    async def _walk_logs(self) -> dict[str, dict[str, DiskUse]]:
-        return await self._walk()
 
     # The node
 
     async def _measure_node(self) -> NodeStats:
-        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest, self.settings.root_dir)
+        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest_file_system, self.settings.root_dir)
         imagefs = await self._measure_imagefs()
         capacity, working_set = measure.memory()
         pids_max, pids_running = measure.processes()
@@ -133,7 +128,7 @@ class Stats(Actor):
         )
 
     async def _measure_imagefs(self) -> FsStats:
-        """measure.NO_FS while neither the runtime nor an earlier answer tells where images are."""
+        """Read the image file system; measure.NO_FS while its path is unknown."""
         for _ in range(2):
             if not self._image_path:
                 self._image_path = await self._find_images()
@@ -142,12 +137,9 @@ class Stats(Actor):
             try:
                 return await self.blocking(FILE_SYSTEM_S, measure.file_system, self._image_path)
             except (OSError, AskTimeout) as error:
-                log.warning("cannot read the image file system at %s: %s; asking the runtime anew", *self._took(error))
+                path, self._image_path = self._image_path, ""
+                log.warning("cannot read the image file system at %s: %s; asking the runtime again", path, error)
         return measure.NO_FS
-
-    def _took(self, error: Exception) -> tuple[str, Exception]:
-        path, self._image_path = self._image_path, ""
-        return path, error
 
     async def _find_images(self) -> str:
         if self._cri is None:
@@ -155,7 +147,7 @@ class Stats(Actor):
         try:
             answer = await self._cri.image_fs_info()
         except CriError as error:
-            log.info("cannot learn where images are: %s", error)
+            log.info("cannot get the path of the image file system: %s", error)
             return ""
         self._images = measure.image_use(answer)
         return measure.image_mount_point(answer)
@@ -180,26 +172,26 @@ class Stats(Actor):
             return []
 
     async def _volumes(self) -> tuple[PodVolumeUsage, ...]:
-        """From the volume actor, which alone touches volumes."""
+        """Ask the volume actor: no other actor touches volumes."""
         try:
             return (await self.peer("volume").ask(GetVolumeUsages(), VOLUMES_S)).pods
         except ActorError as error:
-            log.warning("cannot learn what volumes take: %s; going on without them", error)
+            log.warning("cannot get the disk use of volumes: %s; going on without it", error)
             return ()
 
     def _walk(self) -> Future[dict[str, dict[str, DiskUse]]]:
-        """In a thread that ends with the walk: it lowers its own priority, which it may not be able to raise again."""
+        """Measure the logs in a new thread. It lowers its priority for good: raising it again may not be permitted."""
         future: Future[dict[str, dict[str, DiskUse]]] = Future()
         directory = self.settings.pod_logs_dir
 
         def work() -> None:
             try:
-                future.set(logs.pod_logs(directory, time.monotonic() + WALK_S))
+                future.set(measure.pod_logs(directory, time.monotonic() + WALK_S))
             except BaseException as error:
                 future.set_error(error)
 
         timer = self.bus.call_later(
-            WALK_S + FILE_SYSTEM_S, lambda: future.set_error(AskTimeout("the pods' files could not be counted in time"))
+            WALK_S + FILE_SYSTEM_S, lambda: future.set_error(AskTimeout("cannot count the pods' log files in time"))
         )
         future.add_done_callback(lambda _: timer.cancel())
         threading.Thread(target=work, name="walk", daemon=True).start()

@@ -1,6 +1,6 @@
-"""Whose a cgroup is: what the runtime says of containers and sandboxes, kept for as long as their cgroups are there.
+"""Maps cgroups to containers and sandboxes: the runtime's lists, kept for as long as the cgroups exist.
 
-It cannot change while a container lives, so the runtime is asked only when a cgroup appears that nobody knows.
+The mapping of a container never changes, so the runtime is asked only when an unknown cgroup appears.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
 
 _ID = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{12,64})(?:\.scope)?")
-"""As runtimes name a container's cgroup: `ID`, `crio-ID`, `cri-containerd-ID.scope`."""
-STRANGER_S = 60.0
-"""A cgroup that the runtime still does not know after this long is nobody's: asking again would not help."""
+"""Runtimes' names of a container's cgroup: `ID`, `crio-ID`, `cri-containerd-ID.scope`."""
+UNKNOWN_S = 60.0
+"""A cgroup that the runtime does not know for this long is no container's: no more calls are made for it."""
 
 
 def container_id(cgroup: str) -> str:
-    """The ID in the last component of a container's cgroup; empty when there is none."""
+    """The container ID in the last component of a cgroup's path; empty when there is none."""
     found = _ID.fullmatch(cgroup)
     return found[1] if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A container, or a sandbox: then `name` is empty."""
+    """A container, or a sandbox, whose `name` is empty."""
 
     id: str
     name: str
@@ -45,20 +45,20 @@ class Identity:
 
 
 class Inventory:
-    """State: what is known, and since when nobody knew the others. For the actor's thread."""
+    """State: identities by ID, and the monotonic time since when other IDs are unknown. For the actor's thread."""
 
     def __init__(self, cri: CriCalls | None) -> None:
         self._cri = cri
         self.known: dict[str, Identity] = {}
-        self._strangers: dict[str, float] = {}
+        self._unknown_since: dict[str, float] = {}
 
-    async def learn(self, present: Iterable[str]) -> None:
-        """Know these IDs as far as the runtime does, and forget all others. Raises CriError."""
+    async def update(self, present: Iterable[str]) -> None:
+        """Look up the IDs in `present` and forget all others. Raises CriError."""
         ids = set(present)
         self.known = {id_: one for id_, one in self.known.items() if id_ in ids}
         now = time.monotonic()
-        self._strangers = {id_: self._strangers.get(id_, now) for id_ in ids - self.known.keys()}
-        if self._cri is None or all(now - since > STRANGER_S for since in self._strangers.values()):
+        self._unknown_since = {id_: self._unknown_since.get(id_, now) for id_ in ids - self.known.keys()}
+        if self._cri is None or all(now - since > UNKNOWN_S for since in self._unknown_since.values()):
             return
         sandboxes = await self._cri.list_pod_sandbox(
             pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_READY))
@@ -69,17 +69,17 @@ class Inventory:
         for identity in (*map(of_sandbox, sandboxes), *map(of_container, containers)):
             if identity.id in ids and identity.pod_uid:
                 self.known[identity.id] = identity
-                self._strangers.pop(identity.id, None)
+                self._unknown_since.pop(identity.id, None)
 
 
 def of_sandbox(sandbox: pb.PodSandbox) -> Identity:
-    """A sandbox as a list has it."""
+    """The identity of a sandbox in the runtime's list."""
     meta = sandbox.metadata
     return Identity(sandbox.id, "", meta.uid, meta.name, meta.namespace, "", sandbox.created_at / 1e9)
 
 
 def of_container(container: pb.Container) -> Identity:
-    """A container as a list has it; without pod UID when it is none of a pod's."""
+    """The identity of a container in the runtime's list; without a pod's label the pod UID is empty."""
     labels = container.labels
     return Identity(
         id=container.id,

@@ -1,4 +1,4 @@
-"""Reading the node's figures from the kernel and the runtime's answers. The functions that touch a disk may block."""
+"""Reads the node's figures from the kernel and from the runtime's answers. Functions that touch a disk may block."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import memory_capacity, memory_used
-from actors._host.files.disk_use import DiskUse
+from actors._host.files.disk_use import DiskUse, Walk, lower_cpu_priority
+from actors._host.machine import memory_capacity, memory_used
+from actors.stats.inventory import CONTAINER_NAME, POD_UID
 from actors.stats.policy import CgroupFigures, ContainerFigures
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.stats import FsStats
 
-POD_UID = "io.kubernetes.pod.uid"
-CONTAINER_NAME = "io.kubernetes.container.name"
-
 NO_FS = FsStats(path="", device=0, capacity_bytes=0, available_bytes=0, inodes=0, inodes_free=0)
-"""A file system nobody could name yet: without capacity, which every reader takes for not observed."""
+"""A file system whose path is unknown. It has no capacity; readers take that as not observed."""
 
 
 def file_system(path: str) -> FsStats:
-    """The file system `path` is on. Raises OSError; may hang with it."""
+    """The file system of `path`. Raises OSError; hangs when the file system hangs."""
     figures, device = os.statvfs(path), os.stat(path).st_dev
     return FsStats(
         path=path,
@@ -35,8 +33,8 @@ def file_system(path: str) -> FsStats:
     )
 
 
-def nearest(path: str) -> FsStats:
-    """As file_system, for a directory that may not have been made yet: then of the first above it that has."""
+def nearest_file_system(path: str) -> FsStats:
+    """The file system of `path` or, while it does not exist, of its nearest existing parent. Raises OSError."""
     while True:
         try:
             return file_system(path)
@@ -53,13 +51,13 @@ def memory() -> tuple[int, int]:
 
 
 def processes() -> tuple[int, int]:
-    """(most there may be, how many there are), threads included, as the kernel limits them."""
+    """(limit, count) of the kernel's tasks, which are processes and threads."""
     most = min(int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max"))
     return most, int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
 
 
 def image_mount_point(answer: pb.ImageFsInfoResponse) -> str:
-    """Where the runtime keeps its images; empty when it does not say."""
+    """The mount point of the first image file system; empty when the answer has none."""
     for usage in answer.image_filesystems:
         if usage.fs_id.mountpoint:
             return str(usage.fs_id.mountpoint)
@@ -67,7 +65,7 @@ def image_mount_point(answer: pb.ImageFsInfoResponse) -> str:
 
 
 def image_use(answer: pb.ImageFsInfoResponse) -> tuple[DiskUse, DiskUse | None]:
-    """What images take, and what containers take where the runtime tells it apart."""
+    """(images, containers): disk use; None for containers when the runtime does not separate the two."""
     images = _sum(answer.image_filesystems) or DiskUse()
     return images, _sum(answer.container_filesystems)
 
@@ -82,13 +80,13 @@ def pod_cgroups(settings: Settings) -> dict[str, CgroupFigures]:
     found = {}
     for uid, name in fs.list_pod_cgroups(settings).items():
         usage = fs.usage(name)
-        if usage is not None:  # else it has gone since the list
+        if usage is not None:  # removed since the list was made
             found[uid] = CgroupFigures(usage.memory_working_set_bytes, usage.cpu_ns)
     return found
 
 
 def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
-    """Containers of pods, as ListContainerStats has them; others on the runtime are none of ours."""
+    """Figures of the pods' containers from rpc ListContainerStats; other containers of the runtime are left out."""
     found = []
     for one in stats:
         labels = one.attributes.labels
@@ -104,3 +102,26 @@ def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
                 )
             )
     return found
+
+
+def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
+    """Disk use of the logs by pod UID and container, from a walk at the lowest CPU priority.
+
+    At `deadline`, monotonic, the walk ends; what was counted until then is the answer.
+    """
+    lower_cpu_priority()
+    walk = Walk(deadline)
+    return {
+        name.rpartition("_")[2]: {
+            container: walk.measure(f"{pod_logs_dir}/{name}/{container}")
+            for container in _names(f"{pod_logs_dir}/{name}")
+        }
+        for name in _names(pod_logs_dir)
+    }
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []

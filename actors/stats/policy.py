@@ -1,4 +1,4 @@
-"""How figures of cgroups, the runtime and the disk make up a node's and its pods' statistics. Pure.
+"""Combines figures of cgroups, the runtime and the disk into statistics of the node and its pods. Pure.
 
 Sources: pkg/kubelet/stats/cri_stats_provider.go, pkg/kubelet/stats/helper.go and pkg/kubelet/eviction/helpers.go of
 Kubernetes 1.36.
@@ -13,12 +13,12 @@ from actors._host.files.disk_use import DiskUse
 from proto.node.stats import ContainerUsage, PodUsage, VolumeUse
 from proto.pods.volume import PodVolumeUsage
 
-NOTHING = DiskUse()
+NO_USE = DiskUse()
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupFigures:
-    """What a pod's cgroup says."""
+    """Figures of a pod's cgroup."""
 
     memory_working_set_bytes: int
     cpu_ns: int
@@ -26,31 +26,31 @@ class CgroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFigures:
-    """What the runtime says of one container."""
+    """The runtime's figures of one container."""
 
     pod_uid: str
     name: str
     memory_working_set_bytes: int = 0
     cpu_ns: int = 0
-    writable_layer: DiskUse = NOTHING
+    writable_layer: DiskUse = NO_USE
 
 
 @dataclass(frozen=True)
 class PodDisk:
-    """What a pod's logs and volumes take."""
+    """Disk use of a pod's logs and volumes."""
 
     logs: dict[str, DiskUse] = field(default_factory=dict)
     """By container."""
-    volumes: DiskUse = NOTHING
-    """Those on the node's own disk together."""
+    volumes: DiskUse = NO_USE
+    """Sum of those on the node's own disk."""
     by_volume: tuple[VolumeUse, ...] = ()
 
 
 def pod_disks(logs: Mapping[str, dict[str, DiskUse]], volumes: Iterable[PodVolumeUsage]) -> dict[str, PodDisk]:
-    """By UID, from the logs by UID and container, and what the volume actor says of volumes."""
+    """Disk use by pod UID, from `logs` by UID and container, and the volume actor's `volumes`."""
     found = {uid: PodDisk(logs=own) for uid, own in logs.items()}
     for pod in volumes:
-        local = NOTHING
+        local = NO_USE
         for one in pod.volumes:
             local = local.plus(DiskUse(one.used_bytes, one.inodes_used)) if one.local else local
         by_volume = tuple(VolumeUse(name=one.name, used_bytes=one.used_bytes) for one in pod.volumes)
@@ -59,7 +59,7 @@ def pod_disks(logs: Mapping[str, dict[str, DiskUse]], volumes: Iterable[PodVolum
 
 
 def memory_available(capacity_bytes: int, working_set_bytes: int) -> int:
-    """The signal memory.available: what is left when caches that can be dropped at once do not count. Never below 0.
+    """The signal memory.available, at least 0: the capacity without the working set, so droppable caches are free.
 
     https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#eviction-signals
     """
@@ -69,9 +69,9 @@ def memory_available(capacity_bytes: int, working_set_bytes: int) -> int:
 def pod_usages(
     cgroups: Mapping[str, CgroupFigures], containers: Iterable[ContainerFigures], disks: Mapping[str, PodDisk]
 ) -> tuple[PodUsage, ...]:
-    """One record for each pod that any of the three knows to have something, ordered by UID.
+    """One record for each pod that is in any of the three, ordered by UID.
 
-    A pod's cgroup, where there is one, counts what its containers' sum lacks: the sandbox and memory-backed volumes.
+    A pod's cgroup is used where there is one: the sum of its containers lacks the sandbox and memory-backed volumes.
     """
     by_pod: dict[str, list[ContainerFigures]] = {}
     for figures in containers:
@@ -81,7 +81,7 @@ def pod_usages(
 
 
 def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigures], disk: PodDisk) -> PodUsage:
-    layers, nodefs = NOTHING, disk.volumes
+    layers, nodefs = NO_USE, disk.volumes
     for figures in own:
         layers = layers.plus(figures.writable_layer)
     for log in disk.logs.values():
@@ -101,7 +101,7 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
                 name=figures.name,
                 memory_working_set_bytes=figures.memory_working_set_bytes,
                 writable_layer_bytes=figures.writable_layer.bytes,
-                log_bytes=disk.logs.get(figures.name, NOTHING).bytes,
+                log_bytes=disk.logs.get(figures.name, NO_USE).bytes,
             )
             for figures in own
         ),

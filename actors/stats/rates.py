@@ -1,14 +1,14 @@
-"""CPU in use, from two readings: nobody measures in between, so the interval is the one between two questions. Pure."""
+"""Rates of CPU use from two readings. Nothing measures in between, so requests determine the interval. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LEAST_S = 0.9
-"""A shorter interval says more of the scheduler than of the work; the rate before it stands."""
-LONGEST_S = 120.0
-"""A longer one would tell of the past: as if there had been no reading."""
+MIN_INTERVAL_S = 0.9
+"""A shorter interval measures the scheduler more than the work; the earlier rate is kept."""
+MAX_INTERVAL_S = 120.0
+"""A longer interval would average over the past; the earlier reading is ignored."""
 
 
 @dataclass(slots=True)
@@ -19,30 +19,30 @@ class _Latest:
 
 
 class Rates:
-    """State: the latest reading of each cgroup that still was there."""
+    """State: the latest reading and rate of each cgroup that the last reading had."""
 
     def __init__(self) -> None:
         self._latest: dict[str, _Latest] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a rate of this cgroup is known."""
+        """True when a rate of this cgroup is known."""
         latest = self._latest.get(name)
         return latest is not None and latest.nano_cores is not None
 
     def is_old(self, now: float) -> bool:
-        """Whether no reading is young enough to compare with, or none is there."""
-        return all(now - latest.time > LONGEST_S for latest in self._latest.values())
+        """True when there is no reading that is young enough to compare with."""
+        return all(now - latest.time > MAX_INTERVAL_S for latest in self._latest.values())
 
     def update(self, now: float, cpu_ns: Mapping[str, int]) -> dict[str, int]:
-        """Take a reading at Unix time `now`, CPU time by cgroup; nano cores of those that were read before."""
+        """Take a reading, CPU time by cgroup, at Unix time `now`. Returns the known rates in nano cores by cgroup."""
         self._latest = {name: self._next(now, used, self._latest.get(name)) for name, used in cpu_ns.items()}
         return {name: one.nano_cores for name, one in self._latest.items() if one.nano_cores is not None}
 
     @staticmethod
     def _next(now: float, used: int, before: _Latest | None) -> _Latest:
-        if before is None or not 0 <= now - before.time <= LONGEST_S or used < before.cpu_ns:
+        if before is None or not 0 <= now - before.time <= MAX_INTERVAL_S or used < before.cpu_ns:
             return _Latest(now, used)
         passed_s = now - before.time
-        if passed_s < LEAST_S:
+        if passed_s < MIN_INTERVAL_S:
             return before
         return _Latest(now, used, round((used - before.cpu_ns) / passed_s))

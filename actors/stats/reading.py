@@ -1,6 +1,6 @@
-"""One look at the cgroups of the node, its pods and their containers, and at the pods' network. Blocks; for a thread.
+"""Reads the cgroups of the node, its pods and their containers, and the pods' network interfaces. Blocks.
 
-Some fifteen files a pod; no call of the runtime and no process of ours.
+It reads about fifteen files for each pod, without a call of the runtime and without a helper process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proto.agent.settings import Settings
 
 @dataclass(slots=True)
 class ContainerReading:
-    """A container, or a sandbox's own process."""
+    """A container, or the sandbox's own process."""
 
     identity: Identity
     cgroup: str
@@ -52,45 +52,45 @@ class Reading:
     time: float
     node: Figures
     interfaces: list[Interface]
-    above: dict[str, Figures]
-    """The cgroups that all pods are below: `kubepods` first, then by QoS class."""
+    ancestors: dict[str, Figures]
+    """The cgroups above all pods: `kubepods` first, then those of the QoS classes."""
     pods: list[PodReading]
     pods_cgroup: str = ""
     pods_created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Cgroups: of pods by UID, and below each the containers' by ID."""
+class PodCgroups:
+    """Cgroup paths: of pods by UID, and of their containers by pod UID and container ID."""
 
     pods: dict[str, str]
     containers: dict[str, dict[str, str]]
 
     @property
     def ids(self) -> set[str]:
-        """Every container's ID, sandboxes' too."""
+        """IDs of all containers and sandboxes."""
         return {id_ for below in self.containers.values() for id_ in below}
 
 
-def find(settings: Settings, tree: Hierarchy) -> Found:
-    """Which pods and containers have cgroups. Raises OSError."""
+def find(settings: Settings, tree: Hierarchy) -> PodCgroups:
+    """Find the cgroups of pods and containers. Raises OSError."""
     pods = fs.list_pod_cgroups(settings, tree)
     below = {
         uid: {id_: f"{name}/{child}" for child in figures.children(name, tree) if (id_ := container_id(child))}
         for uid, name in pods.items()
     }
-    return Found(pods, below)
+    return PodCgroups(pods, below)
 
 
 def read(
-    settings: Settings, tree: Hierarchy, found: Found, known: Mapping[str, Identity], *, detailed: bool = False
+    settings: Settings, tree: Hierarchy, found: PodCgroups, known: Mapping[str, Identity], *, detailed: bool = False
 ) -> Reading:
-    """All figures now. What has gone since it was found is left out, and so is what the runtime does not know."""
+    """Read all figures. Cgroups that have gone since, and containers that the runtime does not know, are left out."""
     now = time.time()
     names = [qos_cgroup(settings.cgroup_driver, settings.cgroup_root, qos) for qos in QOS_CLASSES]
-    pods_cgroup = names[0]  # guaranteed pods are right below the one that has them all
-    above = {name: one for name in names if (one := figures.read(name, tree, now, detailed=detailed))}
-    host = interfaces.namespace("self")  # the agent is in the host's
+    pods_cgroup = names[0]  # the guaranteed class has no cgroup of its own: this is the parent of all pods
+    ancestors = {name: one for name in names if (one := figures.read(name, tree, now, detailed=detailed))}
+    host = interfaces.namespace("self")  # the agent is in the host's network namespace
     pods = [
         pod
         for uid, name in sorted(found.pods.items())
@@ -100,7 +100,7 @@ def read(
         time=now,
         node=figures.read("/", tree, now, detailed=detailed) or Figures(time=now),
         interfaces=interfaces.of_process("self"),
-        above=above,
+        ancestors=ancestors,
         pods=pods,
         pods_cgroup=pods_cgroup,
         pods_created=figures.created(pods_cgroup, tree),
@@ -146,7 +146,7 @@ def _read_part(
     if identity is None:
         return None
     pids = figures.processes(cgroup, tree)
-    # A sandbox's own figures are in its pod's; only cAdvisor's metrics show them apart.
+    # A pod's figures include its sandbox's; only cAdvisor's metrics show them separately.
     wanted = bool(identity.name) or detailed
     own = figures.read(cgroup, tree, now, detailed=detailed) if wanted else Figures(time=now)
     return ContainerReading(identity, cgroup, own, pids) if own else None

@@ -1,1 +1,1 @@
-"""The status actor: what people and, later, the API server see of our pods."""
+"""Pod statuses: kept for every reader on the node and written to the API server."""

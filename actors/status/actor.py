@@ -1,8 +1,8 @@
-"""The status actor: every pod with its status, for all who ask, and with a kubeconfig for the API server.
+"""The status actor: keeps every pod with its status, and answers queries for them.
 
-It is fed by pod_workers, which sends everything anew when either side started; the checkpoint holds what nobody could
-tell again (transition and start times) together with the pods themselves, so that a reader, and pod_workers seeding
-itself, is answered at once even when both restart. What the API server is told is `api.py`'s.
+pod_workers feeds it, and sends everything again when either side starts. The checkpoint keeps transition and start
+times, which no other process has. It has the pods too, so that readers, and a starting pod_workers, get answers at once
+even when both restart. `api_sync.py` writes to the API server, where there is a kubeconfig.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from actors._base import Actor, Semaphore, handles
 from actors._base.actor import ActorContext
 from actors._host.files import checkpoint, paths
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
 from proto.common.until import Until
 from proto.pods.status import (
@@ -42,23 +42,23 @@ from proto.v1 import Pod, PodStatus
 from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
-    from actors.status.api import ApiSide
+    from actors.status.api_sync import ApiSync
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_VERSION = 1
 SAVE_PERIOD_S = 1.0
-"""At most one write in that time, unless somebody reads."""
+"""At most one write in this time, but for queries, which write first."""
 SAVE_SOON_S = 0.02
-"""After a quiet time the first change is written soon, with those that come along with it."""
+"""Delay of the first write after a quiet time, to include changes that come together."""
 SAVE_DEADLINE_S = 0.5
-"""A disk that hangs longer than this holds back no answer."""
-LOOK_AGAIN_S = 10.0
+"""Queries are answered after this time even when the disk hangs."""
+RESYNC_S = 10.0
 """The kubelet's syncPeriod of statuses."""
 
 
 class Status(Actor):
-    """State: `pods` by UID with their statuses settled, and `versions`, a count of each pod's changes."""
+    """State: `pods` by UID with settled statuses (`policy.settled`), and `versions`, a count of each pod's changes."""
 
     name = "status"
 
@@ -72,55 +72,55 @@ class Status(Actor):
         self._saved_at = 0.0
         self._save_failed = False
         self._writing = Semaphore(1)
-        self._api: ApiSide | None = None
+        self._api: ApiSync | None = None
 
     async def rebuild(self) -> None:
-        """The pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
+        """Load the pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
         for data in checkpoint.load(self._path, CHECKPOINT_VERSION) or ():
             try:
                 pod = msgspec.convert(data, Pod)
             except msgspec.ValidationError as error:
-                log.warning("leaving a pod out of %s: %s", self._path, error)
+                log.warning("cannot read a pod of %s: %s; left out", self._path, error)
                 continue
-            if not is_over_with_shutdown(pod):
+            if not ended_by_shutdown(pod):
                 self.pods[pod.metadata.uid] = pod
         if self.settings.kubeconfig:
-            from actors.status.api import ApiSide  # noqa: PLC0415 - an agent by itself has no use for it
+            from actors.status.api_sync import ApiSync  # noqa: PLC0415 - saves the memory where there is no kubeconfig
 
-            self._api = ApiSide(self)
+            self._api = ApiSync(self, self._store)
 
     def on_ready(self) -> None:
-        """With an API server: look at everything now and then, for what somebody else has overwritten there."""
+        """With an API server: resync now and then, as other clients may overwrite statuses there."""
         if self._api is not None:
-            self.every(Until(LOOK_AGAIN_S), self._api.look_again, "look_again")
+            self.every(Until(RESYNC_S), self._api.resync, "resync")
 
     # From pod_workers
 
     @handles(SetPods)
     def on_set_pods(self, message: SetPods) -> None:
-        """Every pod there is."""
+        """Replace all pods."""
         listed = {pod.metadata.uid for pod in message.pods}
         self._forget(uid for uid in list(self.pods) if uid not in listed)
         for pod in message.pods:
             self._set(pod, message.stages.get(pod.metadata.uid, "sync"))
         if self._api is not None:
-            self._api.all_told()
+            self._api.pods_complete()
 
     @handles(SetPod)
     def on_set_pod(self, message: SetPod) -> None:
-        """A new or changed pod."""
+        """Take a new or changed pod."""
         self._set(message.pod, message.stage)
 
     @handles(SetPodStatus)
     def on_set_pod_status(self, message: SetPodStatus) -> None:
-        """A status of a pod that is known. One that is not comes with its next SetPod or SetPods."""
+        """Take the status of a known pod. Statuses of unknown pods are ignored: SetPod or SetPods will bring them."""
         pod = self.pods.get(message.pod_uid)
         if pod is not None:
             self._set(replace(pod, status=message.status), message.stage)
 
     @handles(RemovePod)
     def on_remove_pod(self, message: RemovePod) -> None:
-        """A pod of which nothing is left."""
+        """Forget a pod of which nothing is left."""
         self._forget((message.pod_uid,))
 
     def _set(self, pod: Pod, stage: Stage) -> None:
@@ -132,11 +132,11 @@ class Status(Actor):
         if kept != before:
             if before is not None and before.status.phase != status.phase:
                 _log_phase(pod, before.status, status)
-            self._keep(kept)
+            self._store(kept)
         if self._api is not None:
-            self._api.told(kept, stage)
+            self._api.pod_changed(kept, stage)
 
-    def _keep(self, pod: Pod) -> None:
+    def _store(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
         self.versions[pod.metadata.uid] += 1
         self._changed()
@@ -147,48 +147,44 @@ class Status(Actor):
                 self.versions.pop(uid, None)
                 self._changed()
             if self._api is not None:
-                self._api.forgotten(uid)
+                self._api.pod_removed(uid)
 
     # The API server
 
     @handles(SetApiPods)
     def on_set_api_pods(self, message: SetApiPods) -> None:
-        """From config: the API server's view."""
+        """From config: pods as the API server has them."""
         if self._api is not None:
-            self._api.seen(message.pods, full=message.full)
+            self._api.api_pods_changed(message.pods, full=message.full)
 
     @handles(RemoveApiPods)
     def on_remove_api_pods(self, message: RemoveApiPods) -> None:
-        """From config: gone there."""
+        """From config: UIDs of pods that the API server has no more."""
         if self._api is not None:
-            self._api.gone(message.uids)
-
-    def adopt(self, pod: Pod) -> None:
-        """From the API side: a pod's status with the times that the API server has."""
-        self._keep(pod)
+            self._api.api_pods_removed(message.uids)
 
     @handles(Flush)
     async def on_flush(self, request: Flush) -> Flushed:
-        """Answer when the API server has all of it, or when the time is over."""
+        """Answer when the API server has every status, or after the request's timeout."""
         return Flushed(unsaid=await self._api.flush(request.timeout_s) if self._api is not None else 0)
 
-    # For all
+    # Queries
 
     @handles(FindPod)
     def on_find(self, request: FindPod) -> Pods:
-        """For whoever needs its containers now. Of two of one name, the one that goes comes last."""
+        """Find pods by namespace and name, without a write to disk. Of two, the one being deleted comes last."""
         wanted = (request.namespace, request.name)
         found = [pod for pod in self.pods.values() if (pod.metadata.namespace, pod.metadata.name) == wanted]
         return Pods(pods=tuple(sorted(found, key=lambda pod: pod.metadata.deletion_timestamp is not None)))
 
     @handles(ListPods)
     async def on_list(self, _: ListPods) -> Pods:
-        """Pods with status. What is shown is on disk first, so that no restart takes a shown time back."""
+        """List all pods. They are on disk before the answer, so that no restart changes a time that was shown."""
         await self._save()
         return Pods(pods=policy.ordered(self.pods.values()))
 
     def describe(self) -> dict[str, Any]:
-        """How many pods in which phase, and how the checkpoint stands."""
+        """State for the console: pods by phase and the state of the checkpoint."""
         return {
             "pods": len(self.pods),
             "phases": dict(Counter(pod.status.phase or "" for pod in self.pods.values())),
@@ -212,7 +208,7 @@ class Status(Actor):
         self.spawn(self._save(), "save")
 
     async def _save(self) -> None:
-        """Write what has changed. A failure is said once, and tried again with the next change or reader."""
+        """Write the checkpoint if it is stale. A failure is logged once; the next change or query tries again."""
         async with self._writing:
             if not self._unsaved:
                 return
@@ -230,7 +226,7 @@ class Status(Actor):
             self._saved_at = time.monotonic()
 
     def on_shutdown(self) -> None:
-        """The last word to disk."""
+        """Write the last changes."""
         if self._unsaved:
             try:
                 checkpoint.save(self._path, CHECKPOINT_VERSION, tuple(self.pods.values()), sync=False)

@@ -1,7 +1,7 @@
-"""The pods of this node as the API server has them, as far as is known here. Pure.
+"""The API server's view of this node's pods, as far as the actor knows. Pure.
 
-Told by config, which watches them, and by the answers to what is written. Of both the newer word counts: a watch may
-tell of a change after this actor has made the next one.
+The sources are config, which watches the pods, and the answers to writes. The higher resourceVersion wins: a watch may
+report a change after this actor has made the next one.
 """
 
 from __future__ import annotations
@@ -11,91 +11,95 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors._cgroup.quantities.critical import MIRROR_ANNOTATION
+from actors._host.node.critical import MIRROR_ANNOTATION
 from proto.v1 import Pod, PodStatus
 
 _decoder = msgspec.msgpack.Decoder(PodStatus)
 
 
-class Seen(NamedTuple):
-    """One pod of the API server's. The status is packed: it is looked at when something is to be written."""
+class ApiPod(NamedTuple):
+    """One pod of the API server. The status is packed to save memory: only a pending write needs it."""
 
     uid: str
     name: str
     """NAMESPACE/NAME"""
     version: int | None
-    """resourceVersion; None where the server's are no numbers."""
+    """resourceVersion; None where it is no number."""
     mirror_of: str | None
-    """Of a mirror pod: the hash of the static pod it was made of."""
+    """Config hash of the static pod that a mirror pod was made of; None for other pods."""
     deleting: bool
     """It has a deletionTimestamp."""
-    held: bool
-    """Its grace period is 0, and others' finalizers keep it: it goes without another word of ours. An object that
-    nobody keeps so has lost whoever deleted it: the server writes the grace period first and removes the object after,
-    and does not come to that when its caller, killed perhaps, hangs up in between."""
+    awaits_finalizers: bool
+    """Its grace period is 0 and it has finalizers: it needs no further DELETE.
+
+    With a grace period of 0 and no finalizers it needs another one. The server first writes the grace period and then
+    removes the object; it skips the second part when its caller hangs up in between.
+    """
     phase: str
     packed: bytes
 
     @property
     def status(self) -> PodStatus:
-        """All of it."""
+        """The status, unpacked on each access."""
         return _decoder.decode(self.packed)
 
 
-def seen(pod: Pod) -> Seen:
-    """What is kept of one."""
+def api_pod(pod: Pod) -> ApiPod:
+    """Make the record of a pod."""
     meta = pod.metadata
-    return Seen(
+    return ApiPod(
         uid=meta.uid,
         name=full_name(pod),
         version=int(version) if (version := meta.resource_version or "").isdecimal() else None,
         mirror_of=meta.annotations.get(MIRROR_ANNOTATION),
         deleting=meta.deletion_timestamp is not None,
-        held=meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds == 0 and bool(meta.finalizers),
+        awaits_finalizers=meta.deletion_timestamp is not None
+        and meta.deletion_grace_period_seconds == 0
+        and bool(meta.finalizers),
         phase=pod.status.phase or "",
         packed=msgspec.msgpack.encode(pod.status),
     )
 
 
 def full_name(pod: Pod) -> str:
-    """NAMESPACE/NAME: what the API server knows it by."""
+    """NAMESPACE/NAME."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 class ApiView:
-    """By UID. The methods that take something in return the keys of what may be due now."""
+    """State: the API server's pods by UID. Methods that change it return the keys (`key_of`) to compare again."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Seen] = {}
+        self.pods: dict[str, ApiPod] = {}
         self.complete = False
-        """All there are have been told once."""
+        """config has sent a full list."""
         self._deleted: set[str] = set()
-        """What we have deleted: a late word of one does not bring it back, as no UID comes twice."""
+        """UIDs that this actor has deleted. A late report does not bring them back, as UIDs are not reused."""
 
     def replace(self, pods: Iterable[Pod]) -> set[str]:
-        """All there are now. Not compared by version: it may be another etcd's."""
+        """Replace all pods. Versions are not compared: they may be those of another etcd."""
         before, self.complete = self.pods, True
-        told = {pod.metadata.uid: seen(pod) for pod in pods}
+        told = {pod.metadata.uid: api_pod(pod) for pod in pods}
         self._deleted &= told.keys()
         self.pods = {uid: one for uid, one in told.items() if uid not in self._deleted}
         changed = {uid for uid in before.keys() | self.pods.keys() if before.get(uid) != self.pods.get(uid)}
         return {key_of(one) for uid in changed for one in (before.get(uid), self.pods.get(uid)) if one is not None}
 
     def change(self, pods: Iterable[Pod]) -> set[str]:
-        """New or changed ones."""
+        """Take new or changed pods."""
         changed = set()
         for pod in pods:
-            new = seen(pod)
+            new = api_pod(pod)
             old = self.pods.get(new.uid)
             if new.uid in self._deleted or new == old or _older(new, old):
                 continue
             self.pods[new.uid] = new
             changed.add(key_of(new))
-            changed.add(new.name)  # a static pod may wait for it to go, or have waited for its mirror
+            changed.add(new.name)  # a static pod may wait for this pod to go, or for its mirror to come
         return changed
 
     def remove(self, uids: Iterable[str]) -> set[str]:
-        """Those are gone."""
+        """Drop pods that are gone."""
         changed = set()
         for uid in uids:
             self._deleted.discard(uid)
@@ -104,24 +108,24 @@ class ApiView:
         return changed
 
     def deleted_by_us(self, uid: str) -> None:
-        """The API server has said that it is gone."""
+        """Drop a pod after a DELETE that the API server answered."""
         if self.pods.pop(uid, None) is not None:
             self._deleted.add(uid)
 
-    def mirror(self, name: str) -> Seen | None:
-        """The mirror pod of that NAMESPACE/NAME; where one is going and its successor is there, that one."""
+    def mirror(self, name: str) -> ApiPod | None:
+        """The mirror pod of NAMESPACE/NAME; of two, the one without a deletionTimestamp."""
         found = [one for one in self.pods.values() if one.name == name and one.mirror_of is not None]
         return max(found, key=lambda one: (not one.deleting, one.version or 0), default=None)
 
     def foreign(self, name: str) -> bool:
-        """Whether a pod of that name is somebody else's: no mirror can be made."""
+        """True when a pod of this name is no mirror, so that no mirror can be created."""
         return any(one.name == name and one.mirror_of is None for one in self.pods.values())
 
 
-def key_of(one: Seen) -> str:
-    """Under what it is dealt with: the UID, or for a mirror pod the name it shares with its static pod."""
+def key_of(one: ApiPod) -> str:
+    """The pod's key in the write queue: the UID, or for a mirror pod the name it shares with its static pod."""
     return one.uid if one.mirror_of is None else one.name
 
 
-def _older(new: Seen, old: Seen | None) -> bool:
+def _older(new: ApiPod, old: ApiPod | None) -> bool:
     return old is not None and old.version is not None and new.version is not None and new.version < old.version

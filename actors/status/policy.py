@@ -1,4 +1,4 @@
-"""What becomes of a status between the pod worker that computed it and those who read it. Pure.
+"""Completes and normalises the status that a pod worker computed, before readers get it. Pure.
 
 Covers transition times, the start time, terminal phases, the form of timestamps, the length of messages and the order
 of pods. Source: pkg/kubelet/status/status_manager.go (updateStatusInternal, normalizeStatus) of Kubernetes 1.36.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -16,27 +16,27 @@ from proto.v1 import ContainerState, ContainerStatus, Pod, PodCondition, PodStat
 
 TERMINAL = ("Succeeded", "Failed")
 MAX_POD_MESSAGE_BYTES = 12 * 1024
-"""Termination messages of all containers of a pod together; each gets an equal part."""
-
+"""Limit of all termination messages of a pod together; each container gets an equal part."""
 SHORT_BYTES = 1024
+"""Limit of each message in a status that the API server refused for its size."""
 
+_CONTAINER_FIELDS = ("init_container_statuses", "container_statuses", "ephemeral_container_statuses")
 _NORMAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def settled(status: PodStatus, before: PodStatus | None, now: str) -> PodStatus:
-    """The status as it is kept, given what was kept before (None for a new pod) and the time, RFC 3339 in seconds.
+    """The status to keep, given the one kept before (None for a new pod) and the time `now`, RFC 3339 in seconds.
 
-    A condition keeps its transition time as long as its status stays; the start time is the first one there was; a
-    terminal phase is never left, and its reason stays with it. A repeat of the same status changes nothing.
+    A condition keeps its transition time while its status stays. The first start time stays. A terminal phase stays,
+    with its reason and message. Settling the same status again changes nothing.
     """
     before = before if before is not None else PodStatus()
+    limit = MAX_POD_MESSAGE_BYTES // max(1, sum(len(getattr(status, name)) for name in _CONTAINER_FIELDS))
     result = replace(
         status,
         start_time=timestamp(before.start_time or status.start_time or now),
         conditions=_timed(status.conditions, before.conditions, now),
-        init_container_statuses=_normalised(status, status.init_container_statuses),
-        container_statuses=_normalised(status, status.container_statuses),
-        ephemeral_container_statuses=_normalised(status, status.ephemeral_container_statuses),
+        **_container_statuses(status, lambda state: _state(state, limit)),
     )
     if before.phase in TERMINAL and result.phase != before.phase:
         result = replace(result, phase=before.phase, reason=before.reason, message=before.message)
@@ -57,12 +57,16 @@ def _timed(
     return tuple(timed)
 
 
-def _normalised(status: PodStatus, statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
-    count = len(status.container_statuses) + len(status.init_container_statuses)
-    limit = MAX_POD_MESSAGE_BYTES // max(1, count + len(status.ephemeral_container_statuses))
-    return tuple(
-        replace(one, state=_state(one.state, limit), last_state=_state(one.last_state, limit)) for one in statuses
-    )
+def _container_statuses(
+    status: PodStatus, change: Callable[[ContainerState], ContainerState]
+) -> dict[str, tuple[ContainerStatus, ...]]:
+    """The fields of container statuses, with `change` applied to each state."""
+    return {
+        name: tuple(
+            replace(one, state=change(one.state), last_state=change(one.last_state)) for one in getattr(status, name)
+        )
+        for name in _CONTAINER_FIELDS
+    }
 
 
 def _state(state: ContainerState, limit: int) -> ContainerState:
@@ -86,28 +90,23 @@ def _cut(message: str | None, limit: int) -> str | None:
 
 
 def shortened(status: PodStatus) -> PodStatus:
-    """The same with every message cut to SHORT_BYTES: of a status that is too large for the API server."""
+    """The status with every message cut to SHORT_BYTES."""
 
     def cut(state: ContainerState) -> ContainerState:
         if state.waiting is not None:
             return ContainerState(waiting=replace(state.waiting, message=_cut(state.waiting.message, SHORT_BYTES)))
         return _state(state, SHORT_BYTES)
 
-    def all_cut(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
-        return tuple(replace(one, state=cut(one.state), last_state=cut(one.last_state)) for one in statuses)
-
     return replace(
         status,
         message=_cut(status.message, SHORT_BYTES),
         conditions=tuple(replace(one, message=_cut(one.message, SHORT_BYTES)) for one in status.conditions),
-        init_container_statuses=all_cut(status.init_container_statuses),
-        container_statuses=all_cut(status.container_statuses),
-        ephemeral_container_statuses=all_cut(status.ephemeral_container_statuses),
+        **_container_statuses(status, cut),
     )
 
 
 def timestamp(time: str | None) -> str | None:
-    """A time in the form of metav1.Time: RFC 3339, UTC, whole seconds. What is none of RFC 3339 stays as it is."""
+    """A time in the form of metav1.Time: RFC 3339, UTC, whole seconds. Other texts stay as they are; empty is None."""
     if not time or _NORMAL.fullmatch(time):
         return time or None
     try:
@@ -118,5 +117,5 @@ def timestamp(time: str | None) -> str | None:
 
 
 def ordered(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """By namespace and name; by UID where a pod and its successor of the same name overlap."""
+    """Sort by namespace and name, then by UID: a pod and its successor may have the same name for a while."""
     return tuple(sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)))

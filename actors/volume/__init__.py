@@ -1,1 +1,1 @@
-"""Volumes of pods: what their containers use is set up before they start and removed when they are gone."""
+"""The volume manager: sets up the volumes of pods before their containers start, and removes them afterwards."""

@@ -1,9 +1,9 @@
-"""The volume actor: sets up what a pod's containers mount, keeps its content current, removes it when the pod is gone.
+"""The volume actor: sets up the volumes of pods, keeps their content current, and removes them with the pod.
 
-The kubelet's volume manager: MountPod and UnmountPod are the populator of the desired state, the reconciler brings the
-actual state to it, and the actual state is read from disk and mount table at the start. All that touches a volume is
-done by helper processes (pool.py): a file system that hangs holds up its own pod only. Killed at any moment, the next
-incarnation finds what is done, pod_workers asks again, and a repeat does the rest.
+It is the kubelet's volume manager. MountPod and UnmountPod set the desired state, and the reconciler brings the actual
+state to it. The actual state is read from disk and mount table at the start, so a kill loses nothing: pod_workers asks
+again and the steps are repeated. Only helper processes touch volumes (`helper/pool.py`), so a file system that hangs
+holds up its own pod only.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, handles
-from actors._cgroup.hierarchy import memory_capacity
 from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
 from actors._host import machine
 from actors._host.files import paths
-from actors._host.machine import Machine
-from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.machine import Machine, memory_capacity
+from actors._host.node.downward import NodeFacts, default_limits
 from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
-from actors.volume import operation_counts, policy
-from actors.volume.csi import in_use
-from actors.volume.csi.blocking.mounter import Mounter
-from actors.volume.csi.limits import Limits
-from actors.volume.csi.registry import Registry
-from actors.volume.decide.volume_state import PodVolumes
+from actors.volume import policy
+from actors.volume.drivers import in_use
+from actors.volume.drivers.limits import Limits
+from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, Pool
 from actors.volume.metrics import Metrics
-from actors.volume.ops.setup import VolumeError
-from actors.volume.plugins import CannotMount, Context
+from actors.volume.plugins.base import CannotMount, Context
 from actors.volume.policy import NEW
-from actors.volume.reconcile import reconstruct
-from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Silent
+from actors.volume.reconcile import operation_counts, reconstruct
+from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed, Unresponsive
+from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.reconciler import Reconciler
-from actors.volume.steps.codec import HostPath, ReadFile, SubPath
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import HostPath, ReadFile, SubPath
 from proto.common.until import Until
 from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
 from proto.pods.volume import (
@@ -67,24 +66,24 @@ SUB_PATH_FAILED = "CreateContainerConfigError"
 LOOK_S = 5.0
 SYNC_JITTER = 0.5
 SCAN_S = 1.0
-"""How long the start may wait for the disk, which takes milliseconds unless the machine is overloaded. Without the scan
-every answer costs a helper's calls, and who has a volume that is for one pod only is known once that pod is again."""
+"""Longest wait for the disk at the start; it takes milliseconds unless the machine is overloaded. Without the scan
+every answer costs a helper's calls, and the pod of a ReadWriteOncePod volume is known only once it asks again."""
 
 
 class VolumeManager(Actor):
-    """State: what each pod should have and has. See the module."""
+    """State: the desired and actual volumes of each pod."""
 
     name = "volume"
     asks = frozenset({"objects"})
 
     async def rebuild(self) -> None:
-        """The actual state, from disk and mount table, and what hung when the last incarnation ended."""
+        """Read the actual state from disk and mount table, and the quarantine of the last incarnation."""
         self.root = self.settings.root_dir
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
         self.registry = Registry(
-            self, self.pool, f"{self.root}/plugins_registry", self._driver_came, self._drivers_changed
+            self, self.pool, f"{self.root}/plugins_registry", self._driver_registered, self._drivers_changed
         )
         mounter = Mounter(self, self.pool, self.registry)
         self.limits = Limits(self, self.pool, self.registry)
@@ -96,7 +95,7 @@ class VolumeManager(Actor):
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
             devices, held = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
         except (AskTimeout, OSError) as error:
-            log.warning("cannot see what volumes are set up under %s: %s; each pod's are looked at", self.root, error)
+            log.warning("cannot list the volumes under %s: %s; checking each pod instead", self.root, error)
             found, devices, held = {}, set(), {}
         else:
             self.scanned = True
@@ -106,14 +105,14 @@ class VolumeManager(Actor):
             pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
             pod.persistent = {f"{name} on disk": name for name in names}
             pod.devices = names
-        self.reconciler.trouble.take_over()
+        self.reconciler.reporter.take_over()
         self.left_devices = devices
 
     async def _machine(self) -> Machine:
         try:
-            return await self.blocking(SCAN_S, machine.look, self.root)
+            return await self.blocking(SCAN_S, machine.read_machine, self.root)
         except (AskTimeout, OSError) as error:
-            log.warning("cannot see how large the disk of %s is: %s", self.root, error)
+            log.warning("cannot read the disk size of %s: %s", self.root, error)
             return Machine(cpus=os.cpu_count() or 1, memory_bytes=memory_capacity())
 
     def _context(self, node: Machine) -> Context:
@@ -125,12 +124,11 @@ class VolumeManager(Actor):
             trust_bundles=self.settings.cluster_trust_bundle_projection,
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
-            facts=NodeFacts(allocatable=stand_ins(free)),
+            facts=NodeFacts(allocatable=default_limits(free)),
         )
 
     def on_ready(self) -> None:
-        """Drivers are met once pods can be told of them. Disks that no pod has any more, or none got before the last
-        incarnation ended, are unmounted."""
+        """Register drivers once pods can be told of them, and unmount disks that no pod has."""
         self.registry.start()
         self.reconciler.devices.release(*self.left_devices)
         if self.settings.kubeconfig:
@@ -140,15 +138,14 @@ class VolumeManager(Actor):
             self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._look_at_claims, "claims")
 
     def _look_at_claims(self) -> None:
-        """A node may not watch claims: those of drivers' volumes are read as often as the kubelet syncs a pod, to see
-        which have grown."""
+        # A node may not watch claims. To see which have grown, they are read as often as the kubelet syncs a pod.
         for uid, pod in self.pods.items():
             if pod.pod is not None and pod.published.keys() & pod.persistent.keys():
                 pod.changes += 1
-                self.spawn(self.reconciler.bring_up(uid, pod), "look at claims")
+                self.spawn(self.reconciler.reconcile(uid, pod), "look at claims")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """What it is fed from here."""
+        """Send a new incarnation of objects or node all that it learns from this actor."""
         if name == "objects":
             self._drivers_changed()
         elif name == "node":
@@ -159,7 +156,7 @@ class VolumeManager(Actor):
             try:
                 found = await self.blocking(LOOK_S, in_use.find, self.root)
             except (AskTimeout, OSError, VolumeError) as error:
-                log.warning("cannot see what CSI volumes there are under %s: %s; tried again", self.root, error)
+                log.warning("cannot list the CSI volumes under %s: %s; trying again", self.root, error)
                 await self.sleep(LOOK_S)
             else:
                 self.reconciler.in_use.take_over(found)
@@ -167,18 +164,18 @@ class VolumeManager(Actor):
 
     @handles(VolumesInUseReported)
     def volumes_in_use_reported(self, message: VolumesInUseReported) -> None:
-        """From node."""
+        """Node has reported these volumes as in use to the API server."""
         self.reconciler.in_use.reported(frozenset(message.volumes))
 
     async def _read_node(self) -> None:
-        """The labels the API server has for this node, by which it is known where a volume can be reached."""
+        # A volume's node affinity is checked against the labels that the API server has.
         ref = ObjectRef(kind="Node", name=self.settings.node_name)
         try:
             found = (await fetch(self.peer("objects"), (ref,))).get(ref)
         except ActorError:
-            return  # objects says when it can be read
+            return  # objects tells when it can be read
         if found is not None:
-            self.reconciler.node_is(found.document["metadata"].get("labels") or {})
+            self.reconciler.set_node_labels(found.document["metadata"].get("labels") or {})
 
     def _drivers_changed(self) -> None:
         if self.settings.kubeconfig:
@@ -188,17 +185,17 @@ class VolumeManager(Actor):
             )
             self.peer("objects").tell(SetCsiDrivers(drivers=drivers, complete=self.registry.is_complete))
 
-    def _driver_came(self, driver: str) -> None:
-        self.reconciler.publisher.driver_came(driver)
+    def _driver_registered(self, driver: str) -> None:
+        self.reconciler.publisher.driver_registered(driver)
 
     def describe(self) -> dict[str, Any]:
-        """Counts, what does not answer and for how many seconds, what failed."""
+        """Counts, hanging volumes with seconds, failed volumes with their errors, helpers, drivers."""
         volumes = [(f"{uid}/{name}", one) for uid, pod in self.pods.items() for name, one in pod.actual.items()]
         now = time.time()
         return {
             "pods": len(self.pods),
             "volumes": sum(one.mounted for _, one in volumes),
-            "busy": [uid for uid, pod in self.pods.items() if pod.users],
+            "busy": [uid for uid, pod in self.pods.items() if pod.requests],
             "hung": {name: round(now - one.hung_since) for name, one in volumes if one.hung_since},
             "failed": {name: one.error for name, one in volumes if one.error}
             | {uid: pod.error for uid, pod in self.pods.items() if pod.error},
@@ -207,14 +204,14 @@ class VolumeManager(Actor):
         }
 
     def measure(self) -> None:
-        """How many volumes."""
+        """Set the gauges of desired and actual volumes."""
         operation_counts.measure(self.pods)
 
     # The desired state
 
     @handles(MountPod)
     def mount_pod(self, request: MountPod) -> PodMounted | Coroutine[Any, None, PodMounted]:
-        """Answered at once when nothing is missing."""
+        """Set the desired state; answers at once when no volume is missing. Refused FailedMount, LIMIT_EXCEEDED."""
         uid = request.pod.metadata.uid
         try:
             policy.check_component(uid)
@@ -227,13 +224,13 @@ class VolumeManager(Actor):
             return PodMounted(host_paths={})
         pod = self.pods.get(uid)
         if pod is None:
-            pod = self.pods[uid] = self.reconciler.trouble.new_pod(uid)
+            pod = self.pods[uid] = self.reconciler.reporter.new_pod(uid)
         pod.desire(request.pod, wanted)
         return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
-        await self.reconciler.bring_up(uid, pod)
-        await self.reconciler.publisher.settle(pod)
+        await self.reconciler.reconcile(uid, pod)
+        await self.reconciler.publisher.wait_for_drivers(pod)
         if pod.pod is None:
             raise Refused(FAILED_MOUNT, "the pod's volumes are being removed")
         if not pod.is_mounted:
@@ -243,7 +240,7 @@ class VolumeManager(Actor):
             if beyond:
                 raise Refused(LIMIT_EXCEEDED, beyond, retry=False)
             states = [pod.actual.get(name, NEW) for name in pod.wanted]
-            retry = all(one.retry for one in states if not one.mounted or one.silent)
+            retry = all(one.retry for one in states if not one.mounted or one.unresponsive)
             raise Refused(FAILED_MOUNT, policy.refusal(pod.wanted, pod.actual, time.time()), retry=retry)
         return self._mounted(pod)
 
@@ -253,7 +250,7 @@ class VolumeManager(Actor):
 
     @handles(ObjectsChanged)
     def objects_changed(self, message: ObjectsChanged) -> None:
-        """Bring the volumes made of these up to date at once, however often they failed before."""
+        """Update the volumes made of these objects at once, without their back-off."""
         changed = frozenset(message.refs)
         if any(ref.kind == "Node" for ref in changed):
             self.spawn(self._read_node(), "node")
@@ -265,18 +262,18 @@ class VolumeManager(Actor):
                 if name in pod.actual:
                     pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
             pod.changes += 1
-            self.spawn(self.reconciler.bring_up(uid, pod), "objects changed")
+            self.spawn(self.reconciler.reconcile(uid, pod), "objects changed")
 
     @handles(UnmountPod)
     def unmount_pod(self, request: UnmountPod) -> Done | Coroutine[Any, None, Done]:
-        """Answered at once for a pod that never had anything on disk."""
+        """Remove the pod's volumes; answers at once when it has nothing on disk. Refused FailedUnMount."""
         uid = request.pod_uid
         try:
             policy.check_component(uid)
         except CannotMount as error:
             raise Refused(FAILED_UNMOUNT, str(error), retry=False) from None
         pod = self.pods.get(uid)
-        if self.scanned and (pod is None or (not pod.on_disk and not pod.users)):
+        if self.scanned and (pod is None or (not pod.on_disk and not pod.requests)):
             self._forget(uid)
             return Done()
         return self._unmount(uid)
@@ -289,23 +286,23 @@ class VolumeManager(Actor):
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
         if not pod.on_disk:
             self.reconciler.in_use.drop(uid)
-        if not pod.users and not pod.on_disk and pod.pod is None:
+        if not pod.requests and not pod.on_disk and pod.pod is None:
             self._forget(uid)
         return Done()
 
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            pod.give_up()
+            pod.withdraw()
 
     @handles(ReadVolumeFile)
     async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
-        """Refused CannotRead."""
+        """Read a file inside a volume. Refused CannotRead."""
         step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         try:
-            (outcome,) = await self.reconciler.use(request.pod_uid, pod, step)
-        except (Silent, HelperGone) as error:
+            (outcome,) = await self.reconciler.run(request.pod_uid, pod, step)
+        except (Unresponsive, HelperGone) as error:
             raise Refused("CannotRead", str(error)) from None
         if outcome.error:
             raise Refused("CannotRead", outcome.error)
@@ -313,12 +310,12 @@ class VolumeManager(Actor):
 
     @handles(LookAtVolumes)
     async def look_at_volumes(self, request: LookAtVolumes) -> Done:
-        """One call on each."""
+        """Check with one call each that the volumes answer. Refused FailedMount."""
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         steps = [HostPath(name, path) for name, path in request.paths.items()]
         try:
-            await self.reconciler.use(request.pod_uid, pod, *steps)
-        except Silent as silent:
+            await self.reconciler.run(request.pod_uid, pod, *steps)
+        except Unresponsive as silent:
             text = policy.unmounted_message(silent.names, (), str(silent))
             raise Refused(FAILED_MOUNT, f"Unable to attach or mount volumes: {text}") from None
         except HelperGone as gone:
@@ -327,15 +324,17 @@ class VolumeManager(Actor):
 
     @handles(GetVolumeUsages)
     async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:
-        """Measures first what is too old."""
+        """Usage of all pods' volumes; figures that are too old are measured first."""
         return await self.metrics.usages()
 
     # Sub paths
 
     @handles(BindSubPaths)
     async def bind_sub_paths(self, request: BindSubPaths) -> SubPathsBound:
-        """All of one container's, in one batch. What went wrong in detail is for the log: the pod's owner may not be
-        told about the node's paths."""
+        """Bind all sub paths of a container in one batch. Refused CreateContainerConfigError.
+
+        Details of a failure go to the log only: the pod's owner may not learn the node's paths.
+        """
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         pod.on_disk = True
         steps = [
@@ -345,8 +344,8 @@ class VolumeManager(Actor):
         try:
             for name in {request.pod_uid, request.container, *(one.volume for one in request.sub_paths)}:
                 policy.check_component(name)
-            outcomes = await self.reconciler.use(request.pod_uid, pod, *steps)
-        except (CannotMount, HelperGone, Silent) as error:
+            outcomes = await self.reconciler.run(request.pod_uid, pod, *steps)
+        except (CannotMount, HelperGone, Unresponsive) as error:
             raise Refused(SUB_PATH_FAILED, str(error)) from None
         for step, outcome in zip(steps, outcomes, strict=True):
             if outcome.error:

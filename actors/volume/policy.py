@@ -1,7 +1,7 @@
-"""Which volumes a pod needs, which of them are to be set up now, and what may be removed when it goes.
+"""Decisions about a pod's volumes: the desired volumes, the actual state of each, retries, and the kubelet's messages.
 
-Pure: the desired state, the actual state and the time in, steps out. What sets each kind of volume up is in `plugins`.
-Source: pkg/kubelet/volumemanager, and pkg/util/goroutinemap/exponentialbackoff for the times between tries.
+Pure. The step for each kind of volume comes from `plugins`. Source: pkg/kubelet/volumemanager, and
+pkg/util/goroutinemap/exponentialbackoff for the times between tries.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import msgspec
 
-from actors.volume.csi.policy import PLUGIN
-from actors.volume.plugins import SET_UP_FAILED, CannotMount, Plugin
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
 from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
@@ -22,7 +20,8 @@ from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
-from actors.volume.steps.codec import EmptyDir, SetUp
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import EmptyDir
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.scalars.base import json_name
@@ -43,32 +42,27 @@ PLUGINS: dict[str, Plugin] = {
         EphemeralPlugin(),
     )
 }
-"""By source."""
+"""Plugins by source."""
 
 _DISABLED = {
     "git_repo": "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the "
     "feature-gate `GitRepoVolumeDriver`"
 }
-"""What the kubelet has and does not let anybody use any more."""
-
-LOCAL_PLUGINS = frozenset(plugin.directory for plugin in PLUGINS.values() if plugin.directory not in ("", PLUGIN))
-"""Plugins whose volumes live and die with the pod: they are removed with what is in them, whoever set them up."""
-
-MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "hugetlbfs"})
+"""Volume sources that the kubelet has disabled, with its message."""
 
 NOT_IN_TIME = "context deadline exceeded"
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 122.0
 """The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
 MAY_ATTACH_S = 123.0
-"""For so long a pod may wait for a volume beyond what the node takes; the kubelet's, for any one try."""
+"""Longest wait of a pod for a volume beyond the node's limit; the kubelet's value, for any one try."""
 SOON_S = 2.0
 """An attachment takes some seconds, and a node may not watch it."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A volume of a pod and what serves it."""
+    """A volume of a pod, its plugin and the objects it refers to."""
 
     volume: Volume
     plugin: Plugin
@@ -76,13 +70,15 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """In the pod."""
+        """Name of the volume in the pod."""
         return self.volume.name
 
 
 def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
-    """The volumes the pod's containers use, by name, in its spec's order. Raises CannotMount for the first that this
-    agent cannot set up whatever happens."""
+    """The volumes that the pod's containers use, by name, in the spec's order.
+
+    Raises CannotMount for the first volume that this agent never can set up.
+    """
     used = used_names(pod)
     volumes = [volume for volume in pod.spec.volumes if volume.name in used] if used else []
     missing = used.difference(volume.name for volume in volumes)
@@ -93,7 +89,7 @@ def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
 
 
 def used_names(pod: Pod) -> frozenset[str]:
-    """Names of the volumes that any container mounts or uses as a device; the others are not set up."""
+    """Names of the volumes that a container mounts or uses as a device; other volumes are not set up."""
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     mounts = {mount.name for container in containers for mount in container.volume_mounts}
@@ -110,70 +106,70 @@ def _wanted(pod: Pod, volume: Volume) -> Wanted:
     return Wanted(volume, plugin, plugin.refs(pod, volume))
 
 
-# The actual state of one volume, and what follows from it
+# The actual state of one volume
 
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """One volume as far as it is known."""
+    """State of one volume."""
 
     mounted: bool = False
     digest: bytes = b""
-    """Of the step that was last carried out; empty for one that was found on disk."""
+    """Digest of the last step; empty for a volume that was found on disk."""
     path: str = ""
-    """Where it is on the host."""
+    """Path on the host."""
     medium: str | None = None
-    """The file system that was found on it; None for one that was not found but set up."""
+    """File system of a volume that was found on disk; None for a volume that was set up."""
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     retry_at: float = 0.0
     """Monotonic seconds."""
     error: str = ""
     stage: str = SET_UP_FAILED
-    """How far it came then; see CannotMount."""
+    """The operation that failed; see CannotMount."""
     volume: str = ""
-    """The name it has there, where that is not the one in the pod."""
+    """Volume name in the message, where it differs from the name in the pod."""
     retry: bool = True
     hung_since: float = 0.0
-    """Unix seconds: a call on it did not return."""
+    """Unix seconds of the first call that did not return."""
     stuck_pid: int = 0
-    """The helper that the kernel keeps in that call: until it is gone nothing may touch the volume."""
-    silent: bool = False
-    """It is mounted, and no container may start with it until it answers."""
+    """PID of the helper that the kernel keeps in that call; nothing may touch the volume until it has ended."""
+    unresponsive: bool = False
+    """Mounted but not answering; no container may start with it until it answers."""
 
 
 NEW = Actual()
 
 
 def digest(step: SetUp) -> bytes:
-    """What tells two steps apart, without keeping their content."""
+    """A hash that tells two steps apart without keeping their content."""
     return hashlib.blake2b(msgspec.msgpack.encode(step), digest_size=16).digest()
 
 
 def is_due(actual: Actual, now: float) -> bool:
-    """Whether a volume that is not as it should be may be tried now."""
+    """True when a volume may be tried now."""
     return not actual.stuck_pid and now >= actual.retry_at
 
 
 def needs(wanted: Wanted, step: SetUp, step_digest: bytes, actual: Actual) -> bool:
-    """Whether a volume is not there, or not with the content or file system it should have by now."""
+    """True when a volume is missing, or has other content or another file system than desired."""
     if not actual.mounted or (wanted.plugin.refreshes and actual.digest != step_digest):
         return True
     return isinstance(step, EmptyDir) and actual.medium is not None and actual.medium != step.medium
 
 
 def done(step_digest: bytes, path: str) -> Actual:
-    """After it was set up."""
+    """State after a volume was set up."""
     return Actual(mounted=True, digest=step_digest, path=path)
 
 
 def retry_delay_s(failures: int) -> float:
-    """From a failure to the next try, after so many before it."""
+    """Seconds from a failure to the next try; `failures` counts earlier ones in a row."""
     return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 16))
 
 
 def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
-    """After a try that failed."""
+    """State after a failed try; `now` in monotonic seconds."""
     delay_s = min(retry_delay_s(actual.failures), SOON_S if error.soon else LAST_RETRY_S)
     return replace(
         actual,
@@ -189,29 +185,29 @@ def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
 
 
 def hung(actual: Actual, since: float, pid: int, now: float) -> Actual:
-    """After a try whose call did not return; `since` when it was made first."""
+    """State after a call that did not return, first made at `since` (Unix seconds)."""
     began = actual.hung_since or since
     return replace(failed(actual, CannotMount(NOT_IN_TIME), now), hung_since=began, stuck_pid=pid)
 
 
 def released(actual: Actual) -> Actual:
-    """After the helper that hung at it is gone: to be tried at once. It still has not answered."""
+    """State after the stuck helper has ended: to be tried at once, although the volume has not answered yet."""
     return replace(actual, stuck_pid=0, retry_at=0.0)
 
 
 def next_try_s(actual: Iterable[Actual], now: float) -> float | None:
-    """Seconds until a volume that failed is tried again; None when there is none to wait for."""
+    """Seconds until the next retry of a failed volume; None when no retry is due."""
     times = [one.retry_at - now for one in actual if one.error and one.retry and not one.stuck_pid]
     return max(0.0, min(times)) if times else None
 
 
-# What is refused, in the kubelet's words
+# Refusals, in the kubelet's words
 
 
 def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float) -> str:
-    """Why the pod's volumes are not ready: what failed in words of its own, then what did not answer and since when."""
+    """Reason why the pod's volumes are not ready: failures first, then volumes that do not answer, with seconds."""
     states = {name: actual.get(name, NEW) for name in wanted}
-    unmounted = [name for name, state in states.items() if not state.mounted or state.silent]
+    unmounted = [name for name, state in states.items() if not state.mounted or state.unresponsive]
     texts = []
     for name in unmounted:
         state = states[name]
@@ -221,14 +217,16 @@ def refusal(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float
             texts.append(failure_message(name, state))
     silent = {name: states[name].hung_since for name in unmounted if states[name].hung_since}
     if silent or not texts:
-        error = silence(silent, unix_now) if silent else NOT_IN_TIME
+        error = unresponsive_message(silent, unix_now) if silent else NOT_IN_TIME
         texts.append(f"Unable to attach or mount volumes: {unmounted_message(unmounted, (), error)}")
     return "; ".join(texts)
 
 
 def beyond_limit(unmounted: Iterable[str], since: Mapping[str, float], now: float) -> str:
-    """Why a pod is turned away whose volumes the node cannot take; empty while they may yet be attached. `since`: see
-    PodVolumes.exhausted. Source: VolumeAttachLimitExceededError of pkg/kubelet/volumemanager."""
+    """Reason to reject a pod whose volumes exceed the node's limit; empty while they may yet be attached.
+
+    `since`: see PodVolumes.exhausted. Source: VolumeAttachLimitExceededError of pkg/kubelet/volumemanager.
+    """
     names = sorted(name for name in unmounted if name in since)
     if not any(now - since[name] >= MAY_ATTACH_S for name in names):
         return ""
@@ -237,8 +235,8 @@ def beyond_limit(unmounted: Iterable[str], since: Mapping[str, float], now: floa
     return f"{text} {lists}, failed to process volumes=[]: {NOT_IN_TIME}"
 
 
-def silence(since: Mapping[str, float], unix_now: float) -> str:
-    """Which volumes do not answer, and for how long: name to the Unix seconds of the first call that did not return."""
+def unresponsive_message(since: Mapping[str, float], unix_now: float) -> str:
+    """Names the volumes that do not answer, with seconds. `since`: Unix seconds of the first such call, by name."""
     ages = (f'volume "{name}" has not answered for {max(0, int(unix_now - at))} s' for name, at in since.items())
     return f"{NOT_IN_TIME}: {', '.join(ages)}"
 
@@ -251,18 +249,13 @@ def failure_message(name: str, actual: Actual) -> str:
 
 
 def set_up_message(name: str, error: str, stage: str = SET_UP_FAILED) -> str:
-    """The kubelet's FailedMount message for one volume. `name`: a persistent volume's own, where it is one."""
+    """The kubelet's FailedMount message. `name`: the PersistentVolume's for a claim, else the volume's."""
     return f'{stage} for volume "{name}" : {error}'
 
 
 def not_processed_message(name: str, error: str) -> str:
-    """The kubelet's FailedMount message for a volume of which it is not known what serves it."""
+    """The kubelet's FailedMount message for a volume whose plugin is not known yet."""
     return f"Unable to attach or mount volumes: {unmounted_message((name,), (name,), error)}"
-
-
-def tear_down_message(name: str, error: str) -> str:
-    """The kubelet's FailedUnMount message for one volume."""
-    return f'UnmountVolume.TearDown failed for volume "{name}" : {error}'
 
 
 def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], error: str) -> str:
@@ -274,38 +267,7 @@ def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], er
 
 
 def check_component(name: str) -> str:
-    """`name` if it is one component of a path; raises CannotMount for one that would lead elsewhere."""
+    """Return `name` if it is one component of a path; raises CannotMount for a name that would lead elsewhere."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise CannotMount(f"invalid name {name!r}: it must be one component of a path", retry=False)
     return name
-
-
-# Removal
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A volume's directory on disk. `fs_type` of what is mounted on it; empty when nothing is."""
-
-    plugin: str
-    name: str
-    fs_type: str = ""
-
-
-RemovalStep = Literal["unmount", "delete", "rmdir"]
-
-
-def removal_steps(found: Found) -> tuple[RemovalStep, ...]:
-    """How to get rid of one volume's directory; raises CannotMount with the reason when it must be left alone.
-
-    Only file systems in memory are unmounted, and only under plugins whose content is the pod's own. Anything else may
-    be data that outlives the pod: such a directory is removed when it is empty, as the kubelet's orphan clean-up does.
-    """
-    local = found.plugin in LOCAL_PLUGINS
-    if not found.fs_type:
-        return ("delete",) if local else ("rmdir",)
-    if local and found.fs_type in MEMORY_FILE_SYSTEMS:
-        return ("unmount", "delete")
-    raise CannotMount(
-        tear_down_message(found.name, f"its directory is a mount point ({found.fs_type}) that is not ours: unmount it")
-    )

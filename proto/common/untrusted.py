@@ -1,7 +1,7 @@
-"""Decoding JSON from outside: state files that may be damaged, answers of servers, annotations.
+"""Decodes JSON from outside: state files that may be damaged, answers of servers, annotations.
 
-msgspec raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting, beside its own
-DecodeError. A reader that expects DecodeError alone dies of such a file each time it starts.
+The decoder raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting. A reader that
+expects DecodeError alone would crash at every start. `decode_json` raises DecodeError for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decode_json(content: bytes | bytearray | memoryview | str, kind: Any) -> Any
 def decode_json(content: Any, kind: Any = Any) -> Any:
     """The value in `content`, of type `kind`.
 
-    Raises msgspec.DecodeError, and nothing else, for content that is no JSON, too deep, or of another type.
+    Raises msgspec.DecodeError, and no other error, for content that is not JSON, too deep, or of another type.
     """
     try:
         return msgspec.json.decode(content, type=kind)

@@ -69,7 +69,7 @@ IN_A_CLUSTER = (
     "actors.config.sources.api",
     "actors.events.sending",
     "actors.objects.api.source",
-    "actors.status.api",
+    "actors.status.api_sync",
 )
 """More such modules, imported only with a kubeconfig."""
 

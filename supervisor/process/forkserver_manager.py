@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import zmq
 
 from proto.agent.settings import Settings
-from proto.common.until import Backoff, BackoffHistory
+from proto.common.backoff import Backoff, BackoffHistory
 from supervisor.process import procfs, state
 from supervisor.process.forkclient import ForkClient, Report
 

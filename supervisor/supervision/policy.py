@@ -10,7 +10,7 @@ import enum
 import signal
 from dataclasses import dataclass, field, replace
 
-from proto.common.until import BackoffHistory, Random
+from proto.common.backoff import BackoffHistory, Random
 from supervisor.supervision.specs import ChildSpec, Restart
 
 

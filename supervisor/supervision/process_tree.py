@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, Started, World
-from proto.common.until import Random
+from proto.common.backoff import Random
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
 from supervisor.supervision import policy, transitions

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from proto.agent import registry
-from proto.common.until import Backoff, Until
+from proto.common.backoff import Backoff
+from proto.common.until import Until
 
 
 class Restart(enum.Enum):

@@ -28,7 +28,7 @@ from tests.harness import wait_for
 from tests.volume.devices import loops_below
 
 ACTORS = registry.BASIC
-"""Those that every agent has."""
+"""Names of the actors of every agent."""
 
 
 class Agent:
@@ -106,16 +106,16 @@ class Agent:
         )  # fmt: skip
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """What `ps -o json` shows, by name; nothing while there is no agent."""
+        """Return the output of `ps -o json` by name; empty without an agent."""
         with contextlib.suppress(ActorError, ProtocolError), Client(self.run_dir) as client:
             rows = client.ask("supervisor", ListActors(with_memory=False)).rows
             return {row.name: render.fields(row) for row in rows}
         return {}
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """What `pods -o json` shows, by pod name without the node's; nothing while there is no agent.
+        """Return the output of `pods -o json` by pod name without the node's; empty without an agent.
 
-        Not by the command: tests look often, and each time it would be a Python of its own.
+        It does not run the command: tests look often, and each run would start a Python process.
         """
         with contextlib.suppress(ActorError, ProtocolError), Client(self.run_dir) as client:
             shown = json.loads(render.json_text(pod_list(client.ask("status", ListPods()).pods)))

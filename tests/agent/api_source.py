@@ -56,7 +56,7 @@ class ApiSource:
             thread.start()
 
     def close(self) -> None:
-        """Stop. What runs stays; `Agent.close` ends it."""
+        """Stop. Running pods stay until `Agent.close`."""
         self._stop.set()
         for thread in self._threads:
             thread.join(5)
@@ -64,7 +64,7 @@ class ApiSource:
             self._context.destroy(linger=0)
         self._client.close()
 
-    # What a user of the API does
+    # Actions of a user of the API
 
     def add(self, pod: Pod | Mapping[str, Any], **meta: Any) -> Pod:
         """Create a pod bound to the node, with the API's defaults. `meta`: fields of its metadata in Python names."""
@@ -119,7 +119,7 @@ class ApiSource:
         return self.update(name, **found)
 
     def set_conditions(self, name: str, **status: str) -> None:
-        """What another controller writes into the status (readiness gates): `set_conditions("web", gate="True")`."""
+        """Set conditions as another controller does (readiness gates): `set_conditions("web", gate="True")`."""
         pod = self.pods[name]
         conditions = {one.type: one for one in pod.status.conditions}
         conditions |= {kind: PodCondition(type=kind, status=value) for kind, value in status.items()}
@@ -150,7 +150,7 @@ class ApiSource:
             self.hold.discard(name)
             self._tell("REMOVE", pod)
 
-    # What can be seen of it
+    # Views
 
     def status(self, name: str) -> Pod | None:
         """The pod as the agent shows it now; None when it does not, or shows none at the moment."""
@@ -175,19 +175,19 @@ class ApiSource:
         return next((one.status for one in pod.status.conditions if one.type == kind), "") if pod is not None else ""
 
     def wait_ready(self, *names: str, timeout_s: float = 30.0) -> None:
-        """Until these are Ready."""
+        """Wait until these are Ready."""
         for name in names:
             self._wait(lambda name=name: self.condition(name, "Ready") == "True", name, timeout_s, "Ready")
 
     def wait_phase(self, name: str, phase: str, timeout_s: float = 30.0) -> Pod:
-        """Until the pod is in that phase; the pod."""
+        """Wait until the pod is in that phase; the pod."""
         found: Pod = self._wait(
             lambda: (now := self.status(name)) is not None and now.status.phase == phase and now, name, timeout_s, phase
         )
         return found
 
     def wait_gone(self, *names: str, timeout_s: float = 30.0) -> None:
-        """Until the agent knows these no more."""
+        """Wait until the agent knows these no more."""
         for name in names:
             self._wait(lambda name=name: self._is_gone(name), name, timeout_s, "gone")
 
@@ -207,7 +207,7 @@ class ApiSource:
             self._tell(op, pod)
 
     def _tell(self, op: Op, *pods: Pod) -> None:
-        """One connection for all, so that what is told stays in order. Not there yet: the SET says it all."""
+        """Send on one connection, to keep the order. Before it exists nothing is sent: the SET has it all."""
         if self._socket is not None:
             header = codec.encode_header(Kind.TELL, PodUpdate.__name__, SOURCE, 0)
             self._socket.send_multipart([header, codec.encode(PodUpdate(source=SOURCE, op=op, pods=pods))])

@@ -14,7 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def directories(top: Path, name: str) -> list[Path]:
-    """Those of this name below `top`."""
+    """Return the directories of this name below `top`."""
     return [Path(parent, name) for parent, below, _ in os.walk(top) if name in below]
 
 
@@ -27,7 +27,7 @@ def files(top: Path) -> list[Path]:
 
 
 def content(path: Path) -> bytes:
-    """Of a file; nothing once it is gone."""
+    """Return a file's content; empty once it is gone."""
     try:
         return path.read_bytes()
     except OSError:  # ENODEV is what a file of a cgroup says that goes

@@ -53,7 +53,7 @@ def eye(request: pytest.FixtureRequest, containerd: ContainerdInstance) -> Itera
 
 @pytest.fixture
 def clean(request: pytest.FixtureRequest, eye: Eye) -> Iterator[None]:
-    """After each test its pods go, and nothing of them is left; but for those the module calls `KEPT`."""
+    """After each test, remove its pods and check that nothing is left, except for the module's `KEPT`."""
     yield
     kept = getattr(request.module, "KEPT", frozenset())
     for path in eye.agent.manifests.glob("*.yaml"):

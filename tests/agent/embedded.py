@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @contextmanager
 def embedded_agent(*flags: str) -> Iterator[Agent]:
-    """Started, with the image BUSYBOX in its drop-in directory; its pods end while there is somebody to end them."""
+    """A started agent with the image BUSYBOX in its drop-in directory. Its pods are ended before the agent is."""
     runtime: Any = SimpleNamespace(endpoint=EMBEDDED, remove_pods=lambda: None)
     with closing(Agent(runtime)) as agent:
         runtime.cri = Cri(endpoint(str(agent.run_dir)))
@@ -43,7 +43,7 @@ def embedded_agent(*flags: str) -> Iterator[Agent]:
 
 
 def answered(look: Callable[[], T]) -> T | None:
-    """What the runtime says; None while our connection to one that was killed is not made anew."""
+    """Return the runtime's answer; None while the connection to a killed runtime is being restored."""
     try:
         return look()
     except CriError:
@@ -51,7 +51,7 @@ def answered(look: Callable[[], T]) -> T | None:
 
 
 def _end(agent: Agent) -> None:
-    """After a failure pods run on without their agent: nothing of theirs is to be left, either."""
+    """End the pods that run on without their agent after a failure."""
     if agent.process is not None and agent.process.poll() is None:
         agent.stop()
     for pid in {pid for top in cgroups(agent.dir.name) for pid in processes(top)}:

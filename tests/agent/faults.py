@@ -1,4 +1,4 @@
-"""What the tests of faults look at: pods, actors, and everything a pod may leave behind, without a process per look."""
+"""Looks at pods, actors and all leftovers of pods, without a process per look, for the tests of faults."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tests.harness import wait_for
 
 
 class Eye:
-    """Looks at one agent. `pods` and `actors` are empty while nobody answers."""
+    """Looks at one agent. `pods` and `actors` are empty while it does not answer."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.client = Client(agent.run_dir)
 
     def listed(self) -> dict[str, Pod]:
-        """By name without the node's. Raises ActorError."""
+        """Return the pods by name without the node's. Raises ActorError."""
         listed = self.client.ask("status", ListPods(), 5.0).pods
         return {one.metadata.name.removesuffix(f"-{self.agent.node}"): one for one in listed}
 
     def pods(self) -> dict[str, Pod]:
-        """The same; none while nobody answers."""
+        """Return the same; empty while the agent does not answer."""
         try:
             return self.listed()
         except ActorError:
@@ -50,7 +50,7 @@ class Eye:
             return {}
 
     def ready(self, *names: str) -> bool:
-        """Whether exactly these pods are there, and Ready."""
+        """Return True when exactly these pods exist and are Ready."""
         pods = self.pods()
         return set(pods) == set(names) and all(condition(one, "Ready") == "True" for one in pods.values())
 
@@ -62,7 +62,7 @@ class Eye:
         return next((one for one in found.status.container_statuses if one.name == of), None)
 
     def restarts(self) -> dict[str, int]:
-        """Per pod/container, of those that are not 0."""
+        """Return pod/container to restart counts above 0."""
         return {
             f"{name}/{one.name}": one.restart_count
             for name, item in self.pods().items()
@@ -94,7 +94,7 @@ class Eye:
         return found
 
     def explain(self) -> str:
-        """What is not ready, and what the actors know of it, for messages."""
+        """Describe pods that are not ready, with the actors' states, for messages."""
         pods = self.pods()
         lines = [f"not shown: {sorted(set(MIXED) - set(pods))}, not wanted: {sorted(set(pods) - set(MIXED))}"]
         for name, one in pods.items():
@@ -241,7 +241,7 @@ def seconds(since: float) -> float:
 
 
 def conditions(eye: Eye, name: str) -> dict[str, Any]:
-    """Of a pod, by type; none while it is not shown."""
+    """Return a pod's conditions by type; empty while it is not shown."""
     found = eye.pods().get(name)
     status = found.status if found is not None else None
     return {one.type: one for one in status.conditions} if status is not None else {}

@@ -61,7 +61,7 @@ class Joined:
     # Comparing
 
     def differences(self) -> dict[str, Any]:
-        """By pod: what the API server, the agent and the runtime do not agree on. Empty when all is well."""
+        """Return pod to the differences between API server, agent and runtime; empty when they agree."""
         stored = self.stored()
         own = {one.metadata.name: one for one in self.eye.client.ask("status", ListPods(), 5.0).pods}
         running = {identity for identity, (_, state) in self.agent.containers().items() if state == "running"}
@@ -84,7 +84,7 @@ class Joined:
         return found
 
     def converged(self, timeout_s: float, what: str = "") -> None:
-        """Until all three agree."""
+        """Wait until all three agree."""
 
         def agreed() -> bool:
             try:
@@ -99,8 +99,10 @@ class Joined:
             raise AssertionError(f"{what} in {timeout_s:g} s: {found}; {self.evidence()}") from None
 
     def evidence(self) -> str:
-        """Where the agent's log, its actors' states, their deaths and the API server's pods are kept beyond the test:
-        below $NODEVISOR_EVIDENCE; without that, what to set."""
+        """Save the agent's log, its actors' states and deaths, and the API server's pods; return the place.
+
+        It is below $NODEVISOR_EVIDENCE. Without that, return the log's path and a hint.
+        """
         if not (kept := os.environ.get(EVIDENCE)):
             return f"log: {self.agent.log}; to keep what explains it set {EVIDENCE}=DIR"
         directory = Path(kept, self.agent.dir.name)
@@ -120,7 +122,7 @@ class Joined:
         return f"evidence: {directory}"
 
     def _processes(self) -> dict[str, list[str]]:
-        """By cgroup of the agent's pods: the process IDs in it."""
+        """Return cgroup of the agent's pods to the process IDs in it."""
         tops = cgroups(self.agent.dir.name)
         return {at: content(Path(at, "cgroup.procs")).decode().split() for top in tops for at, _, _ in os.walk(top)}
 

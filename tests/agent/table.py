@@ -1,6 +1,6 @@
-"""Tables of small pods: all pods of a table run at once on one agent, and each is looked at once it has come to rest.
+"""Tables of small pods: all pods of a table run at once on one agent, and each is checked in its final state.
 
-A case's containers say on their standard output what they see; what the agent says of them is its status.
+A case's containers print their observations; the agent reports their status.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seen:
         return str(self.state(name).get("message", ""))
 
     def log(self, name: str = "c", life: int = 0) -> str:
-        """What a life of a container wrote, without the prefixes of the CRI format."""
+        """Return the log of one restart of a container, without the prefixes of the CRI format."""
         meta = self.item["metadata"]
         directory = self.table.agent.dir / "logs" / f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
         return log_text(directory / name / f"{life}.log")
@@ -145,7 +145,7 @@ def running(
 ) -> Iterator[Table]:
     """The table on an agent of its own. `prepare` puts files in place before the start and returns further flags."""
     with closing(Agent(containerd)) as agent:
-        # Whoever needs the periodic look at a pod to come to its state has missed what should have told of it.
+        # A pod that needs the periodic sync to reach its state has missed an event.
         config = yaml.safe_load(agent.config.read_text())
         agent.config.write_text(yaml.safe_dump({**config, "syncFrequency": "1h"}))
         flags = prepare(agent)

@@ -47,7 +47,7 @@ TEN_PODS: dict[str, Manifest] = {
 
 
 def settled(name: str, item: dict[str, Any]) -> bool:
-    """Whether a pod shows what it comes to."""
+    """Return True when a pod shows its final state."""
     match name:
         case "crashing":
             return state(item, "c").get("waiting", {}).get("reason") == "CrashLoopBackOff"
@@ -58,7 +58,7 @@ def settled(name: str, item: dict[str, Any]) -> bool:
 
 
 def settled_pods(agent: Agent) -> dict[str, Any]:
-    """All ten as they are shown, once each is at its state: the one that crashes leaves its own now and then."""
+    """Return all ten pods once each is in its state. The crashing pod leaves its state at times."""
     shown = agent.pods()
     return shown if all(name in shown and settled(name, shown[name]) for name in TEN_PODS) else {}
 

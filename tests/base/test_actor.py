@@ -9,7 +9,7 @@ import msgpack
 import pytest
 import zmq
 
-from actors.config.pods.document import MAX_BYTES as MAX_MANIFEST_BYTES
+from actors.config.pods.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto.agent.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Exited, Started

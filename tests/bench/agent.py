@@ -92,7 +92,7 @@ class Agent:
         return bool(rows) and all(row.state == "ready" for row in rows) and self.pods() == ()
 
     def pods(self) -> tuple[Pod, ...]:
-        """What `supervisor pods` shows."""
+        """Return the output of `supervisor pods`."""
         return self.client.ask("status", ListPods()).pods
 
     def until(self, condition: Callable[[], bool], what: str, *, poll_s: float, deadline_s: float = DEADLINE_S) -> None:

@@ -1,17 +1,17 @@
-"""`python -m tests.bench.api [ROUNDS [exec]]`: the agent's own API next to the least that could do the same.
+"""`python -m tests.bench.api [ROUNDS [exec]]`: compares the agent's API with minimal programs for the same work.
 
-Logs: the whole log of a container over HTTPS, next to `cat` of as much in the container through the same port, and to
-a process that does nothing but write as many bytes to the same kind of TLS connection. Exec: a command that does
-nothing, from the connection to its exit status, at the agent's port (TLS, client certificate) next to containerd's
-streaming server, Exec call included, and to a process that puts such TLS before that; and a byte to `cat` and back
-within an exec. In turns, since a machine's speed changes. With `exec`, no logs.
+Logs: a container's whole log over HTTPS. It is compared with `cat` in the container through the same port, and with a
+process that only writes as many bytes to such a TLS connection. With `exec`, no logs.
 
-An exec waits for the kernel where its process is moved into the container's cgroups: for a grace period of RCU, 12 ms
-on a machine with 250 ticks a second, unless another process was moved just before. Of execs one after another some
-wait and some do not, the more the longer each takes: 3 ms of sleep before each make containerd's own 5 ms slower. The
-agent has that wait begin early (actors/_cgroup/migration_prewarm.py), and for some 40 ms others have none either. So
-execs are timed each by itself, with something that is moved all the time, where none waits; one after another in
-turns, where what one way leaves is the next one's gain; and one after another of each way.
+Exec: a command that does nothing, from connection to exit status, at the agent's port (TLS, client certificate). It is
+compared with containerd's streaming server, including the Exec call, and with a process that puts TLS before that. Then
+a byte goes to `cat` and back within an exec. The ways alternate, since a machine's speed changes.
+
+An exec waits for an RCU grace period when its process is moved into the container's cgroups: 12 ms with 250 ticks a
+second. A move just before removes the wait. So in a sequence some execs wait and some do not: 3 ms of sleep before each
+make containerd's own 5 ms slower. The agent starts the wait early (actors/_cgroup/migration_prewarm.py), which helps
+others, too, for some 40 ms. So execs are timed in three ways. Singly, while a process is moved all the time, none
+waits. Alternating, one way gains from the other. Then there is a sequence of each way.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def main() -> int:
             execs["one after another"] = [_in_turns(ways, 0.0) for _ in range(rounds)]
             execs["one after another of each way"] = [_in_rows(ways, first) for first in range(rounds)]
         echoes = _echoes(identity, containerd.cri, port, secure, rounds)
-    for length, turns in logs.items():
-        rates = [[SIZE / 1e6 / seconds for seconds in turn] for turn in turns]
+    for length, rounds in logs.items():
+        rates = [[SIZE / 1e6 / seconds for seconds in turn] for turn in rounds]
         _show(f"logs with lines of {length} bytes, MB/s", [(ours, floor) for ours, _, floor in rates])
-        print(f"    {statistics.median(ours / floor for ours, _, floor in turns):.2f} x the time of bare TLS")
-        print(f"    {statistics.median(ours / cat for ours, cat, _ in turns):.2f} x the time of cat in the container")
+        print(f"    {statistics.median(ours / floor for ours, _, floor in rounds):.2f} x the time of bare TLS")
+        print(f"    {statistics.median(ours / cat for ours, cat, _ in rounds):.2f} x the time of cat in the container")
         _show("    cat in the container, through the same port, MB/s", [(cat, floor) for _, cat, floor in rates])
     for how, taken in execs.items():
         _show(f"exec, {how}, ms", [(ours * 1000, floor * 1000) for ours, floor, _ in taken])
@@ -173,8 +173,10 @@ def _in_a_child(serve: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bare_tls(authority: Authority, target: str) -> Iterator[int]:
-    """A port at which a process of its own hands one connection after another through to the plain one at `target`:
-    a request, and all that is said to it. Who comes shows a certificate, and is asked nothing else."""
+    """A TLS port whose process forwards connections one by one to the plain port `target`.
+
+    Clients need a certificate, and no other check is made.
+    """
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         _in_a_child(lambda: _serve_bare_tls(listener, authority, target)),
@@ -193,15 +195,14 @@ def _serve_bare_tls(listener: socket.socket, authority: Authority, target: str) 
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with secure.wrap_socket(connected, server_side=True) as session, _connected(int(port), None, host) as plain:
             plain.sendall(session.recv(BLOCK))
-            with contextlib.suppress(OSError):  # who has what it wants is gone
+            with contextlib.suppress(OSError):  # the client may close first
                 while block := plain.recv(BLOCK):
                     session.sendall(block)
 
 
 @contextlib.contextmanager
 def _moving() -> Iterator[None]:
-    """While a process is moved to where it is all the time, the kernel is in the state that lets others be moved
-    without waiting (kernel/rcu/sync.c)."""
+    """Move a process into its own cgroup all the time, so that other moves do not wait (kernel/rcu/sync.c)."""
     root = next(
         path for path in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if (path / "cgroup.procs").exists()
     )
@@ -261,7 +262,7 @@ def _exec_by_url(url: SplitResult, port: int, secure: ssl.SSLContext) -> None:
 
 
 def _url(identity: str, cri: Cri, command: str, *, stdin: bool) -> SplitResult:
-    """Where the runtime serves an exec that it is told to prepare."""
+    """Return the runtime's URL of a prepared exec."""
     return urlsplit(cri.exec(identity, [command], stdin=stdin, stdout=True, stderr=False, tty=False).result())
 
 

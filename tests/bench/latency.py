@@ -1,4 +1,4 @@
-"""How soon the agent sees that a container ended, how soon a killed actor is back, and what the agent costs idle."""
+"""Measures the time to see a container's end, the restart time of a killed actor, and the cost of an idle agent."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ class Latencies:
     """Milliseconds, in the order of measuring; None where it did not happen within 5 s."""
 
     idle_percent: float
-    """Of one core, over all processes."""
+    """Share of one core, over all processes."""
     idle_by_process_percent: dict[str, float]
     exit_seen_ms: list[float | None] = field(default_factory=list)
     """From SIGKILL of a container's first process to its pod worker's having been told."""
@@ -58,7 +58,7 @@ def measure(agent: Agent, cri: Cri, idle_seconds: float) -> Latencies:
 
 
 def percentile(values: Sequence[float | None], part: float) -> float | None:
-    """The value that `part` (0 to 1) of the values do not exceed; None when that is one that did not happen."""
+    """Return the quantile `part` (0 to 1) of the values; None when it falls on a missing value."""
     ordered = sorted(values, key=lambda value: float("inf") if value is None else value)
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else None
 

@@ -1,7 +1,7 @@
 """`python -m tests.bench.node_ready [STARTS]`: from the start of the agent to a Ready Node at a real API server.
 
-The first start registers the Node, the others take it over. Each prints what the node asked of the API server and
-when, in seconds from the start: a proxy in between writes it down, and costs a millisecond or two for each call.
+The first start registers the Node, the others take it over. Each prints the node's calls to the API server with the
+seconds since the start. A proxy records them, at the cost of one or two milliseconds for each call.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _start(plane: ControlPlane, proxy: FaultyServer, agent: Agent, kubeconfig: s
 
 
 def _not_ready(plane: ControlPlane) -> None:
-    """What the node's controller would say of one that was away."""
+    """Set the conditions that the node controller gives to a lost node."""
     if node := plane.get(NODE):
         patch = {"status": {"conditions": [one | {"status": "Unknown"} for one in node["status"]["conditions"]]}}
         plane.call("PATCH", f"{NODE}/status", patch, "application/strategic-merge-patch+json")

@@ -1,8 +1,8 @@
 """The embedded runtime next to containerd: the same CRI calls for the same pods, in turn, in one run.
 
-`python -m tests.bench.runtimes [--pods 50] [--rounds 3] [--agent] [--json]`. The embedded one has its pods once in the
-same CNI network as containerd's, once on the bridge that it makes where nobody configured one. With --agent a whole
-agent also starts and ends as many pods on each.
+`python -m tests.bench.runtimes [--pods 50] [--rounds 3] [--agent] [--json]`. The embedded runtime has
+its pods once in containerd's CNI network, and once on its own default bridge. With --agent a whole agent also starts
+and ends as many pods on each.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a tree of processes has used: CPU seconds and memory, by process title. From proc(5)."""
+"""Reads CPU seconds and memory of a process tree by process title, from proc(5)."""
 
 import os
 from collections import defaultdict
@@ -44,5 +44,5 @@ def pss_mb(root: int) -> dict[str, float]:
 
 
 def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
-    """What was used in between. A process that was replaced counts from its new start, its end with its parent."""
+    """Return the use in between. A replaced process counts from its new start, and its end with its parent."""
     return {name: round(value - before.get(name, 0.0), 3) for name, value in after.items()}

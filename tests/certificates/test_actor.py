@@ -78,7 +78,7 @@ def conclude(control_plane: ControlPlane, name: str, kind: str) -> None:
     control_plane.call("PUT", f"{REQUESTS}/{name}/approval", request)
 
 
-def test_from_a_token_to_a_client_certificate_that_is_renewed_before_it_expires(
+def test_token_bootstraps_a_client_certificate_that_is_renewed(
     control_plane: ControlPlane, signers: None, tmp_path: Path
 ) -> None:
     current = tmp_path / "pki" / "kubelet-client-current.pem"
@@ -103,7 +103,7 @@ def test_from_a_token_to_a_client_certificate_that_is_renewed_before_it_expires(
     assert [name.partition("csr-")[0] for name in names] == ["", "", "node-"]
 
 
-def test_a_kill_while_it_waits_asks_for_nothing_twice(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_kill_while_waiting_repeats_no_request(control_plane: ControlPlane, tmp_path: Path) -> None:
     """No controller is there; the serving certificate's is an administrator anyway."""
     (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("waiting").read_text())
     settings = {"bootstrap_kubeconfig": "", "server_tls_bootstrap": True}
@@ -124,9 +124,7 @@ def test_a_kill_while_it_waits_asks_for_nothing_twice(control_plane: ControlPlan
         wait_for(lambda: state(process, "serving certificate")["expires_in_s"] > 3000, 20, "described")
 
 
-def test_a_refusal_is_told_where_an_operator_looks_and_asked_for_anew(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_denied_request_is_an_event_and_requested_again(control_plane: ControlPlane, tmp_path: Path) -> None:
     with node(control_plane, tmp_path, "refused") as process:
         name = wait_for(lambda: state(process)["waits_for_request"], 20, "a request")
         conclude(control_plane, name, "Denied")
@@ -140,7 +138,7 @@ def test_a_refusal_is_told_where_an_operator_looks_and_asked_for_anew(
         assert not (tmp_path / "kubelet.conf").exists()
 
 
-def test_an_expired_certificate_is_told_with_what_to_do_and_replaced_once_there_is_a_way(
+def test_expired_certificate_gives_advice_and_is_replaced(
     control_plane: ControlPlane, signers: None, tmp_path: Path
 ) -> None:
     config = tmp_path / "kubelet.conf"
@@ -161,7 +159,7 @@ def test_an_expired_certificate_is_told_with_what_to_do_and_replaced_once_there_
             Session(load(str(config))).call("GET", "/api/v1/nodes/late", timeout_s=10)
 
 
-def test_a_token_that_is_refused_leaves_the_certificate_there_is(
+def test_refused_token_keeps_the_present_certificate(
     control_plane: ControlPlane, signers: None, tmp_path: Path
 ) -> None:
     """As with a clock that is ahead: to the server the certificate is good, and the token of another day is not."""
@@ -177,9 +175,7 @@ def test_a_token_that_is_refused_leaves_the_certificate_there_is(
         wait_for(lambda: (state(process)["replaced_in_s"] or 0) > 5, 10, "though it is over by this clock")
 
 
-def test_a_good_certificate_needs_no_bootstrapping_and_a_server_that_is_away_is_waited_for(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_valid_certificate_needs_no_bootstrap_and_no_server(control_plane: ControlPlane, tmp_path: Path) -> None:
     config = tmp_path / "kubelet.conf"
     config.write_text(control_plane.kubeconfig("good").read_text())
     before = config.read_text()

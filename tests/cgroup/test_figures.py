@@ -90,7 +90,7 @@ def test_both_versions_say_the_same_of_the_same_use(tmp_path: Path, make, files)
     assert (detail.threads, detail.threads_max) == (11, 0)
 
 
-def test_pressure_is_read_where_the_kernel_has_it_and_nothing_elsewhere(tmp_path: Path) -> None:
+def test_pressure_files_are_read_and_missing_ones_are_zero(tmp_path: Path) -> None:
     found = figures.read("/pod", v2(tmp_path, V2), 5.0)
     assert found is not None
     assert found.cpu_stalls.some == figures.Pressure(1.5, 0.2, 0.01, 1234)

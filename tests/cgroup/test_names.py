@@ -37,11 +37,11 @@ def test_without_a_cgroup_per_class_the_runtime_chooses() -> None:
 @pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
 @pytest.mark.parametrize("uid", [UID, HASH])
 @pytest.mark.parametrize("qos", ["Guaranteed", "Burstable", "BestEffort"])
-def test_a_directory_tells_its_pod(driver: str, uid: str, qos: QosClass) -> None:
+def test_pod_uid_is_read_from_the_directory_name(driver: str, uid: str, qos: QosClass) -> None:
     assert pod_uid(driver, pod_cgroup(driver, "/", True, qos, uid).rpartition("/")[2]) == uid
 
 
 @pytest.mark.parametrize("name", ["burstable", "cgroup.procs", "kubepods-burstable.slice", "kubepods.slice", "x.scope"])
 @pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
-def test_what_is_no_pods(driver: str, name: str) -> None:
+def test_other_directories_have_no_pod_uid(driver: str, name: str) -> None:
     assert pod_uid(driver, name) == ""

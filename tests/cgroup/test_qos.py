@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup.quantities.critical import is_critical, is_node_critical
 from actors._cgroup.quantities.qos import compute_qos_class, qos_class
+from actors._host.node.critical import is_critical, is_node_critical
 from proto.v1 import Pod
 
 BOTH = {"cpu": "1", "memory": "1Gi"}
@@ -64,7 +64,7 @@ def test_the_class_in_the_status_stands() -> None:
         ({}, 2_000_001_000, "system-node-critical", True, True),
     ],
 )
-def test_who_is_critical(
+def test_critical_pods(
     annotations: dict[str, str], priority: int | None, name: str | None, critical: bool, node_critical: bool
 ) -> None:
     spec = {"priority": priority, "priorityClassName": name}

@@ -106,7 +106,7 @@ def test_swap(request_memory: Any, limit_memory: Any, rules: dict[str, Any], exp
     [({"priority": 2_000_000_000}, BURSTABLE), ({}, {}), ({}, GUARANTEED)],
     ids=["critical", "BestEffort", "Guaranteed"],
 )
-def test_who_never_swaps(spec: dict[str, Any], requests: dict[str, str]) -> None:
+def test_pods_that_never_swap(spec: dict[str, Any], requests: dict[str, str]) -> None:
     limits = requests if requests == GUARANTEED else {}
     subject = pod(container(requests=requests, limits=limits), **spec)
     swap = SwapRules("LimitedSwap", True, True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB)
@@ -218,7 +218,7 @@ def test_a_node_critical_pod_is_killed_last() -> None:
     assert oom_score_adj(subject, subject.spec.containers[0], 4 * GIB) == -997
 
 
-def test_a_sidecar_is_spared_as_long_as_the_containers_it_serves() -> None:
+def test_sidecar_scores_no_higher_than_its_main_containers() -> None:
     sidecar = container("s", requests={"memory": "1Mi"}, restartPolicy="Always")
     subject = pod(
         container(requests={"memory": "1Gi"}), container("d", requests={"memory": "2Gi"}), initContainers=[sidecar]
@@ -245,12 +245,12 @@ def test_limits_of_a_pods_cgroup(subject: Pod, expected: PodLimits) -> None:
     assert pod_limits(subject, SETTINGS) == expected
 
 
-def test_a_pods_cgroup_without_cfs_quota_and_with_a_limit_of_processes() -> None:
+def test_pod_cgroup_without_cfs_quota_and_with_a_pids_limit() -> None:
     got = pod_limits(PROBED, Settings(cpu_cfs_quota=False), 100)
     assert (got.cpu_quota_us, got.pids) == (-1, 100)
 
 
-def test_totals_take_the_largest_of_main_and_init_with_sidecars_beside_both() -> None:
+def test_totals_are_the_larger_of_main_and_init_plus_sidecars() -> None:
     subject = pod(
         container(requests={"cpu": "300m"}),
         container("d", requests={"cpu": "0.2"}),

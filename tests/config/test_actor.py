@@ -31,7 +31,7 @@ def manifest(name: str, image: str = "busybox") -> str:
 
 
 class Node:
-    """What pod_workers would have by now."""
+    """The pods that pod_workers has after all updates."""
 
     def __init__(self, process: ActorProcess) -> None:
         self.process = process
@@ -58,12 +58,12 @@ class Node:
         return {pod.metadata.name: pod.spec.containers[0].image for pod in self.pods.values()}
 
     def wait(self, images: dict[str, str]) -> None:
-        """The manifests' changes have arrived, within the second the issue allows."""
+        """Wait until pod_workers has these images by pod, at most a second."""
         within_a_second(lambda: self.images == images, f"{images}, not {self.images}")
 
 
 def within_a_second(condition: Callable[[], Any], what: str) -> None:
-    """Of a machine that runs: what it stood still for comes on top."""
+    """Wait for a condition, for a second and the time that the machine stalled."""
     began = time.monotonic()
     with Stalls() as machine:
         wait_for(condition, 10, what)
@@ -90,7 +90,7 @@ def node(config: ActorProcess) -> Node:
     return node
 
 
-def test_a_manifest_added_edited_and_removed_is_passed_on_within_a_second(directory: Path, node: Node) -> None:
+def test_manifest_changes_are_sent_within_a_second(directory: Path, node: Node) -> None:
     file = directory / "a.yaml"
     file.write_text(manifest("a"))
     node.wait({"a-node": "busybox"})
@@ -105,13 +105,13 @@ def test_a_manifest_added_edited_and_removed_is_passed_on_within_a_second(direct
     assert [update.op for update in node.updates] == ["SET", "ADD", "REMOVE", "ADD", "REMOVE"]
 
 
-def test_a_rename_into_place_is_a_change(directory: Path, node: Node) -> None:
+def test_rename_into_place_is_a_change(directory: Path, node: Node) -> None:
     (directory / ".a.yaml.swp").write_text(manifest("a"))
     (directory / ".a.yaml.swp").rename(directory / "a.yaml")
     node.wait({"a-node": "busybox"})
 
 
-def test_links_are_read_though_nobody_closes_them(directory: Path, tmp_path: Path, node: Node) -> None:
+def test_symlinks_are_read_without_a_close_event(directory: Path, tmp_path: Path, node: Node) -> None:
     (tmp_path / "elsewhere").write_text(manifest("a"))
     (directory / "a.yaml").symlink_to(tmp_path / "elsewhere")
     node.wait({"a-node": "busybox"})
@@ -123,7 +123,7 @@ def _problems(node: Node) -> dict[str, str]:
     return {one.file: one.problem for one in node.process.ask(ListSources()).problems}
 
 
-def test_a_file_still_being_written_waits_for_its_end(directory: Path, node: Node) -> None:
+def test_file_still_being_written_waits_for_its_end(directory: Path, node: Node) -> None:
     text = manifest("a") + "  - name: d\n    image: second\n"
     with (directory / "a.yaml").open("w") as file:
         file.write(text[:-30])  # valid already, with one container
@@ -137,9 +137,7 @@ def test_a_file_still_being_written_waits_for_its_end(directory: Path, node: Nod
     ] == [2]
 
 
-def test_a_file_whose_name_is_no_utf_8_is_an_error_and_the_others_are_read(
-    directory: Path, config: ActorProcess, node: Node
-) -> None:
+def test_file_name_that_is_no_utf8_is_an_error_of_that_file(directory: Path, config: ActorProcess, node: Node) -> None:
     name = os.fsencode(directory) + b"/b\xff.yaml"
     for _ in range(2):
         with open(name, "w") as file:
@@ -155,7 +153,7 @@ def test_a_file_whose_name_is_no_utf_8_is_an_error_and_the_others_are_read(
         config.restart()
 
 
-def test_three_small_files_of_merge_keys_stop_no_manifest(directory: Path, node: Node) -> None:
+def test_merge_key_bombs_stop_no_other_manifest(directory: Path, node: Node) -> None:
     bomb = "\n".join(["a0: &a0 {}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 28))])
     for number in range(3):
         (directory / f"0-bomb-{number}.yaml").write_text(bomb)
@@ -173,7 +171,7 @@ def test_editor_files_are_no_manifests(directory: Path, node: Node) -> None:
     assert node.process.ask(ListSources()).problems == ()
 
 
-def test_a_bad_version_keeps_the_good_one_and_the_other_files_run_on(directory: Path, node: Node) -> None:
+def test_bad_version_keeps_the_good_one_and_the_other_files(directory: Path, node: Node) -> None:
     (directory / "a.yaml").write_text(manifest("a"))
     node.wait({"a-node": "busybox"})
     (directory / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers: {}\n")
@@ -195,7 +193,7 @@ def test_a_bad_version_keeps_the_good_one_and_the_other_files_run_on(directory: 
     assert [update.op for update in node.updates] == ["SET", "ADD", "ADD"]
 
 
-def test_killed_at_any_time_it_finds_the_same_pods(directory: Path, node: Node) -> None:
+def test_kill_at_any_time_finds_the_same_pods_again(directory: Path, node: Node) -> None:
     (directory / "a.yaml").write_text(manifest("a"))
     node.wait({"a-node": "busybox"})
     before = node.pods
@@ -209,7 +207,7 @@ def test_killed_at_any_time_it_finds_the_same_pods(directory: Path, node: Node) 
     assert before.items() <= node.pods.items()
 
 
-def test_a_directory_that_goes_and_comes_is_watched_again(directory: Path, node: Node) -> None:
+def test_removed_and_recreated_directory_is_watched_again(directory: Path, node: Node) -> None:
     (directory / "a.yaml").write_text(manifest("a"))
     node.wait({"a-node": "busybox"})
     (directory / "a.yaml").unlink()
@@ -221,7 +219,7 @@ def test_a_directory_that_goes_and_comes_is_watched_again(directory: Path, node:
     node.wait({"c-node": "busybox"})
 
 
-def test_one_file_as_the_path(tmp_path: Path) -> None:
+def test_path_may_be_one_file(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     with ActorProcess("config", peers=("pod_workers",), pod_manifest_path=str(file)) as process:
         node = Node(process)

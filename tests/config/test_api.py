@@ -45,7 +45,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Iterator[ActorProcess]:
 
 
 def updates(config: ActorProcess) -> list[tuple[str, list[str]]]:
-    """What pod_workers was told of the API server's pods."""
+    """(operation, UIDs) of the API server's pods that pod_workers got."""
     found = [one for one in config.peers["pod_workers"].of(PodUpdate) if one.source == "api"]
     return [(one.op, [pod.metadata.uid for pod in one.pods]) for one in found]
 
@@ -63,9 +63,7 @@ def problems(config: ActorProcess) -> str:
     return "; ".join(one.problem for one in config.ask(ListSources()).problems)
 
 
-def test_pods_are_listed_and_followed_and_what_we_wrote_ourselves_is_news_for_status_only(
-    server: FaultyServer, config: ActorProcess
-) -> None:
+def test_pods_are_watched_and_our_own_writes_go_to_status_only(server: FaultyServer, config: ActorProcess) -> None:
     events = (
         event("ADDED", 11, "b"),
         event("MODIFIED", 12, "b", status=OWN),
@@ -96,7 +94,7 @@ def test_pods_are_listed_and_followed_and_what_we_wrote_ourselves_is_news_for_st
     assert (query["fieldSelector"], query["allowWatchBookmarks"]) == ("spec.nodeName=node", "true")
 
 
-def test_a_lost_version_is_listed_anew_and_told_as_changes(server: FaultyServer, config: ActorProcess) -> None:
+def test_expired_version_is_listed_again_and_sent_as_changes(server: FaultyServer, config: ActorProcess) -> None:
     server.on(
         "GET", PODS, listed(10, item("a"), item("b")), Stream((EXPIRED,)),
         listed(20, item("b"), item("c")), Stream((event("ADDED", 21, "d"),)),
@@ -106,9 +104,7 @@ def test_a_lost_version_is_listed_anew_and_told_as_changes(server: FaultyServer,
     assert lists[-2:] == ["0", None]  # the second one is no cache's
 
 
-def test_a_server_that_refuses_is_told_and_nothing_counts_as_seen_meanwhile(
-    server: FaultyServer, config: ActorProcess
-) -> None:
+def test_refusing_server_is_reported_and_no_pods_count_as_seen(server: FaultyServer, config: ActorProcess) -> None:
     server.on("GET", PODS, failure(403, "Forbidden", "nodes may not"), failure(401, "Unauthorized", "who is this"))
     wait_for(lambda: "cannot read this node's pods" in problems(config), 15, "the loss is told")
     assert updates(config) == []
@@ -119,9 +115,7 @@ def test_a_server_that_refuses_is_told_and_nothing_counts_as_seen_meanwhile(
     assert (said.reason, said.involved.kind) == ("FailedValidation", "Node")
 
 
-def test_pods_that_a_server_has_lost_run_on_until_an_operator_says_otherwise(
-    server: FaultyServer, config: ActorProcess
-) -> None:
+def test_pods_lost_by_the_server_run_on_until_an_operator_acts(server: FaultyServer, config: ActorProcess) -> None:
     server.on(
         "GET", PODS, listed(100, item("a"), item("b")), Stream((EXPIRED,)),
         listed(50, item("a")), listed(50, item("a")), Stream((event("ADDED", 51, "c"),)),
@@ -130,7 +124,7 @@ def test_pods_that_a_server_has_lost_run_on_until_an_operator_says_otherwise(
     assert "gone back in time" in problems(config)
     wait_for(lambda: config.peers["events"].of(RecordEvent), 10, "an event")
     config.publish(Started(name="pod_workers", incarnation=2))
-    wait_updates(config, ("ADD", ["b", "a", "c"]))  # and no SET, which would end whatever else there is
+    wait_updates(config, ("ADD", ["b", "a", "c"]))  # and no SET, which would end all other pods
     path = Path(config.settings.root_dir, "nodevisor", "config-api.json")
     wait_for(lambda: path.exists() and b"true" in path.read_bytes(), 10, "it is remembered")
     server.on("GET", PODS, listed(200, item("c")), Stream())

@@ -29,12 +29,12 @@ from tests.harness import ActorProcess, Stalls, wait_for
 from tests.image_gc.runtime import ListRuntime, list_runtime
 
 ALONE = "from actors.container_gc import actor as container_gc; container_gc.FIRST_PASS_S = 3600.0\n"
-"""No pass of its own comes between those that a test asks for."""
+"""Prevents periodic passes, so that only the requested ones run."""
 NO_PASS = ALONE + "container_gc.COALESCE_S = 3600.0\n"
 
 
 class Node:
-    """The actor under test with its directories, cgroups and what the pod workers say."""
+    """The actor under test with its directories, its cgroups, and the pod workers' states."""
 
     def __init__(self, directory: Path, endpoint: str, *, prelude: str = ALONE, **settings: Any) -> None:
         self.logs, self.links = directory / "logs", directory / "links"
@@ -75,7 +75,7 @@ class Node:
         )
 
     def leave(self, uid: str, *, volume: bool = False) -> None:
-        """What a pod has on the node."""
+        """Create a pod's directory, logs, log link and cgroup."""
         (self.root / "pods" / uid / "containers/main").mkdir(parents=True)
         (self.root / "pods" / uid / "etc-hosts").write_text("x")
         if volume:
@@ -87,7 +87,7 @@ class Node:
         fs.create(f"{self.cgroup_root}/kubepods/besteffort/pod{uid}", PodLimits(cpu_shares=2), hierarchy())
 
     def left(self) -> dict[str, list[str]]:
-        """UIDs by where something of them is."""
+        """Return place to UIDs of pods with something there."""
         return {
             "pods": sorted(path.name for path in self.root.glob("pods/*")),
             "logs": sorted(path.name.rpartition("_")[2] for path in self.logs.iterdir()),
@@ -147,7 +147,7 @@ def sandbox(uid: str, *, ready: bool) -> pb.PodSandbox:
 
 
 @pytest.mark.needs("cgroups")
-def test_dead_containers_of_a_live_pod_go_but_the_last_with_their_logs(node: Node, runtime: ListRuntime) -> None:
+def test_dead_containers_of_a_live_pod_go_except_the_last_one(node: Node, runtime: ListRuntime) -> None:
     node.worker("a")
     node.leave("a")
     runtime.sandboxes["sandbox-a"] = sandbox("a", ready=True)
@@ -163,9 +163,7 @@ def test_dead_containers_of_a_live_pod_go_but_the_last_with_their_logs(node: Nod
 
 
 @pytest.mark.needs("cgroups")
-def test_everything_of_a_pod_nobody_knows_goes_and_nothing_of_one_that_is_known(
-    node: Node, runtime: ListRuntime
-) -> None:
+def test_all_of_an_unknown_pod_goes_and_nothing_of_a_known_one(node: Node, runtime: ListRuntime) -> None:
     for uid in ("known", "ghost"):
         node.leave(uid)
         runtime.containers[f"{uid}-main-0"] = container(uid, 0)
@@ -196,7 +194,7 @@ def test_volumes_of_a_pod_that_is_gone_are_taken_down_first(node: Node) -> None:
 
 
 @pytest.mark.needs("cgroups")
-def test_one_that_is_stuck_keeps_no_other_from_going(node: Node, runtime: ListRuntime) -> None:
+def test_stuck_container_does_not_block_other_removals(node: Node, runtime: ListRuntime) -> None:
     for uid in ("a", "b"):
         node.leave(uid)
         runtime.containers[f"{uid}-main-0"] = container(uid, 0)
@@ -229,7 +227,7 @@ def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
 
 
 @pytest.mark.needs("cgroups")
-def test_a_pod_whose_worker_has_gone_meanwhile_is_cleaned_up_at_once(node: Node) -> None:
+def test_pod_whose_worker_is_gone_is_cleaned_up_at_once(node: Node) -> None:
     node.leave("a")
     node.leave("b")
     node.terminated("a")
@@ -247,7 +245,7 @@ def test_a_pod_that_came_back_meanwhile_is_left_alone(node: Node) -> None:
 
 
 @pytest.mark.needs("cgroups")
-def test_killed_before_its_pass_the_next_full_one_does_it(tmp_path: Path, runtime: ListRuntime) -> None:
+def test_full_pass_cleans_up_after_a_kill_before_the_pod_pass(tmp_path: Path, runtime: ListRuntime) -> None:
     node = Node(tmp_path, runtime.endpoint, prelude=NO_PASS)
     try:
         with node.actor:
@@ -291,8 +289,8 @@ class Theirs:
         self.log = node.logs / f"ns_theirs_{uid}" / "c/0.log"
         self.log.parent.mkdir(parents=True)
         self.log.write_text("x")
-        self.aside = node.logs / f".removed-ns_old_{uid}"
-        self.aside.mkdir()
+        self.trash = node.logs / f".removed-ns_old_{uid}"
+        self.trash.mkdir()
         self.link = node.links / f"theirs_ns_c-{'9' * 64}.log"
         self.link.symlink_to(self.log)
         self.dead_link = node.links / f"theirs_ns_c-{'8' * 64}.log"
@@ -302,7 +300,7 @@ class Theirs:
             runtime.containers[f"{uid}-main-{attempt}"] = container(uid, attempt)
 
     def is_whole(self, runtime: ListRuntime) -> bool:
-        present = (*self.cgroups, self.log, self.aside, self.link)
+        present = (*self.cgroups, self.log, self.trash, self.link)
         lives = [one for one in runtime.containers if one.startswith(self.uid)]
         return (
             self.process.poll() is None
@@ -318,7 +316,7 @@ class Theirs:
 
 
 @pytest.mark.needs("cgroups")
-def test_a_pod_without_a_mark_of_ours_is_left_alone_and_said_once(
+def test_pod_without_our_mark_is_left_alone_and_logged_once(
     tmp_path: Path, runtime: ListRuntime, capfd: pytest.CaptureFixture[str]
 ) -> None:
     node = Node(tmp_path, runtime.endpoint)
@@ -340,7 +338,7 @@ def test_a_pod_without_a_mark_of_ours_is_left_alone_and_said_once(
 
 
 @pytest.mark.needs("cgroups")
-def test_with_take_over_it_is_ended(tmp_path: Path, runtime: ListRuntime) -> None:
+def test_take_over_ends_a_foreign_pod(tmp_path: Path, runtime: ListRuntime) -> None:
     node = Node(tmp_path, runtime.endpoint, take_over=True)
     theirs = Theirs(node, runtime)
     (node.logs / "lost+found").mkdir()
@@ -358,11 +356,11 @@ def test_with_take_over_it_is_ended(tmp_path: Path, runtime: ListRuntime) -> Non
 
 
 @pytest.mark.needs("cgroups")
-def test_a_pod_on_record_is_ours_though_its_directory_has_gone(node: Node, runtime: ListRuntime) -> None:
+def test_recorded_pod_is_ours_without_its_directory(node: Node, runtime: ListRuntime) -> None:
     node.leave("a")
     node.actor.ask(CollectGarbage())
     assert node.left() == nowhere()
-    late = Theirs(node, runtime, "a")  # what a runtime finished whose caller had been killed
+    late = Theirs(node, runtime, "a")  # a sandbox that the runtime finished after its caller had been killed
     try:
         assert node.actor.ask(CollectGarbage()).containers == 3
         node.actor.ask(CollectGarbage())
@@ -373,7 +371,7 @@ def test_a_pod_on_record_is_ours_though_its_directory_has_gone(node: Node, runti
 
 
 @pytest.mark.needs("cgroups")
-def test_a_busy_cgroup_is_known_for_ours_after_its_pods_directory_has_gone(node: Node) -> None:
+def test_busy_cgroup_stays_ours_after_its_pods_directory_is_gone(node: Node) -> None:
     node.leave("busy")
     process = subprocess.Popen(["sleep", "1000"])
     try:
@@ -395,7 +393,7 @@ def test_a_busy_cgroup_is_known_for_ours_after_its_pods_directory_has_gone(node:
 
 
 @pytest.mark.needs("cgroups")
-def test_without_runtime_or_pod_workers_nothing_goes_and_nothing_crashes(tmp_path: Path) -> None:
+def test_without_runtime_or_pod_workers_nothing_is_removed(tmp_path: Path) -> None:
     node = Node(tmp_path, f"unix://{tmp_path}/none.sock", container_gc_period_s=0.05)
     try:
         with node.actor:

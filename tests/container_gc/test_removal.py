@@ -1,4 +1,4 @@
-"""What pods left on disk: what goes, and above all what does not."""
+"""Removal of pods' leftovers from the disk, and the files that have to stay."""
 
 import os
 import subprocess
@@ -54,18 +54,18 @@ def test_nothing_is_deleted_through_a_mount(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_what_an_earlier_run_moved_aside_goes_unless_something_is_mounted_in_it(root: Path) -> None:
-    aside = root / "nodevisor/removed/.removed-u-9"
-    (aside / "deep").mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "none", aside / "deep"], check=True)
+def test_trash_of_an_earlier_run_goes_unless_it_has_a_mount(root: Path) -> None:
+    trash = root / "nodevisor/removed/.removed-u-9"
+    (trash / "deep").mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", trash / "deep"], check=True)
     try:
-        (aside / "deep/precious").write_text("x")
+        (trash / "deep/precious").write_text("x")
         removal.remove_pod_directories(str(root), ["u-2"])
-        assert (aside / "deep/precious").exists()
+        assert (trash / "deep/precious").exists()
     finally:
-        subprocess.run(["umount", aside / "deep"], check=True)
+        subprocess.run(["umount", trash / "deep"], check=True)
     removal.remove_pod_directories(str(root), [])
-    assert not aside.exists()
+    assert not trash.exists()
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert (outside / "precious").exists()
 
 
-def test_a_directory_nested_too_deep_is_left_and_said(tmp_path: Path) -> None:
+def test_directory_nested_too_deep_is_an_error(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     path = tree
     for _ in range(300):
@@ -125,7 +125,7 @@ def test_a_pod_with_a_directory_for_raw_devices_has_volumes(tmp_path: Path) -> N
 
 
 @pytest.mark.needs("mounts")
-def test_a_link_or_a_bind_mount_in_place_of_a_pods_directory_leads_nowhere(root: Path, tmp_path: Path) -> None:
+def test_link_or_bind_mount_as_pod_directory_is_not_followed(root: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/pods/u-7/containers"
     theirs.mkdir(parents=True)
     (theirs / "precious").write_text("x")
@@ -142,7 +142,7 @@ def test_a_link_or_a_bind_mount_in_place_of_a_pods_directory_leads_nowhere(root:
         subprocess.run(["umount", bound], check=True)
 
 
-def test_what_others_moved_aside_in_a_shared_log_directory_stays(tmp_path: Path) -> None:
+def test_trash_of_others_in_a_shared_log_directory_stays(tmp_path: Path) -> None:
     for name in (".removed-ns_theirs_u-7", ".removed-ns_ours_u-1", "ns_ours_u-2"):
         (tmp_path / name).mkdir()
     assert removal.remove_log_directories(str(tmp_path), [".removed-ns_ours_u-1", "ns_ours_u-2"]) == 1

@@ -44,7 +44,7 @@ disabled_plugins = {json.dumps(_UNNEEDED)}
 
 
 def _cri_1(directory: Path, snapshotter: str) -> str:
-    """What CRI is told by a configuration of version 2, for containerd 1.6 and 1.7."""
+    """Return the CRI part of a configuration of version 2, for containerd 1.6 and 1.7."""
     return f"""\
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE}"
@@ -103,8 +103,8 @@ def _restrict_oom_score() -> str:
 def write_network(directory: Path, name: str, subnet: str, *, host_ports: bool = False) -> None:
     """Write the CNI configuration of a bridge called `name`, which is also the network's name, with pods in `subnet`.
 
-    The node reaches the pods, and they reach the node. No masquerading: nobody's iptables are touched, but for
-    `host_ports`.
+    The node reaches the pods, and they reach the node. There is no masquerading: iptables stay untouched, except
+    for `host_ports`.
     """
     bridge = {
         "type": "bridge",

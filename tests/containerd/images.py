@@ -41,7 +41,7 @@ class Image:
     python: bool = False
     """With the machine's Python, which runs there as it does here."""
     stop_signal: str = ""
-    """What ends a container of it, SIGTERM when empty."""
+    """The stop signal of its containers; SIGTERM when empty."""
 
 
 def busybox() -> Image:
@@ -64,7 +64,7 @@ def pause() -> Image:
 
 
 def made_of(image: Image) -> str:
-    """What of this machine an image is made of, for people."""
+    """Describe the parts of this machine in an image."""
     busybox = _busybox_of(image)
     shell = str(busybox) if busybox is not None else "this machine's shell and tools"
     return f"{shell} and {machine.python_program()}" if image.python else shell

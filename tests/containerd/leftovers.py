@@ -1,6 +1,6 @@
 """Takes away what a private containerd left: processes, mounts, its bridge, its directory.
 
-Everything is told by the instance's own directory and network name, so nobody else's is touched.
+The instance's own directory and network name identify all of it, so nothing else is touched.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ def delete_network(name: str) -> None:
 
 
 def delete_empty_host_port_chains() -> None:
-    """Delete what CNI's portmap leaves in the nat table once no pod of anybody's has a host port."""
+    """Delete portmap's chains in the nat table when no pod on the machine has a host port."""
     iptables = which("iptables") or "iptables"
     listed = subprocess.run([iptables, "-w", "-t", "nat", "-S"], check=True, capture_output=True, text=True).stdout
     rules = [line.split() for line in listed.splitlines() if "CNI-HOSTPORT-" in line]

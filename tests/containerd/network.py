@@ -57,7 +57,7 @@ class NetworkSlot:
 
 
 def owner_of(name: str) -> str:
-    """The directory of the containerd that has the slot of that bridge; empty when nobody has."""
+    """The directory of the containerd that has the slot of that bridge; empty when the slot is free."""
     with contextlib.suppress(FileNotFoundError):
         return (Path(tempfile.gettempdir()) / _LOCKS.format(name.removeprefix("nvtest"))).read_text()
     return ""

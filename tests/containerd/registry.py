@@ -19,7 +19,7 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry:
-    """`name` is HOST:PORT; `images` by repository:tag; `users` to passwords, none for everybody."""
+    """`name` is HOST:PORT; `images` by repository:tag; `users` to passwords; empty allows all clients."""
 
     def __init__(self, users: Mapping[str, str] | None = None) -> None:
         self.users = dict(users or {})
@@ -54,7 +54,7 @@ class Registry:
         (directory / "hosts.toml").write_text(f'server = "http://{self.name}"\n[host."http://{self.name}"]\n')
 
     def _user(self, header: str) -> tuple[str, bool]:
-        """Who it is, and whether the password is right."""
+        """Return the user, and True when the password is right."""
         if not header.startswith("Basic "):
             return "", not self.users
         user, _, password = base64.b64decode(header[6:]).decode().partition(":")

@@ -1,7 +1,7 @@
-"""What a private containerd needs on this machine, and how to get what is missing.
+"""Lists the requirements of a private containerd on this machine, and how to get missing ones.
 
-`NODEVISOR_CONTAINERD=DIR` in the environment takes containerd, ctr and the shim of that directory in place of the
-machine's, of whatever version from 1.6 on, and runc if it has one. The CNI plug-ins stay the machine's.
+`NODEVISOR_CONTAINERD=DIR` in the environment selects containerd, ctr, the shim and, if present, runc of that directory.
+Any version from 1.6 on will do. The CNI plug-ins stay the machine's.
 """
 
 import functools
@@ -68,7 +68,7 @@ def containerd_version() -> tuple[int, int]:
 
 
 def mounts_images() -> bool:
-    """Whether that containerd has images as volumes, which came with 2.1. False where there is none."""
+    """Return True when that containerd has image volumes, which need 2.1. False without containerd."""
     return which("containerd") is not None and containerd_version() >= (2, 1)
 
 
@@ -97,7 +97,7 @@ def cni_dir() -> Path | None:
 
 
 def can_lower_oom_score() -> bool:
-    """Whether CAP_SYS_RESOURCE is there; without it a container's oom_score_adj cannot go below containerd's."""
+    """Return True with CAP_SYS_RESOURCE. Without it a container's oom_score_adj cannot go below containerd's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> 24 & 1)

@@ -77,7 +77,7 @@ def test_the_same_machine_gives_the_same_bytes(shell: bytes) -> None:
     assert layers.python.__wrapped__() == layers.python()
 
 
-def test_nothing_is_twice_in_a_layer_and_its_directories_come_first(shell: bytes) -> None:
+def test_layer_has_no_duplicates_and_directories_first(shell: bytes) -> None:
     for layer in (shell, layers.python()):
         found = names(layer)
         assert len(found) == len(set(found))
@@ -91,7 +91,7 @@ def test_modes_of_directories_below_stay() -> None:
     assert {"tmp", "etc"}.isdisjoint(names(layers.of_files({"/tmp/a": b"", "/etc/b": b""})))
 
 
-def test_what_an_image_is_made_of_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_sources_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "busybox_program", lambda: Path("/opt/busybox"))
     assert made_of(Image("a")) == "/opt/busybox"
     assert made_of(Image("a", tools=True)) == "this machine's shell and tools"

@@ -1,4 +1,4 @@
-"""Where the control plane's programs are: $KUBEBUILDER_ASSETS, PATH, or the cache that .ci/kubernetes fills."""
+"""Finds the control plane's programs in $KUBEBUILDER_ASSETS, PATH, or the cache that .ci/kubernetes fills."""
 
 import os
 import shutil

@@ -60,7 +60,7 @@ def name_of(user: str, *groups: str) -> x509.Name:
 
 
 def unsigned(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
-    """A certificate for `key` that ends in `days`; of a negative number, one that ended then."""
+    """Return a certificate for `key` that expires in `days`; a negative number gives an expired one."""
     end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     begin = end - datetime.timedelta(days=1, minutes=1)
     return (
@@ -75,7 +75,7 @@ def unsigned(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509
 
 
 def self_signed(path: Path, subject: x509.Name, key: Key) -> tuple[Path, Path]:
-    """Files of a certificate that nobody vouches for."""
+    """Write the files of a self-signed certificate."""
     return write(path, key, unsigned(subject, subject, key, 1).sign(key, hashes.SHA256()))
 
 

@@ -135,7 +135,7 @@ class ControlPlane:
             wait_for(self.is_ready, START_S, f"kube-apiserver ready; log: {self.dir}/{API_SERVER}.log")
 
     def is_ready(self) -> bool:
-        """Whether the API server serves. Fails the test when it has ended."""
+        """Return True when the API server serves. Fails the test after its exit."""
         process = self._processes[API_SERVER]
         assert process.poll() is None, f"kube-apiserver ended: {(self.dir / f'{API_SERVER}.log').read_text()[-2000:]}"
         try:
@@ -162,8 +162,10 @@ class ControlPlane:
         )  # fmt: skip
 
     def start_signers(self, duration: str) -> None:
-        """Those of the controllers alone that approve nodes' certificate requests and sign them, for `20s` or the like.
-        `stop("signers")` ends them."""
+        """Start only the controllers that approve and sign nodes' certificate requests, valid for `20s` or the like.
+
+        `stop("signers")` ends them.
+        """
         self._start(
             CONTROLLERS, f"--kubeconfig={self.admin}", "--bind-address=127.0.0.1", "--secure-port=0", "--port=0",
             "--leader-elect=false", "--controllers=csrapproving,csrsigning", f"--cluster-signing-duration={duration}",

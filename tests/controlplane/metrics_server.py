@@ -1,8 +1,8 @@
-"""A stand-in for metrics-server, of which there is no package: what `kubectl top` asks, from what the nodes expose.
+"""A stand-in for metrics-server, which has no package: answers `kubectl top` from the nodes' metrics.
 
-As metrics-server does: each node's /metrics/resource is asked for as a client that may `get nodes/metrics`, at the
-address and port of the Node object; a CPU figure is the difference of two samples over that of their timestamps. Served
-behind the API server's aggregation layer.
+Like metrics-server it reads each node's /metrics/resource with the right `get nodes/metrics`, at the address and port
+of the Node object. A CPU figure is the difference of two samples by the difference of their times. It serves behind the
+API server's aggregation layer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Point(NamedTuple):
 
 
 def points(node: str, exposed: str, now_s: float) -> dict[Key, Point]:
-    """What a node exposes in the text format; only what has both figures."""
+    """Return a node's metrics in the text format that have both figures."""
     cpu: dict[Key, tuple[float, float]] = {}
     memory: dict[Key, float] = {}
     for family in text_string_to_metric_families(exposed):
@@ -141,7 +141,7 @@ class MetricsServer:
     # The API
 
     def figures(self) -> dict[Key, dict[str, str]]:
-        """What is known of all that was seen twice."""
+        """Return the figures of all objects that were seen twice."""
         before, after = self._samples
         return {key: usage(before[key], point) for key, point in after.items() if key in before}
 

@@ -1,4 +1,4 @@
-"""The runtimes that are to behave alike: a test that asks for `cri` is run on each."""
+"""The runtimes that must behave alike: a test with the fixture `cri` runs on each."""
 
 from collections.abc import Iterator
 

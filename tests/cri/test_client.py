@@ -144,7 +144,7 @@ def test_a_missing_socket_is_a_runtime_that_is_down(tmp_path: Path) -> None:
     assert "nobody.sock" in str(caught.value)
 
 
-def test_a_runtime_that_comes_back_is_used_again_within_two_seconds(tmp_path: Path) -> None:
+def test_restarted_runtime_is_used_again_within_two_seconds(tmp_path: Path) -> None:
     socket = tmp_path / "back.sock"
     cri = Cri(f"unix://{socket}")
     first = FakeRuntime(socket)
@@ -164,7 +164,7 @@ def test_a_runtime_that_comes_back_is_used_again_within_two_seconds(tmp_path: Pa
     second.close()
 
 
-def test_a_closed_client_fails_calls_as_down_and_raises_nothing_at_their_start(fake: FakeRuntime) -> None:
+def test_calls_of_a_closed_client_fail_with_runtime_down(fake: FakeRuntime) -> None:
     cri = Cri(fake.endpoint)
     hung = cri.status()
     cri.close()
@@ -232,7 +232,7 @@ os.waitpid(child, 0)
 """
 
 
-def test_the_client_works_in_a_fork_of_a_process_that_only_imported_it(fake: FakeRuntime) -> None:
+def test_client_works_in_a_fork_of_a_process_that_imported_it(fake: FakeRuntime) -> None:
     command = [sys.executable, "-c", FORK, fake.endpoint]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "fake\n"

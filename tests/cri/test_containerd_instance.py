@@ -1,4 +1,4 @@
-"""The private containerd itself: its runtime can come and go, and nothing of it is left at the end."""
+"""The private containerd itself: it can be restarted, and it leaves nothing behind."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def nothing_left_of(path: Path) -> Iterator[None]:
     yield
     assert processes_of(path) == []
     assert mounts_below(path) == []
-    # Others that run on this machine may have made theirs meanwhile; without its slot a bridge is nobody's.
+    # Other instances on this machine may have made bridges meanwhile; a bridge without a slot has no owner.
     new = [name for name in bridge_names() - bridges if owner_of(name) in ("", str(path.resolve()))]
     assert [name for name in new if name in bridge_names()] == []
     assert not path.exists()
@@ -50,7 +50,7 @@ def processes_of(path: Path) -> list[str]:
     return [" ".join(command) for command in commands if any(f"{path}/" in part for part in command)]
 
 
-def test_pods_run_on_while_the_runtime_is_away_and_nothing_is_left_at_the_end(directory: Path) -> None:
+def test_pods_survive_a_runtime_restart_and_leave_nothing_behind(directory: Path) -> None:
     with ContainerdInstance(directory) as instance:
         _, container = run_pod(instance.cri, "stays")
         before = instance.cri.container_status(container).result()
@@ -114,7 +114,7 @@ def test_the_program_cleans_up_at_a_signal(directory: Path, number: signal.Signa
         assert process.wait(30) == 0
 
 
-def test_what_a_killed_program_left_is_cleared_by_the_next_run(directory: Path) -> None:
+def test_next_run_clears_the_leftovers_of_a_killed_program(directory: Path) -> None:
     with program(directory) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -38,7 +38,7 @@ def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, t
     assert "--container-runtime-endpoint" in text
 
 
-def test_one_that_accepts_and_says_nothing_is_passed_over_in_time(fake: FakeRuntime, tmp_path: Path) -> None:
+def test_silent_endpoint_is_skipped_after_its_timeout(fake: FakeRuntime, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(tmp_path / "mute.sock"))
         mute.listen()

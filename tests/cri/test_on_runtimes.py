@@ -15,7 +15,7 @@ from tests.containerd import BUSYBOX, ContainerdInstance
 from tests.containerd.pods import container_config, run_pod, sandbox_config
 
 
-def test_discovery_finds_it(containerd: ContainerdInstance) -> None:
+def test_discovery_finds_the_runtime(containerd: ContainerdInstance) -> None:
     found = discover(5, [containerd.endpoint])
     assert (found.runtime_name, found.api_version) == ("containerd", "v1")
 
@@ -62,7 +62,7 @@ def test_exec_gives_output_and_exit_code_and_ends_at_its_timeout(cri: Cri) -> No
         cri.exec_sync(container, ["sleep", "60"], 1).result()
 
 
-def test_a_command_that_does_not_exist_fails_the_start_with_the_runtimes_text(cri: Cri) -> None:
+def test_missing_command_fails_the_start_with_the_runtimes_text(cri: Cri) -> None:
     config = sandbox_config("nocommand")
     sandbox = cri.run_pod_sandbox(config).result()
     container = cri.create_container(sandbox, container_config(["/no/such"]), config).result()

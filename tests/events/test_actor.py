@@ -1,4 +1,4 @@
-"""The events actor as a process: it keeps, counts, tells watchers, and costs nobody anything."""
+"""The events actor as a process: it keeps and counts events, answers watchers, and stays bounded."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def file_of(events: ActorProcess) -> Path:
     return Path(events.settings.root_dir, "nodevisor", "events.log")
 
 
-def test_what_is_told_is_listed_and_counted(events):
+def test_recorded_events_are_listed_and_counted(events):
     for _ in range(3):
         events.tell(record("a"))
     events.tell(record("b"))
     wait_for(lambda: kept(events) == [("a", 3), ("b", 1)])
 
 
-def test_a_start_is_an_event_of_the_node_and_a_restart_of_the_actor_is_not(events):
+def test_agent_start_is_a_node_event_and_actor_restart_is_not(events):
     def starts() -> list[Event]:
         return [one for one in events.ask(ListEvents()).events if one.reason == "Starting"]
 
@@ -112,7 +112,7 @@ def test_a_torn_file_costs_its_last_line_and_is_made_whole(events):
     assert kept(events) == [("after", 1), *[(f"m{n}", 1) for n in range(4)]]
 
 
-def test_where_nothing_can_be_written_events_are_kept_in_memory(events):
+def test_unwritable_disk_keeps_events_in_memory(events):
     written(events)
     events.kill()
     file_of(events).unlink()
@@ -185,7 +185,7 @@ def resident_mib(pid: int) -> float:
     return int(fields["VmRSS"].split()[0]) / 1024
 
 
-def test_deaths_and_restarts_of_actors_are_events_of_theirs(events):
+def test_deaths_and_restarts_of_actors_are_events(events):
     wait_for(lambda: events.ask(Describe()).uptime_s > 0)
     events.publish(Exited(name="pod_workers", incarnation=1, reason="killed by SIGKILL"))
     events.publish(

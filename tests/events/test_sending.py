@@ -1,4 +1,4 @@
-"""Events to an API server: created once, patched when they repeat, never lost while it is away, in nobody's way."""
+"""Events to an API server: created once, patched when they repeat, and kept during an outage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENTS = "/api/v1/namespaces/.*/events"
 
 
 class Server:
-    """What an API server does with events."""
+    """An API server's handling of events."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
@@ -100,9 +100,7 @@ def test_a_storage_that_was_emptied_gets_repeats_as_new_events(server: FaultySer
         wait_for(lambda: of_pods(server) == [("a", 2)])
 
 
-def test_what_happens_while_the_server_is_away_is_sent_once_as_it_stands_then(
-    server: FaultyServer, tmp_path: Path
-) -> None:
+def test_changes_during_an_outage_are_sent_once(server: FaultyServer, tmp_path: Path) -> None:
     server.always("*", EVENTS, Reset())
     with sending(server, tmp_path) as events:
         for _ in range(5):
@@ -116,10 +114,10 @@ def test_what_happens_while_the_server_is_away_is_sent_once_as_it_stands_then(
         assert len([one for one in server.of("POST", EVENTS) if one.body["message"] == "b"]) == 1
 
 
-def test_every_fault_of_a_moment_is_survived(server: FaultyServer, tmp_path: Path) -> None:
+def test_every_temporary_fault_is_survived(server: FaultyServer, tmp_path: Path) -> None:
     faults = {
         "expired": failure(401, "Unauthorized"),
-        "trouble": failure(500, "InternalError"),
+        "server error": failure(500, "InternalError"),
         "busy": failure(429, "TooManyRequests", retry_after_s=1),
         "half": Half(),
         "lost answer": Reset(after=True),
@@ -135,7 +133,7 @@ def test_every_fault_of_a_moment_is_survived(server: FaultyServer, tmp_path: Pat
             wait_for(lambda name=name: (name, 1) in of_pods(server), 20, name)
 
 
-def test_an_event_that_the_server_will_not_have_holds_up_no_other(server: FaultyServer, tmp_path: Path) -> None:
+def test_refused_event_does_not_delay_others(server: FaultyServer, tmp_path: Path) -> None:
     server.always("POST", "/api/v1/namespaces/gone/events", failure(403, "Forbidden", "being terminated"))
     with sending(server, tmp_path) as events:
         events.tell(of_namespace("gone", record("x")))
@@ -181,7 +179,7 @@ def test_a_server_that_stalls_delays_no_answer_about_events(server: FaultyServer
         assert time.monotonic() - began < 5
 
 
-def test_what_was_said_before_there_was_a_cluster_stays_here(server: FaultyServer, tmp_path: Path) -> None:
+def test_events_before_the_first_kubeconfig_are_not_sent(server: FaultyServer, tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     with ActorProcess("events", None, (), root_dir=root) as events:
         events.tell(record("alone"))

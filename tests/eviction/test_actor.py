@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup.hierarchy import memory_capacity
-from actors._host.machine import HUGE_PAGES, huge_pages
+from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
 from proto.node.container_gc import Collected as CollectedContainers
 from proto.node.container_gc import CollectGarbage
@@ -26,7 +25,7 @@ from tests.harness import ActorProcess, wait_for
 GIB = 1 << 30
 
 
-class World:
+class FakeNode:
     """A node whose figures the test sets, and whose pods end when they are evicted."""
 
     def __init__(self, **settings: Any) -> None:
@@ -37,9 +36,9 @@ class World:
         self.pods: dict[str, PodWorkerState] = {}
         self.usages: dict[str, int] = {}
         self.volumes: dict[str, int] = {}
-        """What the volume `v` of a pod takes."""
+        """UID to the bytes in the pod's volume `v`."""
         self.order: list[str] = []
-        """What was asked to happen, in order."""
+        """The requests that the actor made, in order."""
         self.actor = ActorProcess(
             "eviction",
             None,
@@ -117,7 +116,7 @@ class World:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "") -> None:
-        """There with all it has from the first look on. `limit`: the size of its emptyDir `v`."""
+        """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
         pod = from_dict(
             Pod,
@@ -147,202 +146,202 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    with world.actor:
-        yield world
+def fake() -> Iterator[FakeNode]:
+    fake = FakeNode()
+    with fake.actor:
+        yield fake
 
 
-def test_a_node_with_enough_of_everything_is_left_alone(world: World) -> None:
-    wait_for(lambda: world.pressure().signals, 10, "the first look")
-    pressure = world.pressure()
+def test_a_node_with_enough_of_everything_is_left_alone(fake: FakeNode) -> None:
+    wait_for(lambda: fake.pressure().signals, 10, "the first look")
+    pressure = fake.pressure()
     assert pressure.conditions == ()
     assert [(one.signal, one.threshold, one.met) for one in pressure.signals] == [
         ("memory.available", GIB, False),
         ("nodefs.available", 10737418400, False),  # a percentage is a 32 bit float, as in the kubelet
     ]
-    wait_for(lambda: world.told() == [()], 10, "the pod workers are told once, when they are seen")
-    assert world.order == []
+    wait_for(lambda: fake.told() == [()], 10, "the pod workers are told once, when they are seen")
+    assert fake.order == []
     words = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
     said = [("Node", "Normal", word, f"Node node status is now: {word}") for word in words]
-    wait_for(lambda: world.events() == said, 10, "and so are the events")
+    wait_for(lambda: fake.events() == said, 10, "and so are the events")
 
 
-def test_the_largest_pod_goes_then_the_next_only_when_it_is_cleaned_up(world: World) -> None:
-    world.pod("a", 1 * GIB)
-    world.pod("b", 5 * GIB)
-    world.pod("static", 9 * GIB, source="file")
-    world.pod("critical", 9 * GIB, priority=2_000_000_000)
-    world.memory_available = GIB // 2
-    wait_for(world.evictions, 10, "an eviction")
-    first = world.evictions()[0]
+def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -> None:
+    fake.pod("a", 1 * GIB)
+    fake.pod("b", 5 * GIB)
+    fake.pod("static", 9 * GIB, source="file")
+    fake.pod("critical", 9 * GIB, priority=2_000_000_000)
+    fake.memory_available = GIB // 2
+    wait_for(fake.evictions, 10, "an eviction")
+    first = fake.evictions()[0]
     assert (first.pod_uid, first.reason, first.grace_period_s) == ("b", "Evicted", 1)
     assert first.message == "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. "
-    wait_for(lambda: ("MemoryPressure",) in world.told(), 10, "the pod workers know")
+    wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "the pod workers know")
     time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
-    assert len(world.evictions()) == 1
-    world.stage("b", "terminated")
-    wait_for(lambda: len(world.evictions()) == 2, 10, "the next, since memory is still short")
-    assert world.evictions()[1].pod_uid == "a"
-    world.stage("a", "terminated")
-    world.memory_available = 8 * GIB
-    wait_for(lambda: world.told()[-1] == (), 10, "the pressure is over")
-    assert world.order.count("evict a") == 1
-    assert "images" not in world.order, "images take no memory"
-    wait_for(lambda: world.events()[-1][2] == "NodeHasSufficientMemory", 10, "its event")
-    said = world.events()
+    assert len(fake.evictions()) == 1
+    fake.stage("b", "terminated")
+    wait_for(lambda: len(fake.evictions()) == 2, 10, "the next, since memory is still short")
+    assert fake.evictions()[1].pod_uid == "a"
+    fake.stage("a", "terminated")
+    fake.memory_available = 8 * GIB
+    wait_for(lambda: fake.told()[-1] == (), 10, "the pressure is over")
+    assert fake.order.count("evict a") == 1
+    assert "images" not in fake.order, "images take no memory"
+    wait_for(lambda: fake.events()[-1][2] == "NodeHasSufficientMemory", 10, "its event")
+    said = fake.events()
     assert ("Pod", "Warning", "Evicted", first.message) in said
     assert ("Node", "Warning", "EvictionThresholdMet", "Attempting to reclaim memory") in said
     low = "NodeHasInsufficientMemory"
     assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
 
 
-def test_images_that_help_save_the_pods(world: World) -> None:
-    world.pod("a", GIB)
-    world.freed_by_images = 50 * GIB
-    world.disk_available = GIB
-    wait_for(lambda: world.order, 10, "reclaim")
-    wait_for(lambda: world.told()[-1:] == [()] and len(world.told()) > 1, 10, "the condition came and went")
-    assert world.order == ["containers True", "images"]
+def test_freed_images_prevent_an_eviction(fake: FakeNode) -> None:
+    fake.pod("a", GIB)
+    fake.freed_by_images = 50 * GIB
+    fake.disk_available = GIB
+    wait_for(lambda: fake.order, 10, "reclaim")
+    wait_for(lambda: fake.told()[-1:] == [()] and len(fake.told()) > 1, 10, "the condition came and went")
+    assert fake.order == ["containers True", "images"]
 
 
-def test_when_reclaim_does_not_help_the_pod_that_fills_the_disk_goes(world: World) -> None:
-    world.pod("a", GIB)
-    world.pod("b", 3 * GIB)
-    world.disk_available = GIB
-    wait_for(world.evictions, 10, "an eviction")
-    assert world.order[:4] == ["containers True", "images", "disk usages", "evict b"]
+def test_pod_that_fills_the_disk_goes_when_reclaim_fails(fake: FakeNode) -> None:
+    fake.pod("a", GIB)
+    fake.pod("b", 3 * GIB)
+    fake.disk_available = GIB
+    wait_for(fake.evictions, 10, "an eviction")
+    assert fake.order[:4] == ["containers True", "images", "disk usages", "evict b"]
     words = "low on resource: ephemeral-storage. Threshold quantity: 10737418400, available: 1Gi. "
-    assert words in world.evictions()[0].message
+    assert words in fake.evictions()[0].message
 
 
 def test_a_soft_threshold_gives_time_to_the_node_and_to_the_pod() -> None:
-    world = World(
+    fake = FakeNode(
         eviction_hard={},
         eviction_soft={"memory.available": "2Gi"},
         eviction_soft_grace_s={"memory.available": 1.5},
         eviction_max_pod_grace_period_s=7,
     )
-    with world.actor:
-        world.pod("a", GIB)
+    with fake.actor:
+        fake.pod("a", GIB)
         began = time.monotonic()
-        world.memory_available = GIB
-        wait_for(lambda: world.told()[-1:] == [("MemoryPressure",)], 10, "the condition holds at once")
-        wait_for(world.evictions, 20, "an eviction")
+        fake.memory_available = GIB
+        wait_for(lambda: fake.told()[-1:] == [("MemoryPressure",)], 10, "the condition holds at once")
+        wait_for(fake.evictions, 20, "an eviction")
         assert time.monotonic() - began >= 1.5
-        (evicted,) = world.evictions()
+        (evicted,) = fake.evictions()
         assert evicted.grace_period_s == 7
         assert "low on resource: memory. Threshold quantity: 2Gi, available: 1Gi. " in evicted.message
 
 
 def test_all_pods_together_have_the_threshold_of_memory_too() -> None:
-    world = World(enforce_node_allocatable=("pods",), cgroup_root="/there/is/none")
-    with world.actor:
-        wait_for(lambda: world.pressure().signals, 10, "the first look")
-        (own,) = [one for one in world.pressure().signals if one.signal == "allocatableMemory.available"]
+    fake = FakeNode(enforce_node_allocatable=("pods",), cgroup_root="/there/is/none")
+    with fake.actor:
+        wait_for(lambda: fake.pressure().signals, 10, "the first look")
+        (own,) = [one for one in fake.pressure().signals if one.signal == "allocatableMemory.available"]
         assert (own.threshold, own.met) == (GIB, False)
         assert own.available == own.capacity == memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
 
 
-def test_reclaim_that_fails_is_no_reason_to_wait(world: World) -> None:
+def test_failed_reclaim_leads_to_an_eviction(fake: FakeNode) -> None:
     def refuse(_: Any) -> Any:
         raise Refused("ImageGCFailed", "the runtime is down")
 
-    world.actor.peers["image_gc"].answers[DeleteUnusedImages] = refuse
-    world.pod("a", GIB)
-    world.disk_available = GIB
-    wait_for(world.evictions, 10, "an eviction")
+    fake.actor.peers["image_gc"].answers[DeleteUnusedImages] = refuse
+    fake.pod("a", GIB)
+    fake.disk_available = GIB
+    wait_for(fake.evictions, 10, "an eviction")
 
 
-def test_a_pod_that_is_gone_already_is_passed_over(world: World) -> None:
-    world.pod("a", 5 * GIB)
-    world.pod("b", GIB)
-    evict = world.actor.peers["pod_workers"].answers[EvictPod]
+def test_a_pod_that_is_gone_already_is_passed_over(fake: FakeNode) -> None:
+    fake.pod("a", 5 * GIB)
+    fake.pod("b", GIB)
+    evict = fake.actor.peers["pod_workers"].answers[EvictPod]
 
     def gone(request: EvictPod) -> Any:
         if request.pod_uid == "a":
             raise Refused("NotFound", "no such pod")
         return evict(request)
 
-    world.actor.peers["pod_workers"].answers[EvictPod] = gone
-    world.memory_available = 0
-    wait_for(lambda: "evict b" in world.order, 10, "the next in rank goes")
+    fake.actor.peers["pod_workers"].answers[EvictPod] = gone
+    fake.memory_available = 0
+    wait_for(lambda: "evict b" in fake.order, 10, "the next in rank goes")
 
 
-def test_without_usages_priority_decides(world: World) -> None:
+def test_without_usages_priority_decides(fake: FakeNode) -> None:
     def refuse(_: Any) -> Any:
         raise Refused("Unavailable", "cannot measure")
 
-    world.actor.peers["stats"].answers[GetPodUsages] = refuse
-    world.pod("a", GIB, priority=10)
-    world.pod("b", GIB, priority=1)
-    world.memory_available = 0
-    wait_for(world.evictions, 10, "an eviction")
-    assert world.evictions()[0].pod_uid == "b"
+    fake.actor.peers["stats"].answers[GetPodUsages] = refuse
+    fake.pod("a", GIB, priority=10)
+    fake.pod("b", GIB, priority=1)
+    fake.memory_available = 0
+    wait_for(fake.evictions, 10, "an eviction")
+    assert fake.evictions()[0].pod_uid == "b"
 
 
-def test_pressure_survives_a_kill_until_its_transition_period_is_over() -> None:
-    world = World(eviction_pressure_transition_period_s=3600.0)
-    with world.actor:
-        world.memory_available = 0
-        wait_for(lambda: ("MemoryPressure",) in world.told(), 10, "pressure")
-        world.memory_available = 8 * GIB
-        wait_for(lambda: not world.pressure().signals[0].met, 10, "it is seen to be over")
-        assert world.pressure().conditions == ("MemoryPressure",)
-        world.actor.kill()
-        world.actor.peers["pod_workers"].received.clear()
-        world.actor.start()
-        assert world.pressure().conditions == ("MemoryPressure",)
-        wait_for(lambda: world.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
+def test_pressure_survives_a_kill_for_its_transition_period() -> None:
+    fake = FakeNode(eviction_pressure_transition_period_s=3600.0)
+    with fake.actor:
+        fake.memory_available = 0
+        wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "pressure")
+        fake.memory_available = 8 * GIB
+        wait_for(lambda: not fake.pressure().signals[0].met, 10, "it is seen to be over")
+        assert fake.pressure().conditions == ("MemoryPressure",)
+        fake.actor.kill()
+        fake.actor.peers["pod_workers"].received.clear()
+        fake.actor.start()
+        assert fake.pressure().conditions == ("MemoryPressure",)
+        wait_for(lambda: fake.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
 
 
-def test_pods_beyond_their_limits_go_whatever_the_node_has(world: World) -> None:
+def test_pods_above_their_limits_go_without_node_pressure(fake: FakeNode) -> None:
     for uid in ("small", "large"):
-        world.pod(uid, 0, limit="1Mi")
-    world.volumes = {"small": 1 << 20, "large": 2 << 20}
-    wait_for(world.evictions, 10, "an eviction")
-    (request,) = world.evictions()
+        fake.pod(uid, 0, limit="1Mi")
+    fake.volumes = {"small": 1 << 20, "large": 2 << 20}
+    wait_for(fake.evictions, 10, "an eviction")
+    (request,) = fake.evictions()
     assert (request.pod_uid, request.reason, request.grace_period_s) == ("large", "Evicted", 1)
     assert request.message == 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
-    assert world.pressure().conditions == ()
-    world.stage("large", "terminated")
-    world.volumes["small"] = 2 << 20
-    wait_for(lambda: len(world.evictions()) == 2, 10, "the other grows too")
+    assert fake.pressure().conditions == ()
+    fake.stage("large", "terminated")
+    fake.volumes["small"] = 2 << 20
+    wait_for(lambda: len(fake.evictions()) == 2, 10, "the other grows too")
 
 
 def test_specs_are_asked_for_once_and_few_at_a_time() -> None:
-    world = World()
+    fake = FakeNode()
     for number in range(SPECS_AT_ONCE + 5):
-        world.pod(f"{number}", 0, limit="1Mi" if number in (3, SPECS_AT_ONCE + 3) else "")
-    world.pod("new", 0, limit="1Mi")
-    new = world.pods.pop("new")
-    with world.actor as actor:
-        wait_for(lambda: len(world.order) >= 2, 10, "usages of the limited pods, measured twice")
+        fake.pod(f"{number}", 0, limit="1Mi" if number in (3, SPECS_AT_ONCE + 3) else "")
+    fake.pod("new", 0, limit="1Mi")
+    new = fake.pods.pop("new")
+    with fake.actor as actor:
+        wait_for(lambda: len(fake.order) >= 2, 10, "usages of the limited pods, measured twice")
         asked = [one for one in actor.peers["pod_workers"].of(ListPodWorkers) if one.with_pods]
         assert [len(one.uids) for one in asked] == [SPECS_AT_ONCE, 5]
-        world.volumes["new"] = 2 << 20
-        world.pods["new"] = new
-        wait_for(world.evictions, 10, "the pod that came later")
-        assert world.evictions()[0].pod_uid == "new"
+        fake.volumes["new"] = 2 << 20
+        fake.pods["new"] = new
+        wait_for(fake.evictions, 10, "the pod that came later")
+        assert fake.evictions()[0].pod_uid == "new"
         asked = [one for one in actor.peers["pod_workers"].of(ListPodWorkers) if one.with_pods]
         assert [one.uids for one in asked[2:]] == [("new",)]
 
 
 def test_no_thresholds_and_no_limits_no_work() -> None:
-    world = World(eviction_hard={}, local_storage_capacity_isolation=False)
-    with world.actor:
-        wait_for(lambda: world.told() == [()], 10, "the pod workers are told that nothing is short")
-        assert world.pressure() == Pressure(conditions=(), signals=())
-        assert not world.actor.peers["stats"].received
+    fake = FakeNode(eviction_hard={}, local_storage_capacity_isolation=False)
+    with fake.actor:
+        wait_for(lambda: fake.told() == [()], 10, "the pod workers are told that nothing is short")
+        assert fake.pressure() == Pressure(conditions=(), signals=())
+        assert not fake.actor.peers["stats"].received
 
 
-def test_stats_that_cannot_measure_change_nothing(world: World) -> None:
-    wait_for(lambda: world.pressure().signals, 10, "the first look")
+def test_stats_that_cannot_measure_change_nothing(fake: FakeNode) -> None:
+    wait_for(lambda: fake.pressure().signals, 10, "the first look")
 
     def refuse(_: Any) -> Any:
         raise Refused("Unavailable", "cannot measure")
 
-    world.actor.peers["stats"].answers[GetNodeStats] = refuse
-    asked = len(world.actor.peers["stats"].received)
-    wait_for(lambda: len(world.actor.peers["stats"].received) > asked + 3, 10, "it goes on asking")
-    assert world.pressure().conditions == ()
+    fake.actor.peers["stats"].answers[GetNodeStats] = refuse
+    asked = len(fake.actor.peers["stats"].received)
+    wait_for(lambda: len(fake.actor.peers["stats"].received) > asked + 3, 10, "it goes on asking")
+    assert fake.pressure().conditions == ()

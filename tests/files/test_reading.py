@@ -1,4 +1,4 @@
-"""Files parsed in a child process: one that ends it does not stand in the way of the others."""
+"""Files parsed in a child process: a file that kills or blocks it does not affect the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(path: str, content: bytes) -> Read:
 
 
 @pytest.mark.parametrize("bad", ["dies", "hangs"])
-def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_does_not_affect_the_others(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "FILE_S", 1.0 if bad == "hangs" else 20.0)
     reader = Reader(Read, read, lambda _, why: Read(why=why))
     found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
@@ -36,7 +36,7 @@ def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypat
     assert reader.read({"a": b"1", "b": b"3"}) == {"a": Read("1"), "b": Read("3")}
 
 
-def test_many_files_that_hang_hold_up_no_other_for_longer_than_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_files_end_within_the_longest_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "FILE_S", 0.5)
     reader = Reader(Read, lambda path, content: read(path.rstrip("0123456789"), content), lambda _, why: Read(why=why))
     contents = {f"hangs{number}": b"" for number in range(4)} | {"dies": b"", "good": b"1"}

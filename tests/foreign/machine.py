@@ -1,8 +1,8 @@
 """A machine of its own for an agent with default directories: mounts, cgroups and network that no other test has.
 
-`python -m tests.foreign.machine DIRECTORY COMMAND...`, in new namespaces of mounts, cgroups and network, puts
-DIRECTORY's `log`, `lib` and `run` in the place of the machine's, mounts the cgroup hierarchies anew, so that `/` is the
-cgroup it is in, and becomes COMMAND.
+`python -m tests.foreign.machine DIRECTORY COMMAND...` runs in new namespaces of mounts, cgroups and network. It mounts
+DIRECTORY's `log`, `lib` and `run` over the machine's. It mounts the cgroup hierarchies anew, so that `/` is its own
+cgroup, and executes COMMAND.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Machine:
         fs.create(f"{self.cgroup}/started", PodLimits(), hierarchy())
 
     def start(self, command: Sequence[str | Path], log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """The process; with it, whatever it starts is in `cgroup`."""
+        """Start the process; it and its children are in `cgroup`."""
         enter = "".join(f"echo $$ > {path}/cgroup.procs; " for path in hierarchy().paths(self.cgroup))
         inside = [
             *("nsenter", f"--net={self.netns}", "unshare", "--mount", "--cgroup", "--propagation", "private"),

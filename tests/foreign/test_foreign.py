@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.timeout(300 + 2 * BESIDE_S),
 ]
 PASSES = 4
-"""What is busy in one is killed in the next."""
+"""A cgroup that is busy in one pass is killed in the next."""
 
 
 def passes(run_dir: Path, found: Callable[[], list[str]]) -> None:
@@ -106,7 +106,7 @@ def manifest(node: Machine) -> Path:
 
 
 def ours_on(node: Machine) -> list[str]:
-    """What our pods have there."""
+    """Return the directories, logs and cgroups of our pods."""
     own = [str(path) for path in (node.root / "pods").glob("*")]
     own += [str(path) for path in (node.log / "pods").glob("default_ours-*")]
     for top in Path("/sys/fs/cgroup").glob("*"):
@@ -165,7 +165,7 @@ def bridges() -> list[str]:
     return sorted(path.name for path in Path("/sys/class/net").glob("nv*"))
 
 
-def test_supervisor_run_has_a_cgroup_root_of_its_own_that_goes_with_it() -> None:
+def test_supervisor_run_has_its_own_cgroup_root_and_removes_it() -> None:
     with beside() as (node, foreign):
         foreign.enter()
         run = [sys.executable, "-m", "supervisor", "run", manifest(node), "--container-runtime-endpoint", EMBEDDED]
@@ -230,7 +230,7 @@ def named(directory: Path, uid: str) -> list[str]:
 
 
 class Sandboxes:
-    """Foreign pods in the runtime: one that runs, and one that has ended."""
+    """Foreign pods in the runtime: a running and an ended one."""
 
     def __init__(self, containerd: ContainerdInstance, foreign: Theirs, directory: Path) -> None:
         self.cri = containerd.cri
@@ -368,10 +368,10 @@ def test_run_once_on_a_runtime_that_is_shared(containerd: ContainerdInstance) ->
         assert missing() == []
 
 
-def test_a_sandbox_that_appears_after_its_pod_has_gone_is_ended_though_the_agent_was_killed(
+def test_late_sandbox_of_a_removed_pod_is_ended_after_a_kill(
     containerd: ContainerdInstance,
 ) -> None:
-    """What a runtime finishes whose caller had been killed: the pod's directory is gone by then."""
+    """A sandbox that the runtime finishes after its caller was killed and the pod's directory is gone."""
     with shared(containerd) as (agent, missing, _):
         agent.start()
         agent.write("ours", pod("ours"))
@@ -389,8 +389,8 @@ def test_a_sandbox_that_appears_after_its_pod_has_gone_is_ended_though_the_agent
         assert missing() == []
 
 
-def test_pods_whose_marks_were_lost_are_reported_until_a_source_wants_them(containerd: ContainerdInstance) -> None:
-    """Under a supervisor that runs on: one that starts then may refuse to."""
+def test_pods_without_marks_are_reported_until_a_source_has_them(containerd: ContainerdInstance) -> None:
+    """The supervisor keeps running: a new one may refuse to start."""
     with closing(Agent(containerd)) as agent:
         agent.start()
         agent.write("wanted", pod("wanted"))

@@ -1,6 +1,6 @@
-"""What another agent has on a machine: a process in a pod's cgroups, logs, links, a mounted volume, a bridge, a table.
+"""Things of another agent: a process in a pod's cgroups, logs, links, a mounted volume, a bridge, a table.
 
-It is all real, and `missing` says what of it is not as it was.
+All of it is real, and `missing` lists the changed parts.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Theirs:
         (log.parent / "linked").symlink_to(log)
         other = logs / "lost+found"
         other.mkdir()
-        aside = logs / f".removed-default_old_{uuid.uuid4()}"
-        aside.mkdir()
+        trash = logs / f".removed-default_old_{uuid.uuid4()}"
+        trash.mkdir()
         links.mkdir(exist_ok=True)
         link, dangling = (links / f"theirs_default_c-{letter * 64}.log" for letter in "cd")
         link.symlink_to(log)
         dangling.symlink_to(log.with_name("1.log"))
-        return [log, log.parent / "linked", other, aside, link, dangling]
+        return [log, log.parent / "linked", other, trash, link, dangling]
 
     def _make_network(self) -> None:
         netlink.add_bridge(BRIDGE, b"\x0a\x58\x0a\x58\x00\x01")
@@ -87,7 +87,7 @@ class Theirs:
             Path(path, "cgroup.procs").write_text(str(self.process.pid))
 
     def missing(self) -> list[str]:
-        """What has been touched."""
+        """Return the things that were changed."""
         found = [str(path) for path in (*self.cgroups, *self._empty) if not path.is_dir()]
         found += [str(path) for path in self.files if not os.path.lexists(path)]
         if not alive(self.process.pid):

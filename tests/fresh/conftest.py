@@ -19,7 +19,7 @@ from tests.fresh.wheels import wheels
 
 READY = re.compile(r"All pods are ready or completed after ([0-9.]+) s\.")
 READY_S = 15.0
-"""From the end of the set-up, on a quiet machine."""
+"""Limit from the end of the set-up, on a quiet machine."""
 LOAD = 4.0
 """The factor on every limit of time: a CI machine runs other tests meanwhile."""
 SETUP_S = 60.0 * LOAD
@@ -36,11 +36,11 @@ class FirstRun:
     said: str
     """All that it wrote on a terminal."""
     own_ready_s: float
-    """Until all samples were ready or completed, by its own words."""
+    """Wait until all samples were ready or completed, by its own words."""
     ready_s: float
     """The same, from the end of the set-up, by our clock."""
     code: int
-    """After Ctrl-C."""
+    """Exit code after Ctrl-C."""
     left: dict[str, list[str]] = field(default_factory=dict)
     """The things that are there after it and were not before, by kind.
     The set-up's files are in the clone and do not count."""

@@ -2,7 +2,7 @@
 
 It reaches nothing but its own loopback. Kernel settings without a namespace (vm, kernel) are this machine's, so nothing
 is started there that changes them. It ends with `close`. It also ends when the process that started it
-dies: its first process waits on a pipe from there, and all others die with the first one.
+dies: its first process waits on a pipe from there. All others die with the first one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Machine:
         self._disk = disk
         self.cgroups = Cgroups(self.scratch.name)
         self.pid = 0
-        """Of its first process, as this machine sees it."""
+        """PID of its first process, as this machine sees it."""
         self.own_pids: set[int] = set()
-        """Of the processes that make it a machine."""
+        """PIDs of the processes that make up the machine."""
         self._unshare: subprocess.Popen[str] | None = None
 
     @property

@@ -65,11 +65,11 @@ def no_index(machine: Machine) -> Iterator[None]:
     machine.must("mv", "/etc/pip.conf.away", "/etc/pip.conf")
 
 
-Trouble = Callable[[Machine], AbstractContextManager[None]]
+Problem = Callable[[Machine], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize(
-    ("trouble", "says"),
+    ("problem", "says"),
     [
         (no_ensurepip, r"cannot .*apt(-get)? install .*python3-venv"),
         (python_3_10, r"cannot .*3\.11.*PYTHON="),
@@ -79,12 +79,10 @@ Trouble = Callable[[Machine], AbstractContextManager[None]]
     ],
     ids=["no ensurepip", "Python 3.10", "full disk", "read-only clone", "no index"],
 )
-def test_a_set_up_that_cannot_be_says_why_in_a_line_and_the_next_try_works(
-    machine: Machine, trouble: Trouble, says: str
-) -> None:
+def test_failed_set_up_says_why_in_a_line_and_the_next_works(machine: Machine, problem: Problem, says: str) -> None:
     steps.clone(machine, USER)
     with steps.index(machine):
-        with trouble(machine):
+        with problem(machine):
             failed = machine.run(["make", "run"], USER, CLONE, timeout_s=60 * LOAD)
         next_try = machine.run(SETUP, USER, CLONE, timeout_s=SETUP_S)
     assert failed.returncode != 0, failed.stdout
@@ -93,7 +91,7 @@ def test_a_set_up_that_cannot_be_says_why_in_a_line_and_the_next_try_works(
     assert next_try.returncode == 0, next_try.stdout
 
 
-def test_a_set_up_that_was_killed_half_way_is_finished_by_the_next(machine: Machine) -> None:
+def test_killed_set_up_is_finished_by_the_next(machine: Machine) -> None:
     clone = steps.clone(machine, USER)
     with steps.index(machine):
         with Terminal(machine, ["make", "run"], USER, clone) as terminal:
@@ -111,7 +109,7 @@ def test_a_set_up_that_was_killed_half_way_is_finished_by_the_next(machine: Mach
     machine.must(".venv/bin/supervisor", "--help", user=USER, cwd=clone)
 
 
-def test_two_at_once_in_a_new_clone_share_one_set_up_and_both_get_ready(machine: Machine) -> None:
+def test_two_concurrent_set_ups_of_a_clone_share_the_work(machine: Machine) -> None:
     clone = steps.clone(machine, USER)
     with (
         steps.index(machine),
@@ -152,9 +150,7 @@ def test_output_to_a_pipe_is_plain_lines(ready: Machine, first_run: FirstRun) ->
 
 @FIRST_RUN
 @pytest.mark.parametrize("first_run", ["root"], indirect=True)
-def test_a_run_directory_of_the_machine_that_cannot_be_written_hinders_nothing(
-    ready: Machine, first_run: FirstRun
-) -> None:
+def test_unwritable_run_directory_hinders_nothing(ready: Machine, first_run: FirstRun) -> None:
     ready.must("mount", "-o", "remount,ro", "/run")
     with Terminal(ready, ["make", "run"], first_run.user, first_run.clone) as terminal:
         terminal.wait_for(READY, READY_S * LOAD)

@@ -35,19 +35,19 @@ with Machine([rootfs()], {}) as machine:
 """
 
 
-def test_it_reaches_its_loopback_only() -> None:
+def test_machine_reaches_its_loopback_only() -> None:
     with Machine([rootfs()], {}) as machine:
         assert Traces.of(machine).interfaces == {"lo"}
         assert machine.must("python3", "-c", CONNECT, user=USER).split() == ["ENETUNREACH", "ENETUNREACH"]
 
 
-def test_it_has_nothing_that_runs_containers_or_gives_them_programs() -> None:
+def test_bare_machine_has_no_container_runtime_or_cni() -> None:
     with Machine([rootfs()], {}) as machine:
         for program in ("busybox", "runc", "crun", "containerd", "ip", "nft", "iptables"):
             assert machine.run(["sh", "-c", f"command -v {program}"]).returncode != 0, program
 
 
-def test_what_one_writes_the_next_does_not_see() -> None:
+def test_writes_on_one_machine_are_not_seen_on_the_next() -> None:
     with Machine([rootfs()], {}) as machine:
         machine.must("touch", "/etc/mine", "/tmp/mine", "/var/lib/mine")
     with Machine([rootfs()], {}) as machine:
@@ -68,7 +68,7 @@ def test_a_trace_of_each_kind_is_found() -> None:
     assert left["files"] == ["/run/left"]
 
 
-def test_it_ends_with_a_test_process_that_is_killed() -> None:
+def test_machine_ends_with_its_killed_test_process() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as test:

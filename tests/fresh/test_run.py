@@ -50,7 +50,7 @@ spec:
 
 
 @pytest.mark.parametrize("first_run", ["root"], indirect=True)
-def test_a_pod_that_shares_its_mounts_takes_none_of_the_machines_away(ready: Machine, first_run: FirstRun) -> None:
+def test_pod_with_shared_mounts_removes_none_of_the_machine(ready: Machine, first_run: FirstRun) -> None:
     """Here / is shared, as systemd has it, and /tmp with the pods' root file systems is another mount."""
     before = Traces.of(ready).mounts
     ready.must("sh", "-c", 'printf %s "$1" > /root/sharing.yaml', "sh", SHARING)

@@ -18,7 +18,7 @@ from tests.fuzz.target import Target
 MARGIN_S = 60.0
 """For a run to end after its time."""
 PACKAGES = ("actors", "proto", "supervisor", "tarfile", "h11", "yaml", "wsproto")
-"""Whose branches guide the mutations."""
+"""Packages whose branches guide the mutations."""
 
 
 def fuzz(target: Target, seconds: int, artifacts: Path) -> NoReturn:

@@ -14,7 +14,7 @@ class Target:
 
     name: str
     feed: Callable[[bytes], None]
-    """Parses the input and catches the refusals that the parser documents. Whatever else it raises is a finding."""
+    """Parses the input and catches the refusals that the parser documents. Any other exception is a finding."""
     seeds: Sequence[bytes]
     """Valid inputs, and invalid ones of known classes."""
     tokens: Sequence[bytes] = ()

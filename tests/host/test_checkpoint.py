@@ -16,14 +16,14 @@ class Result(msgspec.Struct):
     at: float = 0.0
 
 
-def test_what_was_saved_is_loaded_as_plain_values(tmp_path: Path) -> None:
+def test_saved_data_is_loaded_as_plain_values(tmp_path: Path) -> None:
     path = tmp_path / "not" / "there" / "probe.json"
     save(path, 1, {"results": [Result("ä", 1.5)], "none": None})
     assert load(path, 1) == {"results": [{"name": "ä", "at": 1.5}], "none": None}
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_the_newest_wins_and_only_one_file_stays(tmp_path: Path, sync: bool) -> None:
+def test_newest_checkpoint_wins_and_only_one_file_stays(tmp_path: Path, sync: bool) -> None:
     path = tmp_path / "probe.json"
     for number in range(3):
         save(path, 1, number, sync=sync)
@@ -32,7 +32,7 @@ def test_the_newest_wins_and_only_one_file_stays(tmp_path: Path, sync: bool) -> 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_missing_one_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_checkpoint_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load(tmp_path / "nothing.json", 1) is None
     assert not caplog.records
 
@@ -47,7 +47,7 @@ def test_a_missing_one_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         (lambda text: text.replace('"version":1', '"version":2'), "version 2"),
     ],
 )
-def test_a_damaged_one_or_another_version_is_none_and_logged(
+def test_damaged_checkpoint_or_other_version_is_none_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage, said: str
 ) -> None:
     path = tmp_path / "probe.json"
@@ -59,7 +59,7 @@ def test_a_damaged_one_or_another_version_is_none_and_logged(
     assert load(path, 1) == "again"
 
 
-def test_a_directory_in_its_place_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_directory_as_checkpoint_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load(tmp_path, 1) is None
     assert "cannot read the checkpoint" in caplog.text
 
@@ -85,9 +85,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> No
         assert len(set(found)) == 1
 
 
-def test_one_that_is_no_regular_file_or_too_large_is_none_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_checkpoint_irregular_or_too_large_is_none_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fifo, sparse, directory = tmp_path / "fifo", tmp_path / "sparse", tmp_path / "directory"
     os.mkfifo(fifo)
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""Which pods are ours: each mark by itself, what is no mark, and the record of those whose directory is gone."""
+"""Marks of our own pods: each kind of mark, invalid marks, and the record of removed pods."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def test_each_mark_by_itself_makes_a_pod_ours(mark, tmp_path: Path) -> None:
     assert own.among([UID, "another", "0d3a1b1c"]) == {UID}
 
 
-def test_what_is_no_directory_is_no_mark(tmp_path: Path) -> None:
+def test_only_a_real_directory_is_a_mark(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods/link").symlink_to(tmp_path / "elsewhere")
@@ -48,7 +48,7 @@ def test_what_is_no_directory_is_no_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uid", ["", ".", "..", "../pods", "a/b", "u\n", "u\0", "x" * 254])
 @pytest.mark.parametrize("take_over", [False, True])
-def test_what_cannot_be_a_uid_is_never_ours(uid: str, take_over: bool, tmp_path: Path) -> None:
+def test_invalid_uid_is_never_ours(uid: str, take_over: bool, tmp_path: Path) -> None:
     own = OwnPods(str(tmp_path), take_over=take_over)
     mark_pod(str(tmp_path), "a")
     own.note_removed([uid, "a"])
@@ -60,7 +60,7 @@ def test_with_take_over_every_pod_is_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"data": 3}', '{"data": "{"}', '{"data": "[]"}', "[]"])
-def test_a_damaged_state_names_nobody(content: str, tmp_path: Path) -> None:
+def test_damaged_state_names_no_pod(content: str, tmp_path: Path) -> None:
     write(tmp_path / "allocated_pods_state", content)
     assert not OwnPods(str(tmp_path)).has(UID)
 
@@ -76,7 +76,7 @@ def test_the_record_keeps_the_last_thousands_in_bounded_space(tmp_path: Path) ->
     assert size < 2 * own_pods.RECORD_BYTES + 10_000
 
 
-def test_a_full_disk_is_told_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+def test_full_disk_raises_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     own = OwnPods(str(tmp_path))
     own.note_removed(["first"])
     child = os.fork()

@@ -1,4 +1,4 @@
-"""No UID and no name leads out of its directory."""
+"""A UID or name that leads out of its directory is refused."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,8 @@ PATHS: dict[str, Callable[[str], str]] = {
     "devices": lambda text: paths.pod_devices_dir("/r", text),
     "device": lambda text: paths.pod_device("/r", text, "p", "v"),
     "volume": lambda text: paths.volume_dir("/r", text, "p", "v"),
-    "plugins": lambda text: paths.pod_plugins_dir("/r", text),
     "plugin volume": lambda text: paths.plugin_volume_dir("/r", text, "p", "v"),
     "sub paths": lambda text: paths.subpaths_dir("/r", text),
-    "containers": lambda text: paths.pod_containers_dir("/r", text),
     "container of uid": lambda text: paths.container_dir("/r", text, "c"),
     "container": lambda text: paths.container_dir("/r", "u", text),
     "hosts": lambda text: paths.etc_hosts_path("/r", text),
@@ -28,7 +26,7 @@ PATHS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_what_is_no_part_of_a_path_is_refused(name: str) -> None:
+def test_uid_or_name_that_leads_out_of_its_directory_is_refused(name: str) -> None:
     for text in OUT if name.startswith("log directory") else ["", ".", "..", *OUT]:
         with pytest.raises(ValueError, match="in a path"):
             PATHS[name](text)

@@ -1,4 +1,4 @@
-"""What is said at the start on a node that enforces SELinux."""
+"""The warning at the start on a node that enforces SELinux."""
 
 from pathlib import Path
 

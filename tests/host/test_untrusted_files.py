@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from actors.volume.ops.reading import read as read_volume_file
 
 from actors._host.files import untrusted_files
 from actors._host.files.disk_use import Walk
@@ -29,17 +30,17 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import ContainerView, SandboxView
 from actors.pod_workers.shared.userns import UserNamespaces
 from actors.pod_workers.status.termination_message import read_termination_message
-from actors.runtime.containers.preparing import _read as read_image_file
+from actors.runtime.containers.bundle import _read as read_image_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
-from actors.runtime.oci.runtime import last_complaint
-from actors.volume.csi.blocking import disk as csi_disk
+from actors.runtime.oci.runtime import last_error
+from actors.volume.csi import disk as csi_disk
 from actors.volume.ops import atomic_writer
-from actors.volume.ops.reading import read as read_volume_file
-from actors.volume.ops.setup import READY, VolumeError
+from actors.volume.ops.setup import READY
 from actors.volume.reconcile import reconstruct
-from actors.volume.steps.codec import File
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import File
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
@@ -117,9 +118,9 @@ class Place(NamedTuple):
     """Below a directory of the test's."""
     use: Callable[[Path], Any]
     why: str
-    """Who can write there."""
+    """The reason why the file is untrusted."""
     but: frozenset[str] = frozenset()
-    """What is harmless there, and takes long."""
+    """Offers that are harmless there and take long."""
 
 
 PLACES = (
@@ -137,7 +138,7 @@ PLACES = (
     Place("CSI volume's mark", f"pods/u/plugins/kubernetes.io~csi/v/{READY}", csi_mark, "CSI drivers"),
     Place("pod's user namespace", "pods/u/userns", user_namespaces, "who has the kubelet's directory as a hostPath"),
     Place("image's users", "layer/etc/passwd", image_users, "the image"),
-    Place("OCI runtime's log", "oci.log", lambda root: last_complaint(root / "oci.log"), "messages name a pod's words"),
+    Place("OCI runtime's log", "oci.log", lambda root: last_error(root / "oci.log"), "messages name a pod's words"),
     Place("CNI result", "network.json", lambda root: CniNetwork(str(root), ()).release(root), "CNI plugins"),
 )
 
@@ -167,7 +168,7 @@ def hold_lease(path: str, held: Any, over: Any) -> None:
 
 
 def use(place: Place, root: Path, said: Any) -> None:
-    """In a process of its own, which may be killed. The limit counts from what pytest had at the fork."""
+    """Run in a process that may be killed. The memory limit is relative to pytest's at the fork."""
     inherited = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (inherited + 512 * MB,) * 2)
     tracemalloc.start()
@@ -183,9 +184,7 @@ def use(place: Place, root: Path, said: Any) -> None:
 @pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 @pytest.mark.needs("root")
-def test_a_hostile_file_is_neither_read_whole_nor_followed_nor_waited_for(
-    place: Place, offer: str, tmp_path: Path
-) -> None:
+def test_hostile_file_is_not_read_whole_not_followed_and_no_wait(place: Place, offer: str, tmp_path: Path) -> None:
     if offer in place.but:
         return
     root, outside = tmp_path / "root", tmp_path / "outside" / "secret"
@@ -221,7 +220,7 @@ def test_a_hostile_file_is_neither_read_whole_nor_followed_nor_waited_for(
 
 
 @pytest.mark.needs("root")
-def test_a_hosts_file_that_a_container_blew_up_is_the_right_one_again(tmp_path: Path) -> None:
+def test_hosts_file_that_a_container_blew_up_is_repaired(tmp_path: Path) -> None:
     path = tmp_path / "pods/u/etc-hosts"
     path.parent.mkdir(parents=True)
     sparse(path, path)
@@ -256,7 +255,7 @@ def test_a_plugin_of_cni_that_never_stops_talking_is_refused(tmp_path: Path) -> 
         tracemalloc.stop()
 
 
-def test_no_component_beneath_an_untrusted_directory_may_be_a_link(tmp_path: Path) -> None:
+def test_no_component_beneath_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "in/deep").mkdir(parents=True)
     (tmp_path / "in/deep/file").write_text("x")
     (tmp_path / "in/link").symlink_to("deep")

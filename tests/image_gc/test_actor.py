@@ -49,7 +49,7 @@ def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
 
 
 def settled(actor: ActorProcess, images: int = 4) -> None:
-    """The first look, which takes all for old, is over, and kept."""
+    """Wait until the first look, after which all images count as old, is saved."""
     wait_for(lambda: actor.ask(Describe()).state["images"] == images, 10, "the first look")
     wait_for(Path(actor.settings.root_dir, "nodevisor/image_gc.json").exists, 10, "the checkpoint")
 
@@ -74,7 +74,7 @@ def test_images_in_use_pinned_or_for_sandboxes_stay(runtime: ListRuntime) -> Non
         assert sorted(runtime.images) == ["sha0", "sha1", "sha2"]
 
 
-def test_while_another_agents_pod_is_in_the_runtime_no_image_goes(runtime: ListRuntime) -> None:
+def test_no_image_goes_while_the_runtime_has_a_foreign_pod(runtime: ListRuntime) -> None:
     labels = {"io.kubernetes.pod.uid": "theirs"}
     runtime.sandboxes["s"] = pb.PodSandbox(id="s", labels=labels, state=pb.SANDBOX_NOTREADY)
     with image_gc(runtime) as actor:
@@ -97,7 +97,7 @@ def test_with_keep_images_no_image_goes(runtime: ListRuntime) -> None:
         assert len(runtime.images) == 4
 
 
-def test_what_cannot_be_freed_is_said_in_the_kubelets_words(runtime: ListRuntime) -> None:
+def test_too_few_freed_bytes_give_the_kubelets_message(runtime: ListRuntime) -> None:
     runtime.stuck.add("sha0")
     with image_gc(runtime) as actor:
         settled(actor)
@@ -109,7 +109,7 @@ def test_what_cannot_be_freed_is_said_in_the_kubelets_words(runtime: ListRuntime
         assert "Attempted to free" in actor.ask(Describe()).state["last_error"]
 
 
-def test_a_disk_nobody_could_measure_removes_nothing(runtime: ListRuntime) -> None:
+def test_disk_without_capacity_removes_nothing(runtime: ListRuntime) -> None:
     with image_gc(runtime) as actor:
         settled(actor)
         actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
@@ -118,7 +118,7 @@ def test_a_disk_nobody_could_measure_removes_nothing(runtime: ListRuntime) -> No
         assert len(runtime.images) == 4
 
 
-def test_failures_are_events_of_the_node_and_of_image_gc_when_they_repeat(runtime: ListRuntime) -> None:
+def test_failures_are_node_events_and_repeats_are_gc_failures(runtime: ListRuntime) -> None:
     actor = image_gc(runtime, image_gc_period_s=0.05)
     actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 0)
     with actor:
@@ -138,7 +138,7 @@ def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> 
         settled(actor)
         actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
         actor.kill()
-        runtime.images["new"] = pb.Image(id="new", size=30)  # pulled while nobody looked
+        runtime.images["new"] = pb.Image(id="new", size=30)  # pulled while the actor was down
         actor.start()
         assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha0", "sha1", "sha2", "sha3"]
         actor.restart()
@@ -146,7 +146,7 @@ def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> 
         assert list(runtime.images) == ["new"]
 
 
-def test_last_use_survives_a_kill_and_decides_who_goes_first(runtime: ListRuntime) -> None:
+def test_last_use_survives_a_kill_and_decides_the_order(runtime: ListRuntime) -> None:
     runtime.containers["c"] = pb.Container(id="c", image_ref="sha0")
     with image_gc(runtime) as actor:
         settled(actor)
@@ -173,7 +173,7 @@ def _runs(actor: ActorProcess) -> int:
     return sum(counter.handled for counter in actor.ask(Describe()).messages if counter.type == "every:collect")
 
 
-def test_on_containerd_only_what_nobody_needs_goes(containerd: ContainerdInstance, cri: Cri) -> None:
+def test_on_containerd_only_unused_images_go(containerd: ContainerdInstance, cri: Cri) -> None:
     extra = Image("example.invalid/extra:1", files={"/data": b"x" * 1000})
     containerd.import_images([extra])
     run_pod(cri, "user")

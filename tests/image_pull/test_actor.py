@@ -157,9 +157,7 @@ def test_back_off_ends(images: FakeImages) -> None:
         wait_for(pulled, 5)
 
 
-def test_a_runtime_that_cannot_tell_is_an_inspect_error_and_asked_again(
-    actor: ActorProcess, images: FakeImages
-) -> None:
+def test_runtime_failure_is_inspect_error_and_retried(actor: ActorProcess, images: FakeImages) -> None:
     images.failures[IMAGE] = (grpc.StatusCode.INTERNAL, "boom")
     assert refused(actor, ensure("busybox")) == (
         "ImageInspectError",
@@ -177,7 +175,7 @@ def test_an_invalid_name_reaches_no_runtime(actor: ActorProcess, images: FakeIma
     assert not images.calls
 
 
-def test_a_registry_that_hangs_holds_up_its_own_images_only(actor: ActorProcess, images: FakeImages) -> None:
+def test_hanging_registry_delays_its_own_images_only(actor: ActorProcess, images: FakeImages) -> None:
     gate = images.hold("dead.example/a:1")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(actor.ask, ensure("dead.example/a:1", pod="a"))
@@ -226,7 +224,7 @@ def test_pulls_over_the_rate_are_refused(images: FakeImages, serialize: bool) ->
         assert refused(actor, ensure("b:1", pod="u2")) == ("ErrImagePull", "pull QPS exceeded")
 
 
-def test_killed_in_mid_pull_the_next_incarnation_serves_the_repeat(actor: ActorProcess, images: FakeImages) -> None:
+def test_kill_during_a_pull_lets_the_next_incarnation_repeat_it(actor: ActorProcess, images: FakeImages) -> None:
     gate = images.hold(IMAGE)
     with ThreadPoolExecutor(1) as pool:
         lost = pool.submit(actor.ask, ensure("busybox"), 3.0)
@@ -238,7 +236,7 @@ def test_killed_in_mid_pull_the_next_incarnation_serves_the_repeat(actor: ActorP
             lost.result()
 
 
-def test_a_pull_that_pleg_takes_with_it_is_asked_for_again(actor: ActorProcess, images: FakeImages) -> None:
+def test_pull_interrupted_by_death_of_pleg_is_repeated(actor: ActorProcess, images: FakeImages) -> None:
     gate = images.hold(IMAGE)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(actor.ask, ensure("busybox"))
@@ -258,7 +256,7 @@ def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
         assert message.startswith(f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = ')
 
 
-# Whose credentials opened an image
+# Credentials of pulled images
 
 
 def with_secrets(actor: ActorProcess, **passwords: str) -> None:
@@ -318,7 +316,7 @@ def pulls(images: FakeImages) -> int:
     return sum(count for (rpc, _), count in list(images.calls.items()) if rpc == "PullImage")
 
 
-def test_an_image_that_a_secret_opened_is_for_those_who_have_it(guarded: ActorProcess, images: FakeImages) -> None:
+def test_image_pulled_with_a_secret_is_for_pods_with_that_secret(guarded: ActorProcess, images: FakeImages) -> None:
     assert guarded.ask(of_pod("a", "good")).pulled is True
     assert guarded.ask(of_pod("b", "good")).pulled is False
     assert guarded.ask(of_pod("c", "copy")).pulled is False
@@ -327,27 +325,27 @@ def test_an_image_that_a_secret_opened_is_for_those_who_have_it(guarded: ActorPr
     assert refused(guarded, of_pod("e", "bad"))[0] == "ErrImagePull"
     assert pulls(images) == before + 2
     (record,) = records(guarded, "pulled")
-    openers = record["credentialMapping"]["registry.example/team/app"]["kubernetesSecrets"]
-    assert [(one["name"], one["uid"]) for one in openers] == [("copy", "uid-copy"), ("good", "uid-good")]
+    allowed = record["credentialMapping"]["registry.example/team/app"]["kubernetesSecrets"]
+    assert [(one["name"], one["uid"]) for one in allowed] == [("copy", "uid-copy"), ("good", "uid-good")]
     assert "right" not in json.dumps(record)
     assert records(guarded, "pulling") == []
 
 
-def test_with_policy_never_an_image_that_others_opened_is_as_if_it_were_not_there(guarded: ActorProcess) -> None:
+def test_policy_never_hides_images_pulled_with_other_credentials(guarded: ActorProcess) -> None:
     guarded.ask(of_pod("a", "good"))
     assert guarded.ask(of_pod("b", "good", policy="Never")).pulled is False
     message = f'Container image "{PRIVATE}" is not present with pull policy of Never'
     assert refused(guarded, of_pod("c", policy="Never")) == ("ErrImageNeverPull", message)
 
 
-def test_who_may_use_an_image_survives_a_kill(guarded: ActorProcess) -> None:
+def test_pull_records_survive_a_kill(guarded: ActorProcess) -> None:
     guarded.ask(of_pod("a", "good"))
     guarded.restart()
     assert guarded.ask(of_pod("b", "good")).pulled is False
     assert refused(guarded, of_pod("c"))[0] == "ErrImagePull"
 
 
-def test_killed_in_mid_pull_an_image_is_verified_for_everybody(guarded: ActorProcess, images: FakeImages) -> None:
+def test_image_of_an_interrupted_pull_is_verified_for_all_pods(guarded: ActorProcess, images: FakeImages) -> None:
     gate = images.hold(PRIVATE)
     with ThreadPoolExecutor(1) as pool:
         lost = pool.submit(guarded.ask, of_pod("a", "good"), 3.0)
@@ -364,7 +362,7 @@ def test_killed_in_mid_pull_an_image_is_verified_for_everybody(guarded: ActorPro
     assert guarded.ask(of_pod("b", "good")).pulled is True
 
 
-def test_what_was_there_before_the_agent_is_for_all_unless_the_policy_says_otherwise(images: FakeImages) -> None:
+def test_preloaded_image_is_for_all_pods_unless_verified(images: FakeImages) -> None:
     images.add(PRIVATE)
     images.passwords[PRIVATE] = "right"
     for policy, expected in (("NeverVerifyPreloadedImages", ""), ("AlwaysVerify", "ErrImagePull"), ("", "")):

@@ -79,12 +79,12 @@ def test_a_file_and_a_directory_of_files(place: Path) -> None:
         ([], "Expected `object`"),
     ],
 )
-def test_what_is_wrong_with_a_configuration(place: Path, value: Any, problem: str) -> None:
+def test_invalid_provider_configurations(place: Path, value: Any, problem: str) -> None:
     with pytest.raises(ProviderConfigError, match=problem):
         loaded(place, value)
 
 
-def test_one_without_the_other_is_said(place: Path) -> None:
+def test_provider_config_needs_its_bin_dir_and_vice_versa(place: Path) -> None:
     with pytest.raises(ProviderConfigError, match="need each other"):
         load("", str(place / "bin"))
 
@@ -92,7 +92,7 @@ def test_one_without_the_other_is_said(place: Path) -> None:
 @pytest.mark.parametrize(
     ("repository", "asked"), [("x.r.io/a", True), ("r.io/a", False), ("q.io/team/a", True), ("q.io/other", False)]
 )
-def test_whom_to_ask(place: Path, repository: str, asked: bool) -> None:
+def test_providers_are_chosen_by_match_images(place: Path, repository: str, asked: bool) -> None:
     assert bool(providers.chosen(loaded(place, config()), repository)) is asked
 
 
@@ -125,14 +125,14 @@ def test_an_answer(place: Path, fields: dict[str, Any], key: str, keep_s: float)
         (response(cacheDuration="soon"), "cacheDuration"),
     ],
 )
-def test_a_wrong_answer_is_said_without_its_secrets(place: Path, output: bytes, problem: str) -> None:
+def test_invalid_answer_error_does_not_show_secrets(place: Path, output: bytes, problem: str) -> None:
     (provider,) = loaded(place, config())
     with pytest.raises(PluginError, match=problem) as raised:
         providers.answer(provider, "x.r.io/a", output)
     assert "hunter2" not in str(raised.value)
 
 
-def test_the_cache_holds_for_image_registry_or_all_and_for_its_time() -> None:
+def test_cache_key_is_image_registry_or_global_for_its_duration() -> None:
     cache = Cache()
     for key in ("r.io/a", "r.io", "global"):
         cache.put("p", Answer({key: providers.Credentials(key, "")}, key, 10), 0)

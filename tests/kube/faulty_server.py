@@ -1,8 +1,7 @@
-"""An API server that misbehaves as told: in front of a real one, or of a function, or alone.
+"""An API server with programmed faults: in front of a real server, of a function, or alone.
 
-`on(method, path, *steps)` says how the next calls of that kind go, one step a call; what nobody said anything about
-goes through to what is behind it. For faults that a real server cannot be made to produce at will; everything else is
-the real one's (tests/controlplane).
+`on(method, path, *steps)` sets the outcome of the next calls of a kind, one step a call. Other calls are passed on to
+the server behind it. Use it for faults that a real server (tests/controlplane) cannot produce at will.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class Half:
 
 @dataclass(frozen=True)
 class Stream:
-    """A chunked answer, as of a watch: these objects, one a line, then silence until `release`; with `half`, the
-    beginning of another one first, and the connection is closed."""
+    """A chunked answer, as of a watch: these objects, one a line, then silence until `release`. With `half`, the
+    connection is closed after the beginning of another object."""
 
     objects: tuple[Any, ...] = ()
     half: bool = False
@@ -92,7 +91,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Pass:
-    """This one goes through."""
+    """Pass this call on."""
 
 
 Step = Reply | Reset | Stall | Half | Stream | Pass
@@ -132,7 +131,7 @@ class FaultyServer:
         self.close()
 
     def close(self) -> None:
-        """Stop. What hangs is let go."""
+        """Stop. Hanging calls are released."""
         self._released.set()
         self._server.shutdown()
         self._server.server_close()
@@ -149,14 +148,14 @@ class FaultyServer:
             self._always.append((method, re.compile(path), step))
 
     def heal(self) -> None:
-        """Everything goes through from now on; what hangs goes on."""
+        """Pass all calls on from now on; hanging calls continue."""
         with self._lock:
             self._steps.clear()
             self._always.clear()
         self.release()
 
     def release(self) -> None:
-        """Let go of what hangs; a later Stall hangs again."""
+        """Release hanging calls; a later Stall hangs again."""
         self._released.set()
         self._released = threading.Event()
 
@@ -270,10 +269,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
-    # What is behind
+    # The server behind
 
     def _behind(self, call: Call, content: bytes) -> Reply:
-        """All of its answer at once."""
+        """The whole answer of the server behind."""
         if not isinstance(self.faulty.behind, Session):
             return self.faulty.behind(call)
         with self._opened(self.faulty.behind, call, content) as response:

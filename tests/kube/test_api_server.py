@@ -21,7 +21,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Log(Listener):
-    """What a watch told, in order."""
+    """Records the calls of a watch, in order."""
 
     def __init__(self) -> None:
         self.said: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -54,7 +54,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"watched": "yes"}}, "data": data}
 
 
-def test_a_watch_lists_then_tells_each_change_of_what_is_selected(control_plane: ControlPlane, watched: Log) -> None:
+def test_watch_lists_then_reports_each_selected_change(control_plane: ControlPlane, watched: Log) -> None:
     assert watched.next() == ("replaced", [])
     control_plane.call("POST", CONFIG_MAPS, {"metadata": {"name": "not-selected"}})
     stored = control_plane.call("POST", CONFIG_MAPS, config_map("one"))
@@ -63,7 +63,7 @@ def test_a_watch_lists_then_tells_each_change_of_what_is_selected(control_plane:
     assert [watched.next() for _ in range(3)] == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
 
 
-def test_a_node_may_do_what_nodes_may_and_refusals_have_their_class(control_plane: ControlPlane) -> None:
+def test_refusals_for_a_node_user_have_their_error_class(control_plane: ControlPlane) -> None:
     node = Session(load(str(control_plane.kubeconfig("classes"))))
 
     def call(method: str, path: str, body: bytes | None = None) -> bytes:
@@ -85,9 +85,7 @@ def test_a_node_may_do_what_nodes_may_and_refusals_have_their_class(control_plan
         control_plane.call("PUT", "/api/v1/nodes/classes", stored)
 
 
-def test_nobody_there_wrong_certificates_and_silence_are_all_told_as_unreachable(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_no_server_bad_certificates_and_silence_are_unreachable(control_plane: ControlPlane, tmp_path: Path) -> None:
     port = free_ports(1)[0]
     path = tmp_path / "config"
     path.write_text(control_plane.admin.read_text().replace(control_plane.server, f"https://127.0.0.1:{port}"))
@@ -102,7 +100,7 @@ def test_nobody_there_wrong_certificates_and_silence_are_all_told_as_unreachable
     assert time.monotonic() - began < 5
 
 
-def test_connections_that_are_rebuilt_go_on(control_plane: ControlPlane) -> None:
+def test_calls_and_watches_go_on_after_a_rebuild(control_plane: ControlPlane) -> None:
     session = Session(load(str(control_plane.admin)))
     session.call("GET", "/api", timeout_s=20)
     session.rebuild()

@@ -1,4 +1,4 @@
-"""Calls and watches of an actor against a server that misbehaves: what is waited for, told, and listed anew."""
+"""Calls and watches of an actor against a faulty server: retries, errors, and new lists."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Caller(MailboxActor):
 
 
 class Log(Listener):
-    """What a watch told, in order."""
+    """Records the calls of a watch, in order."""
 
     def __init__(self) -> None:
         self.said: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -124,7 +124,7 @@ def client(actor: Caller, server: FaultyServer, tmp_path: Path) -> KubeClient:
 
 
 @pytest.mark.parametrize("status", [(429, "TooManyRequests"), (503, "ServiceUnavailable")])
-def test_a_server_that_says_when_to_come_back_is_left_alone_until_then(
+def test_retry_after_is_waited_for_before_the_next_try(
     actor: Caller, client: KubeClient, server: FaultyServer, status: tuple[int, str]
 ) -> None:
     server.on("GET", PODS, failure(*status, retry_after_s=1), failure(*status, retry_after_s=1))
@@ -134,7 +134,7 @@ def test_a_server_that_says_when_to_come_back_is_left_alone_until_then(
     assert third - second >= 1
 
 
-def test_a_long_pause_trouble_without_one_and_callers_that_wait_themselves_are_told_at_once(
+def test_errors_without_a_short_retry_after_are_raised_at_once(
     actor: Caller, client: KubeClient, server: FaultyServer
 ) -> None:
     server.on("GET", PODS, failure(429, "TooManyRequests", retry_after_s=3600), failure(500, "InternalError"))
@@ -151,7 +151,7 @@ def test_a_long_pause_trouble_without_one_and_callers_that_wait_themselves_are_t
 
 
 @pytest.mark.parametrize("fault", [Half(), Reset(), Stall(), Reply(200, b"<html>"), Reply(200, b"[]"), Reply(200, b"")])
-def test_what_is_no_answer_is_told_as_such_in_time(
+def test_faulty_answers_are_unreachable_within_the_deadline(
     actor: Caller, client: KubeClient, server: FaultyServer, tmp_path: Path, fault: Any
 ) -> None:
     hasty = connect(actor, str(server.kubeconfig(tmp_path / "hasty")), timeout_s=1.0)
@@ -163,7 +163,7 @@ def test_what_is_no_answer_is_told_as_such_in_time(
     assert actor.run(client.get(PODS))["kind"] == "PodList"
 
 
-def test_a_kubeconfig_may_come_later_and_may_lead_elsewhere_then(actor: Caller, tmp_path: Path) -> None:
+def test_kubeconfig_may_appear_later_and_change_its_server(actor: Caller, tmp_path: Path) -> None:
     path = tmp_path / "later"
     client = connect(actor, str(path), timeout_s=5.0)
     with pytest.raises(Unreachable, match="cannot read the kubeconfig"):
@@ -175,7 +175,7 @@ def test_a_kubeconfig_may_come_later_and_may_lead_elsewhere_then(actor: Caller, 
             assert len(server.calls) == 1
 
 
-def test_certificates_that_are_wrong_or_expired_are_told_in_words(actor: Caller, tmp_path: Path) -> None:
+def test_invalid_and_expired_certificates_are_named_in_the_error(actor: Caller, tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
     with FaultyServer(listing, authority.issue("server", "kube-apiserver")) as server:
         good = connect(actor, str(server.kubeconfig(tmp_path / "good", authority.path)))
@@ -217,9 +217,7 @@ def event(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, "object": item, "futureField": 1}
 
 
-def test_unknown_fields_and_a_torn_end_leave_what_was_said_and_it_goes_on_from_the_bookmark(
-    watched: Any, server: FaultyServer
-) -> None:
+def test_watch_resumes_from_its_bookmark_after_a_broken_end(watched: Any, server: FaultyServer) -> None:
     added, bookmark = event("ADDED", pod("b", 11)), event("BOOKMARK", pod("", 12))
     log = watched(Stream((added, bookmark), half=True), Stream((event("DELETED", pod("a", 13)),)))
     assert [log.next() for _ in range(2)] == [("replaced", ["a"]), ("ADDED", "b")]
@@ -239,21 +237,21 @@ def test_unknown_fields_and_a_torn_end_leave_what_was_said_and_it_goes_on_from_t
         (Reset(), PODS),
     ],
 )
-def test_a_watch_that_cannot_go_on_is_told_and_listed_anew(watched: Any, fault: Any, words: str) -> None:
+def test_failed_watch_is_reported_and_listed_again(watched: Any, fault: Any, words: str) -> None:
     log = watched(fault)
     assert log.next() == ("replaced", ["a"])
     kind, text = log.next()
     assert (kind, words in text) == ("failed", True), text
 
 
-def test_a_watch_that_never_says_anything_is_given_up(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_watch_fails_after_its_limit(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "SILENT_S", 0.5)
     log = watched(Stream())
     assert log.next() == ("replaced", ["a"])
     assert log.next() == ("failed", f"watch {PODS}: the server has been silent for 0.5 s")
 
 
-def test_a_stalled_list_is_tried_again(watched: Any, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_list_is_retried(watched: Any, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "LIST_S", 0.5)
     server.on("GET", PODS, Stall())
     log = watched(Stream())

@@ -46,7 +46,7 @@ def printed(status: str) -> str:
     return f"""echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}'"""
 
 
-def test_a_token_file_is_read_again_after_a_minute_and_at_once_when_it_was_refused(tmp_path: Path) -> None:
+def test_token_file_is_read_each_minute_and_after_a_refusal(tmp_path: Path) -> None:
     clock = Clock()
     (tmp_path / "token").write_text("one\n")
     who = credentials(tmp_path, {"tokenFile": "token", "token": "inline"}, clock)
@@ -63,7 +63,7 @@ def test_a_token_file_is_read_again_after_a_minute_and_at_once_when_it_was_refus
     assert who.current().headers["Authorization"] == "Bearer four"
 
 
-def test_certificates_follow_their_files_and_survive_a_file_that_is_away(tmp_path: Path) -> None:
+def test_certificates_follow_their_files_but_not_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "a.crt").write_text("C1")
     (tmp_path / "a.key").write_text("K1")
     who = credentials(tmp_path, {"client-certificate": "a.crt", "client-key": "a.key"}, Clock())
@@ -75,7 +75,7 @@ def test_certificates_follow_their_files_and_survive_a_file_that_is_away(tmp_pat
     assert who.current()[:2] == (b"C2", b"K2")
 
 
-def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path: Path) -> None:
+def test_plugin_runs_again_after_expiry_or_refusal_only(tmp_path: Path) -> None:
     clock = Clock()
     clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
     status = '{"token":"t","expirationTimestamp":"2023-11-14T23:13:20Z"}'
@@ -104,14 +104,14 @@ def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path:
         ('echo "{}"', "printed None of None"),
     ],
 )
-def test_a_plugin_that_fails_is_told_in_its_own_words(tmp_path: Path, body: str, said: str) -> None:
+def test_failed_plugin_has_its_stderr_in_the_error(tmp_path: Path, body: str, said: str) -> None:
     who = credentials(tmp_path, plugin(tmp_path, body), Clock())
     with pytest.raises(KubeconfigError, match=r"credential plugin .*/plugin of .*config") as failure:
         who.current()
     assert said in str(failure.value)
 
 
-def test_a_plugin_that_is_not_there_gives_its_install_hint(tmp_path: Path) -> None:
+def test_missing_plugin_has_its_install_hint_in_the_error(tmp_path: Path) -> None:
     user = {
         "exec": {"command": "nowhere-x", "apiVersion": "client.authentication.k8s.io/v1", "installHint": "get it at y"}
     }

@@ -1,4 +1,4 @@
-"""The faulty server's own promises, by the client that is tested with it."""
+"""The faulty server itself, with the client that is tested on it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def call(
     return session.call(method, path, query={"q": "1"}, body=body, timeout_s=timeout_s)
 
 
-def test_what_nobody_said_anything_about_goes_through(server: FaultyServer, session: Session) -> None:
+def test_calls_without_a_rule_are_passed_on(server: FaultyServer, session: Session) -> None:
     assert call(session, "PATCH", body=b'{"x": 1}') == b'{"method": "PATCH", "path": "/a"}'
     (seen,) = server.of("PATCH", "/a")
     assert isinstance(seen, Call)
     assert (seen.query, seen.body) == ({"q": "1"}, {"x": 1})
 
 
-def test_steps_are_taken_in_order_and_then_it_goes_through(server: FaultyServer, session: Session) -> None:
+def test_steps_apply_in_order_and_then_calls_are_passed_on(server: FaultyServer, session: Session) -> None:
     server.on("GET", "/a", failure(409, "Conflict"), failure(429, "TooManyRequests", retry_after_s=7))
     with pytest.raises(Conflict):
         call(session)
@@ -50,7 +50,7 @@ def test_steps_are_taken_in_order_and_then_it_goes_through(server: FaultyServer,
     call(session)
 
 
-def test_resets_halves_and_stalls_are_no_answers(server: FaultyServer, session: Session) -> None:
+def test_reset_half_answer_and_stall_give_no_answer(server: FaultyServer, session: Session) -> None:
     server.on("GET", "/a", Reset(), Half(), Stall())
     for _ in range(3):
         with pytest.raises(Unreachable):
@@ -62,7 +62,7 @@ def test_resets_halves_and_stalls_are_no_answers(server: FaultyServer, session: 
     call(session)
 
 
-def test_a_reset_after_the_call_has_carried_it_out(server: FaultyServer, session: Session) -> None:
+def test_reset_after_the_call_took_effect(server: FaultyServer, session: Session) -> None:
     done: list[str] = []
     server.behind = lambda call: (done.append(call.method), Reply())[1]
     server.on("POST", "/a", Reset(after=True))
@@ -71,7 +71,7 @@ def test_a_reset_after_the_call_has_carried_it_out(server: FaultyServer, session
     assert done == ["POST"]
 
 
-def test_a_watch_that_says_something_and_then_nothing(server: FaultyServer, session: Session) -> None:
+def test_watch_that_becomes_silent_after_some_events(server: FaultyServer, session: Session) -> None:
     server.on("GET", "/w", Stream(({"type": "ADDED"},)), Stream(({"type": "ADDED"},), half=True))
     response = session.open("GET", "/w", deadline=time.monotonic() + 20)
     assert next(response.stream(100)) == b'{"type": "ADDED"}\n'

@@ -22,7 +22,7 @@ def chunked(*parts: bytes) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.lists(st.integers(1, 20), min_size=1))
-def test_however_the_pieces_arrive_the_content_is_the_same(parts: list[bytes], sizes: list[int]) -> None:
+def test_chunked_content_does_not_depend_on_the_pieces(parts: list[bytes], sizes: list[int]) -> None:
     encoded, decoder, content, at, turn = chunked(*parts), Chunks(), b"", 0, 0
     while at < len(encoded):
         size = sizes[turn % len(sizes)]
@@ -31,7 +31,7 @@ def test_however_the_pieces_arrive_the_content_is_the_same(parts: list[bytes], s
     assert (content, decoder.ended) == (b"".join(parts), True)
 
 
-def test_a_size_may_have_an_extension_and_what_is_no_size_is_an_error() -> None:
+def test_chunk_extension_is_ignored_and_an_invalid_size_fails() -> None:
     assert Chunks().feed(b"3;name=value\r\nabc") == b"abc"
     with pytest.raises(ValueError, match="invalid literal"):
         Chunks().feed(b"abc!\r\n")
@@ -44,7 +44,7 @@ def pair(*, coded: bool = False, beginning: bytes = b"") -> tuple[socket.socket,
     return theirs, Stream(ours, beginning, chunked=coded)
 
 
-def test_lines_come_whole_and_what_a_broken_end_leaves_of_one_does_not() -> None:
+def test_incomplete_last_line_is_dropped() -> None:
     server, stream = pair(beginning=b'{"a"')
     assert stream.read() == ([], False)
     server.sendall(b":1}\n\n{}\nrest")
@@ -54,7 +54,7 @@ def test_lines_come_whole_and_what_a_broken_end_leaves_of_one_does_not() -> None
     stream.close()
 
 
-def test_the_last_chunk_ends_it_though_the_connection_stays() -> None:
+def test_last_chunk_ends_the_answer_on_an_open_connection() -> None:
     server, stream = pair(coded=True)
     server.sendall(chunked(b"a\nb", b"\n"))
     assert stream.read() == ([b"a", b"b"], True)
@@ -75,7 +75,7 @@ class Loop:
         return ready
 
 
-def test_many_streams_share_one_descriptor_and_what_came_with_the_head_is_told() -> None:
+def test_many_streams_share_one_epoll_descriptor() -> None:
     loop: Any = Loop()
     streams, said = Streams(loop), queue.SimpleQueue[tuple[int, list[bytes], bool]]()
     servers, opened = [], []
@@ -119,7 +119,7 @@ def open_(server: str) -> Stream:
     return open_stream(Endpoint(server, None, "", "").connect(5, ()), "/x?watch=true", {"Accept": "application/json"})
 
 
-def test_the_head_is_read_and_the_rest_is_left_to_the_stream() -> None:
+def test_bytes_after_the_head_are_left_to_the_stream() -> None:
     server, thread = answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
     stream = open_(server)
     thread.join()

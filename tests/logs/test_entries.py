@@ -1,4 +1,4 @@
-"""Entries of the CRI log format to what people see, whatever the blocks they come in."""
+"""The text of entries of the CRI log format, for blocks of any size."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def entry(content: bytes, stream: str = "stdout", tag: str = "F", stamp: str = T
         (b"", b""),
     ],
 )
-def test_the_content_is_shown_and_what_is_no_entry_as_it_is(line: bytes, content: bytes) -> None:
+def test_content_is_shown_and_a_foreign_line_is_unchanged(line: bytes, content: bytes) -> None:
     assert shown(line.replace(b"%b", T.encode())) == content
 
 
@@ -64,7 +64,7 @@ def test_old_entries_are_left_out() -> None:
     assert shown(entry(b"old", stamp="2026-11-20T12:59:59Z"), since=since) == b""
 
 
-def test_of_what_is_old_not_every_entry_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_of_old_entries_is_skipped_by_its_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bytes] = []
     monkeypatch.setattr(entries, "seconds_of", lambda stamp: (looked.append(stamp), seconds_of(stamp))[1])
     old, new = entry(b"old", stamp="2026-11-20T12:59:59Z"), entry(b"new")
@@ -73,7 +73,7 @@ def test_of_what_is_old_not_every_entry_is_looked_at(monkeypatch: pytest.MonkeyP
     assert len(looked) < 10_000 / 20
 
 
-def test_one_stream_can_be_had_alone() -> None:
+def test_stream_option_selects_one_stream() -> None:
     data = entry(b"out") + entry(b"err", stream="stderr") + entry(b"out again")
     assert shown(data, stream="stdout") == b"out\nout again\n"
     assert shown(data, stream="stderr") == b"err\n"
@@ -83,7 +83,7 @@ def test_one_stream_can_be_had_alone() -> None:
 @pytest.mark.parametrize(
     ("limit", "content"), [(1, b"a"), (3, b"abc"), (4, b"abc\n"), (5, b"abc\nd"), (99, b"abc\nde\n")]
 )
-def test_no_more_bytes_than_wanted_are_shown(limit: int, content: bytes) -> None:
+def test_limit_bounds_the_shown_bytes(limit: int, content: bytes) -> None:
     data = entry(b"abc") + entry(b"de")
     for block in (1, 7, 1000):
         assert shown(data, block=block, limit=limit) == content
@@ -144,7 +144,7 @@ PIECES = st.lists(WHOLE, max_size=20) | st.lists(WHOLE | ANY | ODDITIES | st.bin
 
 
 def plainly(data: bytes, timestamps: bool, stream: str) -> bytes:
-    """Line by line, by the format's definition and nothing else."""
+    """A reference implementation: line by line, by the format's definition."""
     out, mid_line = b"", False
     for line in data.split(b"\n")[: -1 if data.endswith(b"\n") or not data else None]:
         found = re.fullmatch(rb"([^ ]+) (stdout|stderr) ([FP])(?::[^ ]*)?(?: (.*))?", line, re.DOTALL)
@@ -166,7 +166,7 @@ def plainly(data: bytes, timestamps: bool, stream: str) -> bytes:
     timestamps=st.booleans(),
     stream=st.sampled_from(["", "stdout", "stderr"]),
 )
-def test_whatever_is_in_a_log_both_ways_show_what_its_format_says(
+def test_both_ways_agree_with_the_format_for_any_log(
     short_line: int, pieces: list[bytes], block: int, timestamps: bool, stream: str
 ) -> None:
     data = b"".join(pieces)
@@ -178,13 +178,13 @@ def test_whatever_is_in_a_log_both_ways_show_what_its_format_says(
 
 @pytest.mark.parametrize("tag", ["F", "P"])
 @pytest.mark.parametrize("stream", ["", "stdout", "stderr"])
-def test_a_line_of_10_mb_goes_through_in_parts_and_the_next_is_a_line_of_its_own(tag: str, stream: str) -> None:
+def test_line_of_10_mb_is_shown_in_parts_before_the_next_line(tag: str, stream: str) -> None:
     long = b"x" * 10_000_000
     formatter = Formatter(timestamps=True, stream=stream)
     data = entry(long, tag=tag) + entry(b"next")
     parts = [formatter.feed(data[at : at + 65536]) for at in range(0, len(data), 65536)]
-    assert len(formatter._rest) <= entries.MOST_HELD + 65536
-    assert max(map(len, parts)) <= entries.MOST_HELD + 65536
+    assert len(formatter._rest) <= entries.MAX_HELD + 65536
+    assert max(map(len, parts)) <= entries.MAX_HELD + 65536
     text = b"".join(parts) + formatter.finish()
     if stream == "stderr":
         assert text == b""
@@ -193,7 +193,7 @@ def test_a_line_of_10_mb_goes_through_in_parts_and_the_next_is_a_line_of_its_own
         assert text == f"{T} ".encode() + long + joint + b"next\n"
 
 
-def test_an_endless_foreign_line_goes_through() -> None:
+def test_endless_foreign_line_is_shown_in_parts() -> None:
     data = b"y" * 3_000_000 + b"\n" + entry(b"next")
     assert shown(data, block=65536) == b"y" * 3_000_000 + b"\nnext\n"
 

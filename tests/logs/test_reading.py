@@ -29,7 +29,7 @@ def drain(reader: LogReader, *, final: bool = False) -> bytes:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 4096])
 @pytest.mark.parametrize("text", [b"", b"a\n", b"a\nb\nc\n", b"a\n\nb\n\n", b"a\nb", b"long line\n" * 5])
-def test_a_tail_is_the_last_lines_whatever_the_block(text: bytes, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_has_the_last_lines_for_any_block_size(text: bytes, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "TAIL_BLOCK", block)
     for count in range(8):
         offset = tail_offset(io.BytesIO(text), count)
@@ -37,7 +37,7 @@ def test_a_tail_is_the_last_lines_whatever_the_block(text: bytes, block: int, mo
         assert text[offset:] == b"".join(lines[len(lines) - count :] if count < len(lines) else lines)
 
 
-def test_what_is_added_is_read_and_nothing_twice(tmp_path: Path) -> None:
+def test_appended_lines_are_read_once(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"one\ntwo\n")
     reader = LogReader(path, tail=1)
@@ -58,7 +58,7 @@ def rotate(path: Path, stamp: str, compress: bool) -> None:
         old.unlink()
 
 
-def test_rotations_lose_and_double_nothing_for_a_reader_who_looks(tmp_path: Path) -> None:
+def test_rotation_loses_and_repeats_no_line(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"")
     reader = LogReader(path)
@@ -80,9 +80,7 @@ def test_rotations_lose_and_double_nothing_for_a_reader_who_looks(tmp_path: Path
     reader.close()
 
 
-def test_what_is_written_to_the_old_file_after_the_new_one_is_there_is_read_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_lines_of_a_rotated_file_are_read_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SETTLE_S", 3600.0)
     path = tmp_path / "0.log"
     path.write_bytes(b"one\n")
@@ -113,7 +111,7 @@ def test_a_truncated_log_is_read_from_its_beginning(tmp_path: Path) -> None:
 
 
 def held_below(directory: Path) -> int:
-    """How many files of that directory, gone ones too, this process has open."""
+    """The number of open files of the directory, deleted ones too."""
     found = 0
     for one in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # closed since it was listed
@@ -121,16 +119,16 @@ def held_below(directory: Path) -> int:
     return found
 
 
-def test_a_reader_who_takes_nothing_holds_a_bounded_number_of_files(tmp_path: Path) -> None:
+def test_stalled_reader_keeps_a_bounded_number_of_files_open(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"first\n")
     reader = LogReader(path)
     assert held_below(tmp_path) == 1
-    for number in range(reading.MOST_HELD + 10):
+    for number in range(reading.MAX_HELD + 10):
         path.unlink()
         path.write_bytes(b"%d\n" % number)
         reader.look()
-    assert held_below(tmp_path) <= 1 + reading.MOST_HELD
+    assert held_below(tmp_path) <= 1 + reading.MAX_HELD
     text = drain(reader)
     assert text.startswith(b"first\n")
     assert text.endswith(b"25\n")
@@ -139,7 +137,7 @@ def test_a_reader_who_takes_nothing_holds_a_bounded_number_of_files(tmp_path: Pa
 
 
 @pytest.mark.parametrize("compressed", [(), ("a",), ("a", "b"), ("a", "b", "c")])
-def test_rotations_that_nobody_looked_at_are_found_by_their_names(tmp_path: Path, compressed: tuple[str, ...]) -> None:
+def test_unnoticed_rotations_are_found_by_their_names(tmp_path: Path, compressed: tuple[str, ...]) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"1\n2\n")
     (tmp_path / "0.log.A").write_bytes(b"older than the reader\n")
@@ -162,7 +160,7 @@ def test_rotations_that_nobody_looked_at_are_found_by_their_names(tmp_path: Path
     reader.close()
 
 
-def test_a_log_that_was_replaced_under_its_own_name_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_replaced_log_is_read_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"1\n")
     reader = LogReader(path)
@@ -174,7 +172,7 @@ def test_a_log_that_was_replaced_under_its_own_name_is_read_from_its_beginning(t
     reader.close()
 
 
-def test_a_reader_that_is_closed_while_it_reads_closes_when_it_has_read(tmp_path: Path) -> None:
+def test_close_during_a_read_takes_effect_after_it(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"1\n")
     reader = LogReader(path)

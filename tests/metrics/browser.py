@@ -46,7 +46,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._buffer = b""
         self.messages: list[str] = []
-        """What the page wrote to its console, and what went wrong in it."""
+        """The page's console messages and errors."""
         targets = self._call("Target.getTargets")["targetInfos"]
         page = next(one["targetId"] for one in targets if one["type"] == "page")
         self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]

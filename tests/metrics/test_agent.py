@@ -1,4 +1,4 @@
-"""A whole agent with pods: what it exposes, who is late or gone, and the page in a browser."""
+"""A whole agent with pods: its metrics, hung and dead actors, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from actors.server.routes.collect import YOUNG_S
+from actors.server.figures.collect import YOUNG_S
 from proto.node.summary import Summary
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance
@@ -78,7 +78,7 @@ def agent(containerd: ContainerdInstance) -> Iterator[Observed]:
         yield one
 
 
-def test_every_family_of_the_kubelets_is_of_its_type_and_labels_on_a_real_node(agent: Observed) -> None:
+def test_kubelet_metrics_have_their_types_on_a_real_node(agent: Observed) -> None:
     wrong = {}
     for endpoint, known in GOLDEN.items():
         status, data, _ = agent.get(endpoint)
@@ -92,7 +92,7 @@ def test_every_family_of_the_kubelets_is_of_its_type_and_labels_on_a_real_node(a
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"])
-def test_pages_are_packed_for_those_who_take_gzip(agent: Observed, path: str) -> None:
+def test_metrics_are_compressed_for_clients_that_accept_gzip(agent: Observed, path: str) -> None:
     _, plain, headers = agent.get(path)
     assert "content-encoding" not in headers
     status, data, headers = agent.get(path, Accept_Encoding="gzip")
@@ -101,7 +101,7 @@ def test_pages_are_packed_for_those_who_take_gzip(agent: Observed, path: str) ->
     assert gzip.decompress(data).splitlines()[0] == plain.splitlines()[0]
 
 
-def test_what_happened_is_counted(agent: Observed) -> None:
+def test_starts_and_calls_are_counted(agent: Observed) -> None:
     assert agent.value("kubelet_started_pods") == 2
     assert agent.value("kubelet_started_containers", container_type="container") == 2
     assert agent.value("kubelet_runtime_operations", operation_type="run_podsandbox") == 2
@@ -143,7 +143,7 @@ def answers(agent: Observed) -> bool:
         return False
 
 
-def test_an_actor_that_hangs_delays_a_scrape_by_a_second_at_most_and_keeps_its_figures(agent: Observed) -> None:
+def test_hung_actor_delays_a_scrape_by_a_second_at_most(agent: Observed) -> None:
     before = agent.value("prober_probe_total") or agent.metrics("/metrics/probes")["prober_probe"]
     pid = agent.rows()["image_gc"]["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -245,7 +245,7 @@ def test_top_by_two_scrapes_is_what_the_cgroups_say(agent: Observed) -> None:
         found = web["container_cpu_usage_seconds"]
         assert found.labels == {"container": "web", "pod": "probed-vm", "namespace": "default"}
         if float(found.timestamp or 0) < began:
-            return False  # of a reading that was made for somebody else a moment ago
+            return False  # of an earlier reading that another scrape shares
         scrapes.append((web | {"node": node}, before, cpu_seconds(cgroup), memory_working_set(cgroup)))
         return True
 
@@ -283,7 +283,7 @@ def memory_working_set(cgroup: str) -> float:
     return max(0, int((place / use).read_text()) - int(stat[inactive]))
 
 
-def test_top_agrees(agent: Observed) -> None:
+def test_kubectl_top_agrees_with_the_cgroups(agent: Observed) -> None:
     lines = [line.split() for line in agent.command("top", "--containers").stdout.splitlines()]
     assert [line[:3] for line in lines[1:]] == [["default", "host-vm", "c"], ["default", "probed-vm", "web"]]
     assert all(line[3].endswith("m") and line[4].endswith("Mi") for line in lines[1:])
@@ -337,7 +337,7 @@ def test_the_page_follows_what_happens(agent: Observed, browser: Browser) -> Non
     assert "killed by SIGKILL" in browser.wait("document.querySelector('#deaths tbody').innerText")
 
 
-def test_the_page_says_when_the_agent_is_silent_and_goes_on_when_it_is_back(agent: Observed, browser: Browser) -> None:
+def test_page_shows_a_silent_agent_and_recovers_with_it(agent: Observed, browser: Browser) -> None:
     page(agent, browser)
     pid = agent.rows()["server"]["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -349,7 +349,7 @@ def test_the_page_says_when_the_agent_is_silent_and_goes_on_when_it_is_back(agen
     browser.wait("document.querySelector('#state').className === ''", 20)
 
 
-def test_the_page_takes_no_text_for_html(agent: Observed, browser: Browser) -> None:
+def test_page_shows_html_in_values_as_text(agent: Observed, browser: Browser) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     page(agent, browser)
     data: dict[str, Any] = json.loads(agent.get("/page/page.json")[1])

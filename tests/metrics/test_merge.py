@@ -30,7 +30,7 @@ def test_counters_and_histograms_of_processes_add_up():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 9)), max_size=30))
-def test_a_sum_never_goes_down_whatever_is_restarted(steps):
+def test_sums_never_decrease_across_restarts(steps):
     merged, state, last = Merged(REGISTRY), {"a": (1, 0), "b": (1, 0)}, 0.0
     for name, restart, more in steps:
         incarnation, value = state[name]
@@ -50,7 +50,7 @@ def test_the_counters_of_a_dead_process_stay_and_its_gauges_go():
     assert calls(merged) == 4
 
 
-def test_what_the_dead_counted_is_kept_before_the_next_one_says_anything():
+def test_counts_of_a_dead_process_are_stored_at_once():
     merged, after = Merged(REGISTRY), Merged(REGISTRY)
     merged.take("a", 1, counted(3), 0)
     assert not merged.replaced("a", 1)
@@ -63,7 +63,7 @@ def test_what_the_dead_counted_is_kept_before_the_next_one_says_anything():
     assert calls(merged) == 4
 
 
-def test_a_silent_process_stays_with_its_last_word_and_its_age():
+def test_silent_process_keeps_its_last_samples_and_their_age():
     merged = Merged(REGISTRY)
     merged.take("a", 1, counted(3), 10.0)
     assert calls(merged) == 3
@@ -71,7 +71,7 @@ def test_a_silent_process_stays_with_its_last_word_and_its_age():
     assert merged.age("never", 12.5) is None
 
 
-def test_what_the_dead_counted_survives_who_merges():
+def test_counts_of_dead_processes_survive_a_merger_restart():
     merged = Merged(REGISTRY)
     merged.take("a", 1, counted(3), 0)
     merged.take("a", 2, counted(1), 0)

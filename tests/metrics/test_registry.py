@@ -40,7 +40,7 @@ def test_a_gauge_that_is_set_to_a_bool_can_be_sent():
     assert decode(encode(sent), Metrics) == sent
 
 
-def test_what_has_no_labels_is_there_before_it_happened_and_what_has_is_not():
+def test_only_families_without_labels_are_shown_before_a_sample():
     registry = Registry()
     registry.counter("plain_total", "p")
     registry.counter("labelled_total", "l", "a")
@@ -91,7 +91,7 @@ def test_bounds_are_written_as_go_writes_them(value, as_go):
     assert text.bound(value) == as_go
 
 
-def test_values_that_are_no_numbers():
+def test_nan_and_infinity_have_their_text():
     assert [text.number(value) for value in (math.nan, math.inf, -math.inf, 1.5, 1e20)] == [
         "NaN",
         "+Inf",
@@ -105,8 +105,8 @@ def test_exponential_bounds_have_no_rounding_noise():
     assert exponential(0.005, 2.5, 4) == (0.005, 0.0125, 0.03125, 0.078125)
 
 
-def test_a_wrong_number_of_labels_is_an_error_at_the_first_sample():
-    counter = Registry().counter("c_total", "c", "a", "b")
+def test_wrong_number_of_labels_fails_at_the_first_sample():
+    counter = Registry().counter("c_total", "c", "a b")
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.inc("only one")
 

@@ -1,4 +1,4 @@
-"""What the server makes of the summary and of paths, without an agent."""
+"""The server's metrics of the summary, of paths and of processes, without an agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from actors._metrics import kubelet
 from actors.server.base.counters import OTHER, path_label
 from actors.server.base.http import Request
-from actors.server.routes import collect, metrics, processes
+from actors.server.figures import collect, processes
+from actors.server.routes import metrics
 from actors.server.table import page_table, secure_table
 from actors.stats.pages import summary
 from proto.agent.settings import Settings
@@ -21,7 +22,7 @@ from tests.stats.sample import DISK, MACHINE, READING
 FOUND = msgspec.json.decode(msgspec.json.encode(summary.build(READING, {}, MACHINE, DISK)), type=Summary)
 
 
-def test_what_logs_take_by_container() -> None:
+def test_log_bytes_are_reported_by_container() -> None:
     assert dict(collect._logs(FOUND)) == {
         ("uid-full", "default", "full", "web"): 7,
         ("uid-full", "default", "full", "side"): 0,
@@ -55,11 +56,11 @@ def test_volumes_behind_claims_have_every_figure() -> None:
         ("/favicon.ico", "other"),
     ],
 )
-def test_paths_are_counted_by_their_first_part_where_that_is_one_of_ours(path: str, label: str) -> None:
+def test_path_label_is_the_first_segment_of_a_known_path(path: str, label: str) -> None:
     assert path_label(path) == label
 
 
-def test_every_route_has_a_name_to_be_counted_by_but_those_that_the_kubelet_counts_among_others() -> None:
+def test_every_route_has_its_own_path_label_except_two() -> None:
     routes = (*secure_table(Settings()).routes, *page_table().routes)
     assert {route.pattern for route in routes if path_label(route.pattern) == OTHER} == {"/", "/metrics/slis"}
 
@@ -69,7 +70,7 @@ def test_every_version_label_has_a_value() -> None:
     assert collect._BUILD[:2] == ("1", "36")
 
 
-def test_a_process_that_has_gone_takes_nothing() -> None:
+def test_ended_process_is_left_out_of_the_usage() -> None:
     found = processes.use_of([os.getpid(), 1 << 22])
     assert list(found) == [os.getpid()]
     own = found[os.getpid()]
@@ -93,11 +94,11 @@ def test_a_process_that_has_gone_takes_nothing() -> None:
         (",;=,", False),
     ],
 )
-def test_who_takes_gzip(accepted: str, takes: bool) -> None:
+def test_accept_encoding_is_parsed_for_gzip(accepted: str, takes: bool) -> None:
     assert Request("GET", "/metrics", {}, {"accept-encoding": accepted}).takes_gzip is takes
 
 
-def test_a_page_is_packed_whole() -> None:
+def test_compressed_page_decompresses_to_the_original() -> None:
     data = os.urandom(1 << 16) + b'container_memory_usage_bytes{id="/"} 1\n' * 10_000
     assert gzip.decompress(metrics.packed(data)) == data
     assert len(metrics.packed(data)) < 1 << 17

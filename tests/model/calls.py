@@ -1,4 +1,4 @@
-"""A CRI client of the runtime in memory: calls take time, and go wrong as they are told to."""
+"""A CRI client of the in-memory runtime, whose calls take time and fail on request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.model.clock import Timer
 from tests.model.runtime import Runtime
 
 Fault = Literal["", "fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow"]
-"""How a call goes: well; an error without effect, or after its effect; its answer lost (the deadline comes); nothing
-happens until the deadline; its effect comes long after the caller gave up; nobody answers, or the connection breaks
-after the effect; it takes a second."""
+"""The fault of a call; empty: none. `fails`, `fails_after`: an error, without or after its effect. `lost`: the answer
+is lost, so the deadline ends the call. `hangs`: no effect, then the deadline. `late`: the effect comes long after the
+deadline. `down`: the endpoint refuses. `down_after`: the connection breaks after the effect. `slow`: takes a second."""
 FAULTS: tuple[Fault, ...] = ("fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow")
 
 QUICK_S, STARTING_S, SLOW_S, LATE_S = 0.002, 0.05, 1.0, 300.0
@@ -25,7 +25,7 @@ _LATENCY = {"RunPodSandbox": STARTING_S, "StartContainer": STARTING_S, "CreateCo
 
 
 class Pending:
-    """One call under way, in the shape of gRPC's future."""
+    """One call in progress, with the interface of gRPC's future."""
 
     def __init__(self, client: ModelCri, rpc: str, request: Any, fault: Fault) -> None:
         self.rpc = rpc
@@ -40,7 +40,7 @@ class Pending:
         self._error: CriError | None = None
         self._callbacks: list[Callable[[Any], None]] = []
 
-    # gRPC's shape
+    # gRPC's interface
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         if self.over:
@@ -63,10 +63,10 @@ class Pending:
             raise self._error
         return self._value
 
-    # Its way
+    # Progress
 
     def finish(self, value: Any, error: CriError | None) -> None:
-        """The answer, or why there is none; only the first counts."""
+        """Complete with a value or an error; only the first call counts."""
         if self.over:
             return
         self.over, self._value, self._error = True, value, error
@@ -75,7 +75,7 @@ class Pending:
             callback(self)
 
     def begin(self, deadline_s: float) -> None:
-        """Set the call going in the way its fault has it."""
+        """Start the call with its fault."""
         self._later(deadline_s, self._expire)
         wait_s = SLOW_S if self.fault == "slow" else _LATENCY.get(self.rpc, QUICK_S)
         match self.fault:
@@ -139,7 +139,7 @@ class Pending:
             self.finish(None, self._failure("DeadlineExceeded", "context deadline exceeded"))
 
     def _abandon(self) -> None:
-        """The caller has gone away."""
+        """The caller has cancelled, or the deadline has passed."""
         if self.fault == "late" or self.applied:
             return
         for timer in self._timers:
@@ -154,7 +154,7 @@ class Pending:
 
 
 class ModelCri(CriCalls):
-    """The client of one process. `close` is that process's death: nothing is answered any more."""
+    """The client of one process. `close` is that process's death: all calls are cancelled."""
 
     endpoint = "unix:///run/model.sock"
 
@@ -164,22 +164,22 @@ class ModelCri(CriCalls):
         faults: Callable[[str], Fault] = lambda _: "",
         cancelled: Callable[[str], Literal["done", "dropped", "half"]] = lambda _: "dropped",
     ) -> None:
-        """`faults(rpc)`: how the next call of that rpc goes. `cancelled(rpc)`: what becomes of one whose caller went
-        away: done all the same, dropped, or (a start) begun and given up."""
+        """`faults(rpc)`: the fault of the next call of that rpc. `cancelled(rpc)`: the effect of a cancelled call: done
+        all the same, dropped, or for a start half done."""
         self.runtime = runtime
         self.cancelled = cancelled
         self._request_seconds = REQUEST_SECONDS
         self._faults = faults
-        self._calls: dict[Pending, None] = {}  # in order: what becomes of each is a matter of chance
+        self._calls: dict[Pending, None] = {}  # ordered, so that chance decides the same with the same seed
         self._commands: list[Pending] = []
 
     def close(self) -> None:
-        """The process is gone, and its connection with it."""
+        """The process has died: cancel all its calls."""
         for call in list(self._calls):
             call.cancel()
 
     def end_commands(self) -> None:
-        """Those executed in containers that hang come to their end."""
+        """End all hanging commands that were executed in containers."""
         for call in self._commands:
             call.finish(pb.ExecSyncResponse(), None)
 
@@ -193,7 +193,7 @@ class ModelCri(CriCalls):
         return call
 
     def _end_with_container(self, call: Pending) -> None:
-        """A command ends with its container, however it hangs."""
+        """End a command with its container, even if it hangs."""
         container = self.runtime.containers.get(call.request.container_id)
         if container is not None and container.running:
             died = CriError.of("Unknown", "failed to exec in container: the container is gone", "ExecSync")

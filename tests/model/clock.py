@@ -1,4 +1,4 @@
-"""Virtual time, and what happens in it."""
+"""Virtual time with a queue of timed events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """One event to come."""
+    """One future event."""
 
     __slots__ = ("callback",)
 
@@ -16,22 +16,22 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Not to happen."""
+        """Drop the event."""
         self.callback = None
 
 
 class Clock:
-    """Unix seconds. What is due at one moment happens in the order in which it was asked for."""
+    """Virtual Unix time in seconds. Events of the same time run in the order of their calls."""
 
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self.now = now
         self.settle: Callable[[], None] = lambda: None
-        """Called after each event: whoever it woke does what it does without time passing."""
+        """Called after each event, to run all jobs that it has caused while time stands still."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Have it called in `delay_s` seconds."""
+        """Call `callback` in `delay_s` seconds."""
         timer = Timer(callback)
         heapq.heappush(self._heap, (self.now + max(0.0, delay_s), next(self._order), timer))
         return timer
@@ -45,7 +45,7 @@ class Clock:
         self.now = max(self.now, end)
 
     def step(self, end: float = float("inf")) -> bool:
-        """The next event up to `end`; False when there is none."""
+        """Run the next event up to `end`; False if there is none."""
         while self._heap and self._heap[0][0] <= end:
             due, _, timer = heapq.heappop(self._heap)
             callback, timer.callback = timer.callback, None

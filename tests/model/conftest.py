@@ -1,4 +1,4 @@
-"""Worlds for examples."""
+"""The fixture that makes worlds for examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.model.world import World
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    """A world with a pod_workers in service; init containers named `i` end well."""
+    """Makes worlds with a running pod_workers; init containers named `i` succeed."""
     with ExitStack() as stack:
 
         def make(*, static: bool = True) -> World:

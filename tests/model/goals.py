@@ -1,4 +1,4 @@
-"""What a node comes to once nothing goes wrong any more."""
+"""Checks that a node reaches its goal, and stays there, once no more faults happen."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SETTLED_WITHIN_S = 3600.0
 """Back-offs end after 5 minutes, deadlines of calls after 4; several may follow one another."""
 _DONE = Program(exits=0, after_s=0.1)
 QUIET_S = 400.0
-"""For so long nothing is begun any more, once all is as it should be."""
+"""After the goal is reached, no start may happen for this long."""
 
 
 def settle(world: World) -> None:
-    """Heal everything, and wait until the goal is reached; it has to stay that way."""
+    """End all faults, wait until the goal is reached, and check that it stays so."""
     world.faults.clear()
     world.no_images.clear()
     world.health.clear()
@@ -31,7 +31,7 @@ def settle(world: World) -> None:
     if world.process is not None:
         world.process.cri.end_commands()
     world.peers["probe"].look()
-    world.clock.advance(5.0)  # for what was asked a moment ago to be heard, and for the last short lives to end
+    world.clock.advance(5.0)  # until recent messages have arrived and short-lived containers have ended
     waited, step_s = 0.0, 1.0
     while missing := list(_missing(world)):
         assert waited < SETTLED_WITHIN_S, f"after {waited:g} s: {missing}\n{explain(world)}"
@@ -52,7 +52,7 @@ def _plain_inits(world: World) -> set[str]:
 
 
 def _missing(world: World) -> Iterator[str]:
-    """What is not as it should be."""
+    """Texts of all differences from the goal."""
     if world.process is None or not world.process.bus.ready:
         yield "pod_workers is away"
         return
@@ -60,13 +60,13 @@ def _missing(world: World) -> Iterator[str]:
         yield "a late effect is to come"
     wanted = {pod.metadata.uid: pod for pod in world.all_wanted()}
     for uid in {one.uid for one in world.runtime.sandboxes.values()} - wanted.keys():
-        yield f"something of {uid} is in the runtime, which nobody wants"
+        yield f"something of {uid} is in the runtime and unwanted"
     for uid in world.pods().keys() - wanted.keys():
-        yield f"{uid} is published, which nobody wants"
+        yield f"{uid} is published and unwanted"
     for uid in world.process.actor.workers.keys() - wanted.keys():
-        yield f"{uid} has a worker, and nobody wants it"
+        yield f"{uid} has a worker and is unwanted"
     for uid in world.peers["volume"].mounted - wanted.keys():
-        yield f"volumes of {uid} are mounted, which nobody wants"
+        yield f"volumes of {uid} are mounted and unwanted"
     for uid, worker in world.process.actor.workers.items():
         if worker.describe()["step"]:
             yield f"the worker of {uid} is at work"
@@ -91,7 +91,7 @@ def _missing_of(world: World, pod: Pod) -> Iterator[str]:
     if pod.spec.restart_policy == "Never" and not ready and not running and lives:
         return  # as the kubelet has it: what had begun does not begin again in another sandbox
     worker = world.process.actor.workers.get(uid)
-    if worker is None or worker.ending is not None:
+    if worker is None or worker.termination is not None:
         yield "it has no worker that keeps it running"
     if shown.status.phase != "Running":
         yield f"phase {shown.status.phase}"
@@ -129,7 +129,7 @@ def _missing_of_ended(world: World, pod: Pod, shown: Pod, running: int, ready: i
 
 
 def explain(world: World) -> str:
-    """All of it, for people."""
+    """The state of the world as text."""
     now = world.clock.now - world.began
     lines = [f"{now:.3f} s"]
     for sandbox in world.runtime.sandboxes.values():

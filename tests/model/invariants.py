@@ -1,4 +1,4 @@
-"""What holds at every moment of a pod's life, whatever goes wrong. Broken ones are collected in `broken`."""
+"""Invariants of a pod that hold at any time and under any fault. Violations are collected in `broken`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TERMINAL = ("Succeeded", "Failed")
 
 
 class Invariants:
-    """Told of every start in the runtime and of every published status."""
+    """Called at every start in the runtime and at every published status."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -24,9 +24,9 @@ class Invariants:
         self._shown: dict[str, Pod] = {}
         """By UID, as last published."""
         self._started: dict[str, list[Container]] = {}
-        """By UID, in order, since the pod was last unknown to everybody."""
+        """Containers by UID, in order, since the pod was last unknown to runtime and status."""
         self._anew: set[str] = set()
-        """UIDs of pods whose restarts are counted from the start again."""
+        """UIDs of pods whose restart counts begin at zero again."""
 
     def _break(self, what: str) -> None:
         self.broken.append(f"{self.world.clock.now - self.world.began:.3f} s: {what}")
@@ -53,7 +53,7 @@ class Invariants:
         lives.append(container)
 
     def _check_order(self, pod: Pod, container: Container, lives: list[Container]) -> None:
-        """What has to be before the first start of each container in a sandbox."""
+        """Check the containers that must have started or ended before the first start of a container in a sandbox."""
         here = [one for one in lives if one.sandbox is container.sandbox]
         mains = {one.name for one in pod.spec.containers}
         if any(one.name in mains for one in here):
@@ -77,7 +77,7 @@ class Invariants:
                 self._break(f"{container.name} starts before the startup probe of {sidecar.name} succeeded")
 
     def _check_policy(self, pod: Pod, container: Container, lives: list[Container]) -> None:
-        """Never means never, and OnFailure never after a success; init containers begin anew with their sandbox."""
+        """Never forbids a restart, OnFailure a restart after success. Init containers run again in a new sandbox."""
         spec = next((one for one in pod.spec.containers if one.name == container.name), None)
         own = [one for one in lives if one.name == container.name]
         if spec is None or not own or own[-1].config.image.image != container.config.image.image:
@@ -93,7 +93,7 @@ class Invariants:
     # The status
 
     def published(self, pod: Pod) -> None:
-        """Status was told of it."""
+        """The pod was published to status."""
         uid, before = pod.metadata.uid, self._shown.get(pod.metadata.uid)
         self._shown[uid] = pod
         if before is None:
@@ -101,20 +101,22 @@ class Invariants:
         if before.status.phase in TERMINAL and pod.status.phase != before.status.phase:
             self._break(f"phase {before.status.phase} became {pod.status.phase}")
         if uid in self._anew or not any(uid in pods for pods in self.world.wanted.values()):
-            return  # ended by what the runtime alone tells of it, which is less
+            return  # the runtime alone knows it, which has less information
         counts = {one.name: one.restart_count for one in _statuses(before)}
         for one in _statuses(pod):
             if one.restart_count < counts.get(one.name, 0):
                 self._break(f"restart count of {one.name} fell from {counts[one.name]} to {one.restart_count}")
 
     def wanted_again(self, uid: str) -> None:
-        """A pod that was removed is put back. Where the runtime has nothing of it any more, nobody counts on; that it
-        is shown at all then is because the runtime hangs, so that nobody knows that it has ended."""
+        """A removed pod is wanted again. If the runtime has none of its containers, restart counts begin at zero.
+
+        It may still be published then, while the runtime hangs and its end is not known.
+        """
         if not any(one.sandbox.uid == uid for one in self.world.runtime.containers.values()):
             self._anew.add(uid)
 
     def forgotten(self, uid: str) -> None:
-        """Nothing of the pod is left: what comes of that UID is another life."""
+        """Nothing of the pod is left: a later pod of that UID is a new one."""
         self._shown.pop(uid, None)
         self._started.pop(uid, None)
         for one in self.world.runtime.containers.values():

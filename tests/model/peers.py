@@ -1,4 +1,4 @@
-"""Stand-ins for the actors that pod_workers talks to. Each keeps what the real one keeps over a restart of its own."""
+"""Stand-ins for the actors that pod_workers talks to. Each keeps the state that the real one keeps over a restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROBED_AFTER_S = 1.0
 
 
 class StandIn:
-    """One actor. `answers` and `tells` are by message type; a tell that is in neither is not of interest."""
+    """One actor. It handles a message in the method `on_` plus its type; other tells are ignored."""
 
     name: ClassVar[str]
     answer_s: ClassVar[float] = 0.001
@@ -41,7 +41,7 @@ class StandIn:
         self.world = world
         self.incarnation = 1
         self.fault: Callable[[Message], Exception | None] = lambda _: None
-        """How the next ask goes wrong."""
+        """The error of the next ask; None: it succeeds."""
 
     def tell(self, message: Message) -> None:
         handler = getattr(self, f"on_{type(message).__name__}", None)
@@ -56,11 +56,11 @@ class StandIn:
         return handler(request)
 
     def restart(self) -> None:
-        """Killed, and in service again: what is only in its memory is lost."""
+        """Killed and restarted: state in memory is lost."""
         self.incarnation += 1
 
     def pod_workers_started(self) -> None:
-        """What it tells a new pod_workers."""
+        """Send a new pod_workers the messages that it needs."""
 
 
 class Status(StandIn):
@@ -100,7 +100,7 @@ class Status(StandIn):
 
 
 class Pleg(StandIn):
-    """With the real one's decisions about lists."""
+    """Uses the policy of the real pleg."""
 
     name = "pleg"
 
@@ -270,7 +270,7 @@ class Objects(StandIn):
 
 
 class ContainerGc(StandIn):
-    """A full pass every minute, with the real one's decisions."""
+    """A full pass every minute, with the policy of the real container_gc."""
 
     name = "container_gc"
 
@@ -307,7 +307,7 @@ class ContainerGc(StandIn):
 
 
 class Other(StandIn):
-    """One that only listens."""
+    """A peer that ignores all messages."""
 
     name = "other"
 

@@ -1,7 +1,7 @@
-"""A pod_workers process without a process: the real actor and its workers on a mailbox loop of the test's.
+"""Runs the real pod_workers actor and its workers in the test's process, without threads and sockets.
 
-What the process has of the outside (bus, runtime, time, chance, its checkpoint) is put in its place; the code of the
-actor, of every worker and of the coroutines between them is what runs in an agent.
+Stand-ins replace the bus, the runtime, time, chance and the checkpoint. All code of the actor, of the workers and of
+their coroutines is that of an agent.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 ACTORS = ("actors.pod_workers", "actors._base")
-"""Packages in which time and chance are the world's."""
+"""Packages whose time and random are replaced by the world's."""
 
 
-class ThreadPool:
-    """The threads of all mailboxes: one after the other, in the order they asked."""
+class InlineThreads:
+    """Replaces the threads of all mailboxes: runs their jobs in the order of submission."""
 
     def __init__(self) -> None:
         self.jobs: deque[Callable[[], None]] = deque()
@@ -52,13 +52,13 @@ class ThreadPool:
         self.jobs.append(job)
 
     def run(self) -> None:
-        """Until nobody has anything to do."""
+        """Run until no job is left."""
         while self.jobs:
             self.jobs.popleft()()
 
 
 class InlinePodWorkers(PodWorkers, PooledActor):
-    """The actor without a thread of its own."""
+    """The actor without its own thread."""
 
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
@@ -66,7 +66,7 @@ class InlinePodWorkers(PodWorkers, PooledActor):
         context.bus.actor = self
 
     def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
-        """Done at once."""
+        """Call it at once."""
         future: Future[Any] = Future()
         try:
             future.set(function(*args))
@@ -75,7 +75,7 @@ class InlinePodWorkers(PodWorkers, PooledActor):
         return future
 
     def crash(self, error: BaseException) -> Any:
-        """An error of ours ends the process: there should be none."""
+        """A bug that would end the process: there must be none."""
         self.world.errors.append(error)
 
 
@@ -135,7 +135,7 @@ class Bus:
         self.on_peer_event(Exited(name=name, incarnation=incarnation, reason="killed"))
 
     def answer(self, _: Delivery, result: Message | BaseException) -> None:
-        """To an ask of a peer."""
+        """The answer to a peer's ask."""
         if isinstance(result, Exception):
             self.world.answers.append(result)
 
@@ -148,7 +148,7 @@ class Bus:
             self.world.pod_workers_started(self)
 
     def stop(self, code: int) -> None:
-        """Asked to: not in the model."""
+        """The model never stops an actor."""
 
 
 class Process:
@@ -156,9 +156,9 @@ class Process:
 
     def __init__(self, world: World, incarnation: int) -> None:
         self.bus = Bus(world, incarnation)
-        self.pool = ThreadPool()
+        self.threads = InlineThreads()
         self.cri = ModelCri(world.runtime, world.call_fault, world.cancelled)
-        PooledActor._pool = self.pool
+        PooledActor._pool = self.threads
         InlinePodWorkers.start(ActorContext(settings=world.settings, bus=self.bus))
         self.actor: InlinePodWorkers = self.bus.actor
 
@@ -169,10 +169,10 @@ class Process:
         self.bus.deliver(Delivery(message, header, reply_to, 0))
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it happens any more, and the runtime sees its connection end."""
+        """SIGKILL: none of its jobs and timers run any more, and the runtime loses its connection."""
         self.bus.dead = True
-        self.pool.jobs.clear()
-        self.pool.submit = lambda _: None
+        self.threads.jobs.clear()
+        self.threads.submit = lambda _: None
         self.cri.close()
         for actor in (self.actor, *self.actor.workers.values()):
             pykka.ActorRegistry.unregister(actor.actor_ref)
@@ -185,8 +185,8 @@ class _Time(types.SimpleNamespace):
         return getattr(time, name)
 
 
-class Memory:
-    """`actors._host.files.checkpoint` with a disk in memory, where it is atomic too."""
+class MemoryCheckpoints:
+    """Replaces `actors._host.files.checkpoint` by files in memory."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -201,12 +201,12 @@ class Memory:
 
 @contextmanager
 def patched(world: World) -> Iterator[None]:
-    """Time, chance, the client of the runtime and the checkpoint of the actors are the world's meanwhile."""
+    """Replace time, random, the CRI client and the checkpoint of the actors by the world's."""
     clock = world.clock
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
-    pool = PooledActor._pool
+    threads = PooledActor._pool
     replaced: list[tuple[Any, str, Any]] = []
-    disk = Memory()
+    disk = MemoryCheckpoints()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
         if getattr(module, "time", None) is time:
             replaced.append((module, "time", fake_time))
@@ -223,11 +223,11 @@ def patched(world: World) -> Iterator[None]:
         try:
             yield
         finally:
-            PooledActor._pool = pool
+            PooledActor._pool = threads
 
 
 class _Errors(logging.Handler):
-    """Keeps what is logged as an error with a traceback: one pod's worker survives those, and the model does not."""
+    """Collects errors that are logged with a traceback: a worker survives them, the model fails."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
@@ -241,7 +241,7 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def errors_of_ours(world: World) -> Iterator[None]:
-    """Logs of the actors go nowhere, but unexpected exceptions in them are the world's errors."""
+    """Drop the logs of the actors, but collect unexpected exceptions as the world's errors."""
     logger, handler = logging.getLogger("actors"), _Errors(world)
     before = logger.level, logger.propagate
     logger.propagate = False

@@ -1,6 +1,6 @@
 """A container runtime in memory that keeps containerd's contract; `test_contract.py` checks both by the same tests.
 
-State and what each rpc does to it, at once and completely. How long a call takes, and how it goes wrong, is `calls.py`.
+Holds the state, and applies each rpc at once and completely. `calls.py` adds delays and faults.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ KILLED = 137
 
 @dataclass(frozen=True)
 class Program:
-    """How a container's process behaves."""
+    """The behavior of a container's process."""
 
     exits: int | None = None
-    """Its exit code, of its own accord `after_s` seconds; None: it runs until it is ended."""
+    """Its exit code after `after_s` seconds; None: it runs until it is stopped."""
     after_s: float = 0.0
     term_s: float | None = 0.02
-    """How long after SIGTERM it leaves, with code 0; None: it does not mind."""
+    """Seconds from SIGTERM to its exit with code 0; None: it ignores SIGTERM."""
     cannot_start: bool = False
 
 
@@ -38,7 +38,7 @@ _COMMANDS = {
 
 
 def by_command(config: pb.ContainerConfig) -> Program:
-    """What the contract's test runs on busybox."""
+    """The programs that the contract's tests run on busybox."""
     command = list(config.command)
     if command[:2] == ["sh", "-c"]:
         if "trap" not in command[2]:
@@ -49,14 +49,14 @@ def by_command(config: pb.ContainerConfig) -> Program:
 
 @dataclass
 class Container:
-    """One container; its proto is rebuilt when it is asked for."""
+    """One container. Its proto is built for each answer."""
 
     id: str
     sandbox: Sandbox
     config: pb.ContainerConfig
     created_at: int
     program: Program = Program()
-    """As of its start."""
+    """Set at its start."""
     state: int = pb.CONTAINER_CREATED
     started_at: int = 0
     finished_at: int = 0
@@ -66,7 +66,7 @@ class Container:
     pid: int = 0
     signalled: bool = False
     stopped: bool = False
-    """Its end was asked for."""
+    """StopContainer was called."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Called once it has ended."""
 
@@ -96,7 +96,7 @@ class Sandbox:
 
 
 class Runtime:
-    """The state. Methods are named and answered as the rpcs, take their requests, and raise CriError."""
+    """The state. Methods have the names, requests and answers of the rpcs, and raise CriError."""
 
     def __init__(self, clock: Clock, programs: Programs = by_command) -> None:
         self.clock = clock
@@ -104,15 +104,15 @@ class Runtime:
         self.sandboxes: dict[str, Sandbox] = {}
         self.containers: dict[str, Container] = {}
         self.on_exit: Callable[[str, int], None] = lambda *_: None
-        """A process is gone: a container's or sandbox's ID and pid."""
+        """Called with the ID and pid of a container or sandbox whose process has exited."""
         self.on_start: Callable[[Container], None] = lambda _: None
-        """A container's process began."""
+        """Called when a container's process has started."""
         self.commands: Callable[[Container], int] = lambda _: 0
-        """The exit code of what is executed in a container."""
+        """Returns the exit code of a command that is executed in a container."""
         self.surprise_at = 0.0
-        """When the last of what was given up long before takes effect."""
+        """Time at which the last abandoned call takes effect."""
         self.begun = 0
-        """Sandboxes and containers made and started so far."""
+        """Number of sandboxes and containers created and started so far."""
         self._numbers = itertools.count(1)
         self._last_ns = 0
 
@@ -121,7 +121,7 @@ class Runtime:
         return self._last_ns
 
     def alive(self, pid: int) -> bool:
-        """Whether a process of that pid exists."""
+        """Return True when a process of that pid exists."""
         return any(one.pid == pid for one in (*self.sandboxes.values(), *self.containers.values()))
 
     def Status(self, _: pb.StatusRequest) -> pb.StatusResponse:  # noqa: N802
@@ -166,7 +166,7 @@ class Runtime:
         return pb.StopPodSandboxResponse()
 
     def end_sandbox(self, sandbox: Sandbox) -> None:
-        """Its own process is gone; its containers run on."""
+        """End its own process; its containers run on."""
         if sandbox.ready:
             pid, sandbox.pid, sandbox.ready = sandbox.pid, 0, False
             self.on_exit(sandbox.id, pid)
@@ -269,12 +269,12 @@ class Runtime:
         return pb.StartContainerResponse()
 
     def fail_start(self, container: Container, message: str) -> None:
-        """A start that came to nothing."""
+        """Record a failed start."""
         container.state, container.finished_at = pb.CONTAINER_EXITED, self._now_ns()
         container.exit_code, container.reason, container.message = 128, "StartError", message
 
     def end(self, container: Container, code: int) -> None:
-        """Its process is gone."""
+        """End its process."""
         if not container.running:
             return
         pid, container.pid = container.pid, 0
@@ -286,7 +286,7 @@ class Runtime:
             done()
 
     def stop(self, container: Container, grace_s: int, done: Callable[[], None]) -> Timer | None:
-        """SIGTERM, the grace period, SIGKILL; `done` once it has ended. The timer of the kill, where one is set."""
+        """SIGTERM, then SIGKILL after the grace period; `done` after its exit. Returns the kill's timer, if any."""
         if not container.running:
             done()
             return None
@@ -301,7 +301,7 @@ class Runtime:
         return self.clock.call_later(grace_s, lambda: self.end(container, KILLED))
 
     def StopContainer(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:  # noqa: N802
-        """As it is once the grace period is over; `stop` has all of it."""
+        """Kill it, as after the grace period; `stop` has the whole sequence."""
         self.end(self._container(request.container_id), KILLED)
         return pb.StopContainerResponse()
 

@@ -1,4 +1,4 @@
-"""Pods for the model, as small as what they are to show allows."""
+"""Small pods for the model."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def specs(draw: Any) -> dict[str, Any]:
 
 
 def is_sidecar(container: Container) -> bool:
-    """An init container that runs along."""
+    """Return True for an init container that is a sidecar."""
     return container.restart_policy == "Always"
 
 
 def static_pod(spec: dict[str, Any]) -> Pod:
-    """As config makes it of a manifest: its UID is a hash, the same spec is the same pod."""
+    """As config makes it from a manifest. Its UID is a hash, so the same spec is the same pod."""
     pod = _pod(spec, "web-node")
     return mark_seen(_with_uid(pod, hashlib.md5(to_json(pod), usedforsecurity=False).hexdigest()), "file", SEEN)
 
 
 def api_pod(spec: dict[str, Any], number: int) -> Pod:
-    """As config makes it of an object of the API."""
+    """As config makes it from an API object."""
     return mark_seen(_with_uid(_pod(spec, "web"), f"00000000-0000-0000-0000-{number:012}"), "api", SEEN)
 
 
@@ -82,7 +82,7 @@ def _with_uid(pod: Pod, uid: str) -> Pod:
 
 
 def with_deletion(pod: Pod, grace_s: int) -> Pod:
-    """As the API has it once somebody has asked for its end."""
+    """As the API has it after a deletion request."""
     metadata = replace(pod.metadata, deletion_timestamp=SEEN, deletion_grace_period_seconds=grace_s)
     return replace(pod, metadata=metadata)
 
@@ -94,5 +94,5 @@ def with_image(pod: Pod, image: str) -> Pod:
 
 
 def with_phase(pod: Pod, phase: str) -> Pod:
-    """As status would have it."""
+    """With this phase in its status."""
     return replace(pod, status=replace(pod.status, phase=phase))

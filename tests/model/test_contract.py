@@ -26,7 +26,7 @@ STUBBORN = ["sh", "-c", "trap '' TERM; sleep 100000 & wait"]
 
 @dataclass
 class Subject:
-    """One of the two."""
+    """One of the two runtimes with its clock."""
 
     cri: CriCalls
     pause: Callable[[float], None]
@@ -49,8 +49,10 @@ class Subject:
         return config, sandbox, container
 
     def minds_sigterm(self, container: str) -> bool:
-        """Whether the shell has come to its trap. It is not there at once: runc's init, which is to become the shell,
-        is Go's and catches every signal."""
+        """Return True when the shell has set its trap.
+
+        That takes a moment: runc's init, which becomes the shell, is a Go program and catches every signal.
+        """
         if isinstance(self.cri, ModelCri):
             return True
         status = self.cri.exec_sync(container, ["cat", "/proc/1/status"], 5).result().stdout.decode()
@@ -87,7 +89,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     containerd.remove_pods()
 
 
-def test_a_sandbox_is_ready_until_it_is_stopped_and_there_until_it_is_removed(subject):
+def test_sandbox_is_ready_until_stopped_and_exists_until_removed(subject):
     config = sandbox_config("sandbox", labels={"pod": "sandbox"})
     config.annotations["note"] = "kept"
     sandbox = subject.cri.run_pod_sandbox(config).result()
@@ -121,7 +123,7 @@ def test_a_name_is_taken_until_its_sandbox_is_removed(subject):
     assert subject.cri.run_pod_sandbox(config).result() not in (first, second)
 
 
-def test_what_is_not_there_is_stopped_and_removed_all_the_same(subject):
+def test_stop_and_remove_of_unknown_ids_succeed(subject):
     nobody = "f" * 64
     subject.cri.stop_container(nobody, 1).result()
     subject.cri.remove_container(nobody).result()
@@ -163,7 +165,7 @@ def test_an_end_with_0_is_completed(subject):
     assert (subject.status(container).exit_code, subject.status(container).reason) == (0, "Completed")
 
 
-def test_stop_asks_first_and_kills_after_the_grace_period(subject):
+def test_stop_sends_sigterm_then_kills_after_grace_period(subject):
     _, _, obedient = subject.run("obedient", *OBEDIENT)
     _, _, stubborn = subject.run("stubborn", *STUBBORN)
     began = subject.now()
@@ -176,7 +178,7 @@ def test_stop_asks_first_and_kills_after_the_grace_period(subject):
     assert (subject.status(stubborn).exit_code, subject.status(stubborn).reason) == (137, "Error")
 
 
-def test_a_second_stop_with_a_shorter_grace_period_ends_the_first(subject):
+def test_second_stop_with_shorter_grace_ends_the_first(subject):
     _, _, container = subject.run("twice", *STUBBORN)
     first = subject.cri.stop_container(container, 60)
     subject.pause(0.2)
@@ -187,7 +189,7 @@ def test_a_second_stop_with_a_shorter_grace_period_ends_the_first(subject):
     assert subject.status(container).exit_code == 137
 
 
-def test_a_stop_that_is_given_up_has_asked_and_does_not_kill(subject):
+def test_cancelled_stop_sends_sigterm_and_does_not_kill(subject):
     _, _, stubborn = subject.run("stubborn", *STUBBORN)
     _, _, obedient = subject.run("obedient", *OBEDIENT)
     calls = [subject.cri.stop_container(one, 5) for one in (stubborn, obedient)]
@@ -221,7 +223,7 @@ def test_a_containers_name_is_taken_until_it_is_removed(subject):
     subject.create(sandbox, config, "true")
 
 
-def test_stopping_a_sandbox_ends_its_containers_and_nothing_begins_in_it_any_more(subject):
+def test_stopped_sandbox_ends_containers_and_refuses_starts(subject):
     config, sandbox, container = subject.run("ends", *STUBBORN)
     waits = subject.create(sandbox, config, *STUBBORN, name="waits")
     subject.cri.stop_pod_sandbox(sandbox).result()
@@ -269,7 +271,7 @@ def test_lists_by_label_sandbox_and_state(subject):
     assert item.annotations["io.kubernetes.container.restartCount"] == "3"
 
 
-def test_a_sandbox_whose_process_dies_is_not_ready_and_its_containers_run_on(subject):
+def test_dead_sandbox_is_not_ready_and_its_containers_run_on(subject):
     _, sandbox, container = subject.run("dies", *STUBBORN)
     if isinstance(subject.cri, ModelCri):
         runtime = subject.cri.runtime

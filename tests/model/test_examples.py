@@ -1,4 +1,4 @@
-"""What the model of one pod found, one after the other."""
+"""Bugs that the model of one pod found, as examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(world, name="a"):
     return next(one for one in world.pods()[UID].status.container_statuses if one.name == name)
 
 
-def test_a_pod_that_is_removed_while_we_are_away_is_shown_until_it_has_ended(make_world):
+def test_pod_removed_while_down_is_published_until_it_ended(make_world):
     world = make_world(static=False)
     pod = specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 30}, 1)
     world.program = type(world.program)(term_s=None)
@@ -34,8 +34,8 @@ def test_a_pod_that_is_removed_while_we_are_away_is_shown_until_it_has_ended(mak
     settle(world)
 
 
-def test_a_sandbox_that_comes_to_be_after_its_pod_has_ended_is_ended(make_world):
-    """Its creation was given up at the deadline, and went on all the same."""
+def test_sandbox_created_after_its_pod_ended_is_ended(make_world):
+    """The call that created it was abandoned at the deadline and took effect later."""
     world = make_world(static=False)
     world.faults["RunPodSandbox"] = ["late"]
     world.update("api", "ADD", specs.api_pod({**PLAIN, "activeDeadlineSeconds": 1}, 1))
@@ -45,7 +45,7 @@ def test_a_sandbox_that_comes_to_be_after_its_pod_has_ended_is_ended(make_world)
     assert [one.ready for one in world.runtime.sandboxes.values()] == [False]
 
 
-def test_a_restart_count_does_not_fall_when_the_runtime_loses_the_newest_life(make_world):
+def test_restart_count_never_falls_when_newest_instance_is_lost(make_world):
     world = make_world(static=False)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
     world.clock.advance(5)
@@ -70,7 +70,7 @@ def test_a_pod_deleted_before_it_began_has_failed(make_world, restart_policy):
     assert shown(world).state.terminated.reason == "ContainerStatusUnknown"
 
 
-def test_a_sidecar_that_fails_its_startup_probe_lets_nobody_start(make_world):
+def test_sidecar_failing_startup_blocks_later_starts(make_world):
     world = make_world(static=False)
     sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always", "startupProbe": specs.PROBE}
     world.programs.clear()
@@ -83,8 +83,8 @@ def test_a_sidecar_that_fails_its_startup_probe_lets_nobody_start(make_world):
     settle(world)
 
 
-def test_the_world_sees_what_is_wrong(make_world):
-    """The checks themselves: a second sandbox, a container of nobody, a status that goes back."""
+def test_checks_find_violations(make_world):
+    """Tests the checks: a second instance, an unwanted pod, a phase that goes back."""
     world = make_world(static=False)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
     world.clock.advance(5)
@@ -98,11 +98,11 @@ def test_the_world_sees_what_is_wrong(make_world):
     assert kinds == ["phase", "the", "volumes"]
     world.invariants.broken.clear()
     world.wanted["api"].clear()
-    with pytest.raises(AssertionError, match="nobody wants"):
+    with pytest.raises(AssertionError, match="unwanted"):
         settle(world)
 
 
-def test_a_sandbox_that_vanishes_while_a_container_is_started_in_it_is_made_anew(make_world):
+def test_sandbox_removed_during_container_start_is_recreated(make_world):
     world = make_world(static=False)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_a_sandbox_that_vanishes_while_a_container_is_started_in_it_is_made_anew
     settle(world)
 
 
-def test_a_manifest_that_changed_while_we_were_away_starts_after_the_old_pod_has_ended(make_world):
+def test_manifest_changed_while_down_starts_after_old_pod_ended(make_world):
     world = make_world()
     slow = {**PLAIN, "containers": [{**PLAIN["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}]}
     old, new = specs.static_pod(slow), specs.static_pod(PLAIN)
@@ -129,7 +129,7 @@ def test_a_manifest_that_changed_while_we_were_away_starts_after_the_old_pod_has
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_container_that_somebody_removes_counts_as_one_restart(make_world, killed):
+def test_container_removed_from_outside_counts_as_one_restart(make_world, killed):
     world = make_world(static=False)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
     world.clock.advance(5)
@@ -144,8 +144,8 @@ def test_a_container_that_somebody_removes_counts_as_one_restart(make_world, kil
     assert world.running()[0].config.metadata.attempt == 1
 
 
-def test_a_pod_that_waits_for_all_sources_may_go_before_they_are_seen(make_world):
-    """It has no worker yet, and a SET of its own source takes it away."""
+def test_pod_may_be_removed_before_all_sources_are_seen(make_world):
+    """It has no worker yet, and a SET of its source removes it."""
     world = make_world(static=False)
     pod = specs.api_pod(PLAIN, 1)
     world.kill()
@@ -159,7 +159,7 @@ def test_a_pod_that_waits_for_all_sources_may_go_before_they_are_seen(make_world
     settle(world)
 
 
-def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_world):
+def test_running_static_pod_goes_on_beside_orphan_of_its_name(make_world):
     world = make_world()
     old, new = specs.static_pod({**PLAIN, "terminationGracePeriodSeconds": 1}), specs.static_pod(PLAIN)
     world.faults["RunPodSandbox"] = ["late"]
@@ -167,7 +167,7 @@ def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_w
     world.clock.advance(1)
     world.update("file", "REMOVE", old)
     world.update("file", "ADD", new)
-    world.clock.advance(LATE_S)  # a sandbox of the old one comes to be, beside the new one's
+    world.clock.advance(LATE_S)  # the old pod's sandbox appears beside the new one's
     world.kill()
     uid = new.metadata.uid
     for _ in range(200):
@@ -178,8 +178,8 @@ def test_a_static_pod_that_runs_is_taken_up_though_an_orphan_has_its_name(make_w
     assert world.running()[0].config.metadata.attempt == 0
 
 
-def test_a_pod_with_more_volumes_than_the_node_takes_fails_and_is_not_tried_again(make_world):
-    """The kubelet's VolumeAttachmentLimitExceeded: what made the pod makes another, for another node."""
+def test_pod_over_the_volume_limit_fails_for_good(make_world):
+    """The kubelet's VolumeAttachmentLimitExceeded: the pod's controller creates another pod, for another node."""
     world = make_world(static=False)
     pod = specs.api_pod({**PLAIN, "volumes": [{"name": "v", "emptyDir": {}}]}, 1)
     world.peers["volume"].refuses = Refused(LIMIT_EXCEEDED, "no room for v", retry=False)

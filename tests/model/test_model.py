@@ -1,6 +1,6 @@
-"""One pod through whatever can happen to it: the invariants hold all the time, and in the end it is as it should be.
+"""Drives one pod through random events and faults: the invariants always hold, and at the end the goal is reached.
 
-`NODEVISOR_MODEL_EXAMPLES` and `NODEVISOR_MODEL_STEPS` ask for more than the ordinary run has.
+`NODEVISOR_MODEL_EXAMPLES` and `NODEVISOR_MODEL_STEPS` set the number of runs and of events in each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PROGRAMS = (
 NAMES = st.sampled_from(["a", "b", "i", "j"])
 KINDS = st.sampled_from(["liveness", "readiness", "startup", "exec"])
 MOMENTS = st.sampled_from([0.0, 0.001, 0.004, 0.02, 0.06, 0.2, 1.1, 4.0, 15.0, 70.0])
-"""How long after each thing the next one comes: in the middle of a call, between two, after a back-off."""
+"""Seconds between two events: within a call, between two calls, or after a back-off."""
 
 
 class OnePod(RuleBasedStateMachine):
@@ -68,11 +68,11 @@ class OnePod(RuleBasedStateMachine):
     def _then(self, moment: float) -> None:
         self.world.clock.advance(moment)
 
-    # What is wanted
+    # Desired pods
 
     def _add(self, spec: dict[str, Any]) -> None:
         self.numbers += 1
-        for one in spec["initContainers"]:  # what runs along does not end
+        for one in spec["initContainers"]:  # sidecars do not end
             if one.get("restartPolicy") == "Always":
                 self.world.programs.pop(one["name"], None)
             else:
@@ -85,7 +85,7 @@ class OnePod(RuleBasedStateMachine):
 
     @rule(spec=specs.specs(), moment=MOMENTS)
     def replace_it(self, spec: dict[str, Any], moment: float) -> None:
-        """Another pod, or another version of the manifest; perhaps the same once more."""
+        """Want another pod, another version of the manifest, or the same again."""
         if self._pod() is not None:
             self.world.update(self.source, "REMOVE", self._pod())
         self._add(spec)
@@ -136,11 +136,11 @@ class OnePod(RuleBasedStateMachine):
             process.receive("eviction", request, Kind.ASK)
         self._then(moment)
 
-    # What containers do
+    # Containers
 
     @rule(name=NAMES, program=st.sampled_from(PROGRAMS), moment=MOMENTS)
     def behave(self, name: str, program: Program, moment: float) -> None:
-        """From its next start on."""
+        """Change the program from the next start on."""
         self.world.programs[name] = program
         self._then(moment)
 
@@ -165,7 +165,7 @@ class OnePod(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 20), moment=MOMENTS)
     def vanish(self, which: int, moment: float) -> None:
-        """Somebody else removes it."""
+        """Another client of the runtime removes it."""
         runtime = self.world.runtime
         ids = [*runtime.sandboxes, *runtime.containers]
         if which < len(ids):
@@ -177,7 +177,7 @@ class OnePod(RuleBasedStateMachine):
         self.world.peers["container_gc"].collect()
         self._then(moment)
 
-    # What goes wrong
+    # Faults
 
     @rule(rpc=st.sampled_from(RPCS), fault=st.sampled_from(FAULTS), times=st.integers(1, 3), moment=MOMENTS)
     def call_fails(self, rpc: str, fault: Any, times: int, moment: float) -> None:

@@ -1,4 +1,4 @@
-"""One node of the model: a runtime, the peers, a pod_workers, what is wanted, and what goes wrong."""
+"""One node of the model: a runtime, peers, a pod_workers, desired pods and faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCES = ("file", "api")
 
 
 class World:
-    """Everything but time, which passes in `clock`. Use inside `process.patched(world)`."""
+    """The node. Time passes in `clock` only. Use it inside `process.patched(world)`."""
 
     def __init__(self, directory: str, seed: int = 0, *, static: bool = True) -> None:
         self.static = static
@@ -45,18 +45,18 @@ class World:
             pod_sources=SOURCES,
         )
         self.program = Program()
-        """Of the containers to come."""
+        """The program of containers that start."""
         self.programs: dict[str, Program] = {}
-        """By container name, before `program`."""
+        """By container name; these override `program`."""
         self.health: dict[tuple[str, str], bool] = {}
         self.no_images: set[str] = set()
         self.faults: dict[str, list[Fault]] = {}
-        """By rpc: how its next calls go."""
+        """By rpc: the faults of its next calls."""
         self.errors: list[BaseException] = []
-        """Of the actor: there should be none."""
+        """Bugs of the actor: there must be none."""
         self.answers: list[Exception] = []
         self.specs: dict[str, Pod] = {}
-        """Every pod there ever was, by UID, in its latest form."""
+        """Every pod that was ever wanted, by UID, in its latest form."""
         self.wanted: dict[str, dict[str, Pod]] = {source: {} for source in SOURCES}
         self.invariants = Invariants(self)
         self.runtime = Runtime(self.clock, self._program_of)
@@ -70,7 +70,7 @@ class World:
 
     def _settle(self) -> None:
         if self.process is not None:
-            self.process.pool.run()
+            self.process.threads.run()
 
     def _program_of(self, config: Any) -> Program:
         return self.programs.get(config.metadata.name, self.program)
@@ -90,20 +90,20 @@ class World:
     # Processes
 
     def start(self) -> None:
-        """The first pod_workers, or the next."""
+        """Start a pod_workers process."""
         self._incarnation += 1
         self.process = Process(self, self._incarnation)
         self._settle()
 
     def kill(self) -> None:
-        """SIGKILL to pod_workers; the next one comes soon."""
+        """Kill pod_workers; the next one starts soon."""
         if self.process is not None:
             self.process.kill()
             self.process = None
             self.clock.call_later(BACK_S, self.start)
 
     def kill_peer(self, name: str) -> None:
-        """SIGKILL to one of the others, which is back at once with what it keeps on disk."""
+        """Kill a peer, which restarts at once with the state that it keeps on disk."""
         peer = self.peers[name]
         peer.restart()
         if self.process is not None:
@@ -112,7 +112,7 @@ class World:
             self._settle()
 
     def pod_workers_started(self, bus: Any) -> None:
-        """It is in service: the supervisor says so to everybody, and who is there to it."""
+        """It is ready: it learns its peers, and they send it their state."""
         for name, peer in self.peers.items():
             bus.on_peer_event(Started(name=name, incarnation=peer.incarnation))
         undelivered, self._undelivered = self._undelivered, []
@@ -124,7 +124,7 @@ class World:
             peer.pod_workers_started()
 
     def tell_pod_workers(self, source: str, message: Message) -> None:
-        """In order; what comes while it is away waits for its next incarnation."""
+        """Deliver in order; while it is down, keep messages for its next incarnation."""
 
         def arrive() -> None:
             if self.process is None or not self.process.bus.ready:
@@ -134,19 +134,19 @@ class World:
 
         self.clock.call_later(self.message_s, arrive)
 
-    # Behind everybody's back
+    # Other clients of the runtime
 
     def remove(self, identity: str) -> None:
-        """A sandbox or container, as `crictl rm -f` does."""
+        """Remove a sandbox or container, as `crictl rm -f` does."""
         if identity in self.runtime.sandboxes:
             self.runtime.RemovePodSandbox(pb.RemovePodSandboxRequest(pod_sandbox_id=identity))
         else:
             self.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=identity))
 
-    # What is wanted
+    # Desired pods
 
     def update(self, source: str, op: Any, pod: Pod) -> None:
-        """A source says so."""
+        """A source sends this update."""
         uid = pod.metadata.uid
         if op == "REMOVE":
             self.wanted[source].pop(uid, None)
@@ -157,7 +157,7 @@ class World:
             self.specs[uid] = pod
         self.tell_pod_workers("config", PodUpdate(source=source, op=op, pods=(pod,)))
 
-    # What can be seen
+    # Observations
 
     def running(self) -> list[Container]:
         return [one for one in self.runtime.containers.values() if one.running]
@@ -170,7 +170,7 @@ class World:
         return [pod for pods in self.wanted.values() for pod in pods.values()]
 
     def problems(self) -> list[str]:
-        """Invariants that were broken, and errors of ours."""
+        """Violated invariants, and bugs."""
         return [*self.invariants.broken, *(f"{type(error).__name__}: {error}" for error in self.errors)]
 
     def check(self) -> None:

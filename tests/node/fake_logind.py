@@ -1,4 +1,4 @@
-"""systemd-logind on a private bus: the calls a kubelet makes of it, its lock as a pipe, its signals on demand."""
+"""A fake systemd-logind on a private bus: the kubelet's calls, the lock as a pipe, signals on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class FakeLogind:
-    """A context manager. `address` is the bus's; `locks` are those taken so far, `held` says whether one is."""
+    """A context manager. `address` is the bus's, `locks` the locks taken so far; `held`: one is held now."""
 
     def __init__(self, longest_s: float = 60.0) -> None:
         self.longest_s = longest_s
@@ -65,7 +65,7 @@ class FakeLogind:
         self._dir.cleanup()
 
     def held(self) -> bool:
-        """Whether the lock that was taken last is still held: its pipe has an end for writing."""
+        """True when the lock that was taken last is still held: its pipe has an end for writing."""
         if not self._open:
             return False
         os.set_blocking(self._open[-1], False)
@@ -75,7 +75,7 @@ class FakeLogind:
             return True
 
     def shutdown(self, begins: bool) -> None:
-        """Say that a shutdown begins, or is called off."""
+        """Signal that a shutdown begins, or is cancelled."""
         self.under_way = begins
         with self._lock:
             self._bus.send(new_signal(MANAGER, "PrepareForShutdown", "b", (begins,)))

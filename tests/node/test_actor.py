@@ -1,4 +1,4 @@
-"""The node actor against a server that is written down here, and misbehaves: what it writes, and that it goes on."""
+"""The node actor at a scripted API server with faults: its writes, and its recovery."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
 
 
 class Server:
-    """Nodes and Leases, as far as a node uses them."""
+    """A server with the Nodes and Leases calls that a node makes."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
         self.version: Callable[[dict[str, Any]], dict[str, Any]] = lambda status: status
-        """What a server of another version makes of a status."""
+        """Change a status as a server of another version does."""
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
 
@@ -65,14 +65,14 @@ class Server:
         return self.put(path, call.body if call.method == "PUT" else self.patched(found, call.body))
 
     def patched(self, found: Any, patch: Any) -> Any:
-        """As far as our patches go: lists are replaced."""
+        """A strategic merge that suffices for our patches: lists are replaced."""
         if not isinstance(patch, dict) or not isinstance(found, dict):
             return [one for one in patch if one != {"$patch": "replace"}] if isinstance(patch, list) else patch
         merged = {key: self.patched(found.get(key), value) for key, value in patch.items() if value is not None}
         return {key: value for key, value in found.items() if key not in patch} | merged
 
     def put(self, path: str, obj: dict[str, Any]) -> Reply:
-        """Also for tests: a patch under way is of what is there before or after it."""
+        """Change the Node under the lock, so that a patch under way sees it before or after."""
         with self._lock:
             meta = obj["metadata"] | {"resourceVersion": str(next(self._numbers))}
             status = {"status": self.version(obj["status"])} if "status" in obj else {}
@@ -148,7 +148,7 @@ def server() -> Iterator[FaultyServer]:
 def world(
     server: FaultyServer, tmp_path: Path, *, peers: dict[str, dict[Any, Any]] | None = None, **settings: Any
 ) -> Iterator[World]:
-    """`peers`: further ones, and their answers."""
+    """Start the actor with its server. `peers`: further peers and their answers."""
     fields: dict[str, Any] = {
         "kubeconfig": str(server.kubeconfig(tmp_path / "kubeconfig")),
         "node_name": "n",
@@ -167,7 +167,7 @@ def world(
         yield World(server, process, runtime)
 
 
-def test_a_new_node_is_registered_with_what_it_is_told_and_says_so(server: FaultyServer, tmp_path: Path) -> None:
+def test_new_node_is_registered_with_its_settings_and_an_event(server: FaultyServer, tmp_path: Path) -> None:
     taint = Taint(key="dedicated", effect="NoSchedule", value="ci")
     settings = {"node_labels": {"disk": "fast", "kubernetes.io/hostname": "other"}, "register_with_taints": (taint,)}
     with world(server, tmp_path, provider_id="cloud://7", **settings) as one:
@@ -192,7 +192,7 @@ def test_a_new_node_is_registered_with_what_it_is_told_and_says_so(server: Fault
 
 
 def shape(value: Any, path: str = "") -> set[str]:
-    """Every path to a plain value; the elements of a list are one."""
+    """Every path to a plain value; the items of a list share one."""
     if isinstance(value, dict):
         return {found for key, inner in value.items() for found in shape(inner, f"{path}.{key}")}
     if isinstance(value, list):
@@ -204,10 +204,10 @@ BY_OTHERS = {
     f".metadata.{name}"
     for name in ("creationTimestamp", "resourceVersion", "uid", "annotations.node.alpha.kubernetes.io/ttl")
 }
-"""Written by the API server, or by a controller."""
+"""WrittenStatus by the API server, or by a controller."""
 
 
-def test_node_and_lease_have_every_field_that_the_kubelets_have(server: FaultyServer, tmp_path: Path) -> None:
+def test_node_and_lease_have_every_field_of_the_kubelets(server: FaultyServer, tmp_path: Path) -> None:
     golden = json.loads(Path(__file__).with_name("golden.json").read_text())
     with world(server, tmp_path) as one:
         wait_for(one.ready, 20)
@@ -226,21 +226,21 @@ def test_node_and_lease_have_every_field_that_the_kubelets_have(server: FaultySe
         assert one.node["status"]["declaredFeatures"] == golden["node"]["status"]["declaredFeatures"]
 
 
-def test_a_restart_of_the_actor_says_nothing_again(server: FaultyServer, tmp_path: Path) -> None:
+def test_actor_restart_repeats_no_event(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(lambda: one.state()["status_age_s"] is not None, 20)
         wait_for(lambda: "NodeReady" in one.reasons(), 20)
-        said, uid = one.reasons(), one.node["metadata"]["uid"]
+        runtime, uid = one.reasons(), one.node["metadata"]["uid"]
         for _ in range(2):
             one.process.restart()
             before = one.renewed()
             wait_for(lambda before=before: one.renewed() > before, 10)
             wait_for(lambda: one.state()["status_age_s"] is not None, 10)
-        assert one.reasons() == said
+        assert one.reasons() == runtime
         assert one.node["metadata"]["uid"] == uid
 
 
-def test_conditions_cordoning_reboots_and_a_lost_runtime_are_events(server: FaultyServer, tmp_path: Path) -> None:
+def test_conditions_cordon_reboot_and_lost_runtime_are_events(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(lambda: "NodeReady" in one.reasons(), 20)
         one.runtime.up = False
@@ -260,7 +260,7 @@ def test_conditions_cordoning_reboots_and_a_lost_runtime_are_events(server: Faul
         wait_for(lambda: one.node["status"]["nodeInfo"] == info, 10)
 
 
-def test_labels_of_the_machine_are_put_back_while_it_runs(server: FaultyServer, tmp_path: Path) -> None:
+def test_machine_labels_are_restored_while_it_runs(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(one.ready, 20)
         given = one.node["metadata"]["labels"]
@@ -273,9 +273,7 @@ def test_labels_of_the_machine_are_put_back_while_it_runs(server: FaultyServer, 
         wait_for(lambda: one.node["metadata"]["labels"].keys() == {"kubernetes.io/os", "kubernetes.io/arch"}, 20)
 
 
-def test_the_runtime_is_given_the_addresses_for_pods_also_after_it_was_away(
-    server: FaultyServer, tmp_path: Path
-) -> None:
+def test_runtime_gets_pod_cidr_again_after_it_was_away(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(one.ready, 20)
         one.server.put(NODE, one.node | {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"]}})
@@ -286,7 +284,7 @@ def test_the_runtime_is_given_the_addresses_for_pods_also_after_it_was_away(
         wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
 
 
-def test_volumes_in_use_are_told_back_once_the_node_says_so(server: FaultyServer, tmp_path: Path) -> None:
+def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, node_status_update_frequency_s=60.0) as one:
         wait_for(one.ready, 20)
         one.process.tell(SetVolumesInUse(volumes=("kubernetes.io/csi/d^b", "kubernetes.io/csi/d^a")))
@@ -297,9 +295,7 @@ def test_volumes_in_use_are_told_back_once_the_node_says_so(server: FaultyServer
         wait_for(lambda: not one.node["status"]["volumesInUse"], 10)
 
 
-def test_an_external_cloud_says_the_addresses_and_is_told_which_one_is_meant(
-    server: FaultyServer, tmp_path: Path
-) -> None:
+def test_external_cloud_sets_addresses_and_gets_the_provided_ip(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, cloud_provider="external") as one:
         wait_for(one.ready, 20)
         assert one.node["spec"]["taints"][0]["key"] == "node.cloudprovider.kubernetes.io/uninitialized"
@@ -314,7 +310,7 @@ def test_an_external_cloud_says_the_addresses_and_is_told_which_one_is_meant(
         assert one.node["status"]["addresses"] == cloud
 
 
-def test_a_name_that_another_machine_holds_is_told(server: FaultyServer, tmp_path: Path) -> None:
+def test_node_name_of_another_machine_is_reported(server: FaultyServer, tmp_path: Path) -> None:
     assert isinstance(server.behind, Server)
     with world(server, tmp_path) as one:
         wait_for(lambda: one.state()["status_age_s"] is not None, 20)
@@ -324,7 +320,7 @@ def test_a_name_that_another_machine_holds_is_told(server: FaultyServer, tmp_pat
         wait_for(lambda: one.node["status"]["nodeInfo"]["machineID"] != "m-other", 10, "set right, as upstream does")
 
 
-def test_a_node_that_is_not_to_register_waits_for_its_object(server: FaultyServer, tmp_path: Path) -> None:
+def test_without_registration_the_actor_waits_for_its_node(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, register_node=False) as one:
         wait_for(lambda: "NotFound" in one.state()["last_error"], 20)
         assert one.node == {}
@@ -338,13 +334,13 @@ def of_1_20(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_the_future(status: dict[str, Any]) -> dict[str, Any]:
-    """With more in every object, and another order and notation of what is there."""
+    """Add fields to every object, and change the order and notation of existing ones."""
     conditions = [one | {"observedGeneration": 7} for one in reversed(status.get("conditions", ()))]
     return status | {"conditions": conditions, "nodeInfo": status.get("nodeInfo", {}) | {"moon": "full"}, "tides": [1]}
 
 
 @pytest.mark.parametrize("version", [of_1_20, of_the_future])
-def test_a_server_of_another_version_is_told_what_it_drops_or_adds_to_once(
+def test_status_that_the_server_changes_is_written_once(
     server: FaultyServer, tmp_path: Path, version: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     assert isinstance(server.behind, Server)
@@ -357,7 +353,7 @@ def test_a_server_of_another_version_is_told_what_it_drops_or_adds_to_once(
         assert len(server.of("PATCH", f"{NODE}/status")) <= 2, "the first status, and its first transition at most"
 
 
-def test_every_fault_is_told_and_survived_and_no_lease_gap_is_left(server: FaultyServer, tmp_path: Path) -> None:
+def test_every_fault_is_logged_and_leaves_no_lease_gap(server: FaultyServer, tmp_path: Path) -> None:
     faults = {
         "401": failure(401, "Unauthorized"), "403": failure(403, "Forbidden"), "409": failure(409, "Conflict"),
         "410": failure(410, "Gone"), "429": failure(429, "TooManyRequests", retry_after_s=1),

@@ -1,4 +1,4 @@
-"""Graceful node shutdown: who ends when, and what is done when logind says that the machine goes down."""
+"""Graceful node shutdown: the order of pods, and the reaction to logind's signals."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from actors._host.node.shutdown import is_over_with_shutdown
+from actors._host.node.shutdown import ended_by_shutdown
 from actors.node import shutdown_policy as policy
 from actors.node.logind import Logind
-from actors.node.shutdown_policy import End, Group
+from actors.node.shutdown_policy import Group, PodEnd
 from proto.agent.actor import Describe
 from proto.agent.settings import ShutdownGrace
 from proto.pods.events import RecordEvent
@@ -51,24 +51,27 @@ def row(uid: str, priority: int = 0, grace_s: int | None = None, stage: str = "s
     ("pods", "found"),
     [
         ([], []),
-        ([row("a"), row("b", grace_s=5)], [Group(0, 20, (End("a", "ns/a", 20, False), End("b", "ns/b", 5, False)))]),
+        (
+            [row("a"), row("b", grace_s=5)],
+            [Group(0, 20, (PodEnd("a", "ns/a", 20, False), PodEnd("b", "ns/b", 5, False)))],
+        ),
         (
             [row("c", 2_000_001_000), row("a")],
             [
-                Group(0, 20, (End("a", "ns/a", 20, False),)),
-                Group(2_000_000_000, 10, (End("c", "ns/c", 10, False),)),
+                Group(0, 20, (PodEnd("a", "ns/a", 20, False),)),
+                Group(2_000_000_000, 10, (PodEnd("c", "ns/c", 10, False),)),
             ],
         ),
-        ([row("below", -5, 40)], [Group(0, 20, (End("below", "ns/below", 20, False),))]),
+        ([row("below", -5, 40)], [Group(0, 20, (PodEnd("below", "ns/below", 20, False),))]),
         ([row("over", stage="terminated")], []),
-        ([row("s", annotations=STATIC)], [Group(0, 20, (End("s", "ns/s", 20, True),))]),
+        ([row("s", annotations=STATIC)], [Group(0, 20, (PodEnd("s", "ns/s", 20, True),))]),
     ],
 )
-def test_pods_end_by_priority_in_their_own_time_or_the_groups(pods: list[PodWorkerState], found: list[Group]) -> None:
+def test_pods_end_by_priority_in_their_own_or_the_groups_time(pods: list[PodWorkerState], found: list[Group]) -> None:
     assert policy.groups(GRACES, pods) == found
 
 
-def test_without_periods_nobody_is_ended_and_periods_add_up() -> None:
+def test_without_grace_periods_no_pod_ends_and_periods_add_up() -> None:
     assert policy.groups((), [row("a")]) == []
     assert policy.total_s(GRACES) == 30
     assert "InhibitDelayMaxSec=30\n" in policy.logind_drop_in(30.0)
@@ -83,13 +86,13 @@ def test_without_periods_nobody_is_ended_and_periods_add_up() -> None:
         ("Terminated", {}, False),
     ],
 )
-def test_a_static_pods_end_is_over_with_the_shutdown(reason: str, annotations: dict[str, str], over: bool) -> None:
+def test_static_pods_end_is_over_with_the_shutdown(reason: str, annotations: dict[str, str], over: bool) -> None:
     meta, spec = ObjectMeta(name="p", annotations=annotations), PodSpec(containers=())
-    assert is_over_with_shutdown(Pod(metadata=meta, spec=spec, status=PodStatus(reason=reason))) is over
+    assert ended_by_shutdown(Pod(metadata=meta, spec=spec, status=PodStatus(reason=reason))) is over
 
 
 class PodWorkers:
-    """Two pods that end once they are told to, when the test says so."""
+    """Two pods that end after EvictPod, when the test allows it."""
 
     def __init__(self) -> None:
         self.rows = {"web": row("web", 0, 30), "dns": row("dns", 2_000_000_000, 30)}
@@ -116,7 +119,7 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wor
 
 
 @pytest.mark.needs("dbus-daemon")
-def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
+def test_machine_waits_for_pods_in_order_and_their_last_status(
     going: tuple[World, FakeLogind, PodWorkers],
 ) -> None:
     one, logind, workers = going
@@ -142,7 +145,7 @@ def test_the_machine_waits_for_the_pods_in_their_order_and_for_their_last_word(
 
 
 @pytest.mark.needs("dbus-daemon")
-def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_anew(
+def test_cancelled_shutdown_admits_pods_and_takes_a_new_lock(
     going: tuple[World, FakeLogind, PodWorkers],
 ) -> None:
     one, logind, workers = going
@@ -154,8 +157,8 @@ def test_a_shutdown_that_is_called_off_lets_pods_in_again_and_takes_the_lock_ane
     wait_for(lambda: len(logind.locks) == 2 and logind.held(), 20)
 
     def messages() -> list[str]:
-        said = one.process.peers["events"].of(RecordEvent)
-        return [record.message for record in said if record.reason == "NodeShutdown"]
+        runtime = one.process.peers["events"].of(RecordEvent)
+        return [record.message for record in runtime if record.reason == "NodeShutdown"]
 
     wanted = [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
     wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")
@@ -167,7 +170,7 @@ def follow(subject: Logind) -> None:
 
 
 @pytest.mark.needs("dbus-daemon")
-def test_pods_that_are_ended_as_their_shutdown_is_called_off_leave_the_next_lock(
+def test_pods_ended_during_cancellation_keep_the_next_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with FakeLogind() as machine:
@@ -191,9 +194,7 @@ def test_pods_that_are_ended_as_their_shutdown_is_called_off_leave_the_next_lock
     assert not follower.is_alive()
 
 
-def test_a_machine_without_logind_says_so_and_the_node_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_logind_a_problem_is_shown_and_node_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nobody")
     with FaultyServer(Server()) as server, world(server, tmp_path, shutdown_grace=GRACES) as one:
         wait_for(one.ready, 20)

@@ -74,7 +74,7 @@ def objects() -> Iterator[World]:
         yield one
 
 
-def test_objects_are_there_change_and_go_with_their_files(objects: World) -> None:
+def test_objects_follow_their_files(objects: World) -> None:
     assert objects.value("a") is None
     objects.write("a.yaml", config_map("a", "one"))
     wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
@@ -86,7 +86,7 @@ def test_objects_are_there_change_and_go_with_their_files(objects: World) -> Non
     assert (missing.found, missing.missing) == ((), (ref("a"), ref("b", "Secret")))
 
 
-def test_who_uses_an_object_hears_of_it_and_of_no_other(objects: World) -> None:
+def test_changes_are_reported_only_for_used_objects(objects: World) -> None:
     for peer in PEERS:
         wait_for(lambda peer=peer: ((), True) in objects.heard(peer), SOON_S, f"{peer} hears of the start")
     objects.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="1", refs=(ref("a"),)),), full=True))
@@ -99,7 +99,7 @@ def test_who_uses_an_object_hears_of_it_and_of_no_other(objects: World) -> None:
     assert [row.used_by for row in objects.process.ask(ListObjects()).objects] == [1, 0]
 
 
-def test_after_kill_9_everything_is_read_and_said_again(objects: World) -> None:
+def test_kill_9_rereads_and_reports_everything(objects: World) -> None:
     objects.write("a.yaml", config_map("a", "one"))
     wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
     version = objects.process.ask(GetObjects(refs=(ref("a"),))).found[0].resource_version
@@ -110,7 +110,7 @@ def test_after_kill_9_everything_is_read_and_said_again(objects: World) -> None:
     wait_for(lambda: ((), True) in objects.heard("volume")[before:], SOON_S, "volume reads again")
 
 
-def test_a_bad_file_keeps_its_last_good_objects_and_says_what_is_wrong(objects: World) -> None:
+def test_bad_file_keeps_last_good_objects_and_says_why(objects: World) -> None:
     objects.write("a.yaml", config_map("a", "one"))
     wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
     objects.write("a.yaml", "kind: [")
@@ -134,7 +134,7 @@ def test_the_same_object_in_two_files_names_both(objects: World) -> None:
     assert objects.value("a") == b"one"
 
 
-def test_the_last_good_objects_outlive_the_actor_where_the_run_directory_is_in_memory() -> None:
+def test_last_good_objects_survive_a_kill_on_a_tmpfs() -> None:
     with world(run_in="/dev/shm") as objects:
         objects.write("a.yaml", config_map("a", "one"))
         wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
@@ -158,7 +158,7 @@ def test_on_a_disk_nothing_is_kept(objects: World) -> None:
     assert list(Path(objects.process.dir).glob("objects-last*")) == []
 
 
-def test_more_than_fits_into_one_answer_comes_in_several(objects: World) -> None:
+def test_large_answer_is_split(objects: World) -> None:
     for number in range(12):
         objects.write(f"{number}.yaml", config_map(f"m{number}", "x" * (1024 * 1024 - 100)))
     wait_for(lambda: len(objects.process.ask(ListObjects()).objects) == 12, 20, "twelve objects")
@@ -176,7 +176,7 @@ def test_without_a_directory_nothing_is_there() -> None:
         assert process.ask(ListObjects()).objects == ()
 
 
-def test_a_secret_is_in_nothing_that_is_shown(objects: World, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_never_show_in_logs_and_listings(objects: World, capfd: pytest.CaptureFixture[str]) -> None:
     canary = "hunter2-canary"
     objects.write("s.yaml", f"apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{a: {canary}}}\n")
     found = wait_for(

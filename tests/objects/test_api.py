@@ -88,7 +88,7 @@ class World:
         return [ref.name for one in self.process.peers[peer].of(kind) for ref in one.refs]
 
     def watches(self) -> int:
-        """How many are open, the own Node's among them."""
+        """Number of open watches, with this node's Node."""
         found: int = wait_for(lambda: self.api()["watches"], 20, "the own Node is watched")
         return found
 
@@ -133,7 +133,7 @@ def test_a_change_is_told_and_read_within_a_second(one: World) -> None:
     assert one.heard("pod_workers").count("watched") >= 20
 
 
-def test_what_is_missing_is_told_as_missing_and_its_coming_and_going_are_heard(one: World) -> None:
+def test_missing_objects_are_reported_with_later_changes(one: World) -> None:
     ref = one.ref("Secret", "late")
     one.pod("waits", secrets=("late",))
     wait_for(lambda: one.get(ref).missing == (ref,), 20, "it is known to be missing")
@@ -144,7 +144,7 @@ def test_what_is_missing_is_told_as_missing_and_its_coming_and_going_are_heard(o
     wait_for(lambda: one.get(ref).missing == (ref,), 10, "it has gone")
 
 
-def test_what_no_pod_of_the_node_refers_to_is_forbidden_in_the_servers_words(one: World) -> None:
+def test_unreferenced_object_is_forbidden_by_the_server(one: World) -> None:
     one.secret("of-others", b"x")
     ref = one.ref("Secret", "of-others")
     (failed,) = one.get(ref).failed
@@ -161,7 +161,7 @@ def test_what_no_pod_of_the_node_refers_to_is_forbidden_in_the_servers_words(one
     one.uses("nobody")
 
 
-def test_a_watch_is_opened_with_the_first_user_and_closed_with_the_last(one: World) -> None:
+def test_watch_is_open_while_pods_refer_to_the_object(one: World) -> None:
     for name in ("shared", "own"):
         one.config_map(name, "x")
     before = one.watches()
@@ -174,7 +174,7 @@ def test_a_watch_is_opened_with_the_first_user_and_closed_with_the_last(one: Wor
     wait_for(lambda: one.api()["watches"] == before, 20, "nobody needs any")
 
 
-def test_what_is_immutable_is_read_and_not_watched(one: World) -> None:
+def test_immutable_objects_are_read_once_and_not_watched(one: World) -> None:
     before = one.watches()
     one.config_map("fixed", "for good", immutable=True)
     one.pod("uses-fixed", config_maps=("fixed",))
@@ -222,7 +222,7 @@ def test_claims_and_volumes_are_read_as_they_are(one: World) -> None:
     assert "is forbidden" in answer.failed[0].message
 
 
-def test_tokens_are_bound_to_the_pod_kept_and_refused_in_the_servers_words(one: World) -> None:
+def test_tokens_are_bound_cached_and_refused_by_the_server(one: World) -> None:
     uid = one.pod("tokens")
     wish = GetToken(namespace=one.namespace, service_account="default", pod_name="tokens", pod_uid=uid)
 
@@ -245,13 +245,13 @@ def test_tokens_are_bound_to_the_pod_kept_and_refused_in_the_servers_words(one: 
         )  # fmt: skip
 
 
-def test_bundles_of_a_server_that_does_not_have_them_are_told_as_upstream(control_plane: ControlPlane) -> None:
+def test_unserved_trust_bundles_give_the_kubelets_message(control_plane: ControlPlane) -> None:
     with world(control_plane, cluster_trust_bundle_projection=True) as own:
         (failed,) = own.get(ObjectRef(kind="ClusterTrustBundle", name="roots")).failed
         assert failed.message == "ClusterTrustBundle projection is not supported in static kubelet mode"
 
 
-def test_bundles_are_followed_where_there_are_some(tmp_path: Path) -> None:
+def test_served_trust_bundles_are_followed(tmp_path: Path) -> None:
     bundle = {"metadata": {"name": "roots", "resourceVersion": "5"}, "spec": {"trustBundle": "PEM"}}
     with FaultyServer() as server:
         group = "/apis/certificates.k8s.io"
@@ -276,7 +276,7 @@ def drivers_of(one: World) -> dict[str, Any]:
     return {driver["name"]: driver for driver in (csi_node(one) or {"spec": {"drivers": []}})["spec"]["drivers"] or ()}
 
 
-def test_the_cluster_is_told_of_the_nodes_drivers(control_plane: ControlPlane) -> None:
+def test_drivers_are_written_to_the_cluster(control_plane: ControlPlane) -> None:
     with world(control_plane) as own:
         path = f"/api/v1/nodes/{own.node}"
         made = wait_for(lambda: csi_node(own), 20, "there is a CSINode before there is a driver")
@@ -347,7 +347,7 @@ def test_an_object_of_the_directory_goes_before_the_servers(control_plane: Contr
 
 
 @pytest.mark.parametrize("strategy", ["Get", "Cache"])
-def test_without_watches_changes_are_seen_when_it_is_time(control_plane: ControlPlane, strategy: str) -> None:
+def test_polling_sees_changes_after_its_period(control_plane: ControlPlane, strategy: str) -> None:
     settings = {"config_map_and_secret_change_detection_strategy": strategy, "sync_frequency_s": 0.2}
     with world(control_plane, **settings) as polled:
         ttl = {"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": "1"}}}
@@ -365,9 +365,7 @@ def test_without_watches_changes_are_seen_when_it_is_time(control_plane: Control
         assert polled.api()["watches"] <= 1, "the own Node's alone"
 
 
-def test_without_the_server_what_is_known_stands_and_the_rest_is_told(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_without_server_known_objects_stay_and_others_fail(control_plane: ControlPlane, tmp_path: Path) -> None:
     node = f"objects-{next(_numbers)}"
     with (
         FaultyServer(Session(load(str(control_plane.kubeconfig(node))))) as faulty,
@@ -394,7 +392,7 @@ def test_without_the_server_what_is_known_stands_and_the_rest_is_told(
         wait_for(lambda: alone.value(known) == b"y", 60, "it goes on")
 
 
-def test_a_secret_and_a_token_are_in_nothing_that_is_shown(one: World, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_and_tokens_never_show_in_logs_and_listings(one: World, capfd: pytest.CaptureFixture[str]) -> None:
     canary = "c4n4ry-from-the-server"
     one.secret("canary", canary.encode())
     uid = one.pod("has-canary", secrets=("canary",))

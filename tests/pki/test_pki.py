@@ -1,4 +1,4 @@
-"""Keys and certificates, each made by a process of its own, and what openssl has to say about them."""
+"""Keys and certificates, each made in its own process and checked by openssl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def openssl(*arguments: str, stdin: str) -> str:
 
 
 @pytest.mark.needs("openssl")
-def test_a_request_is_for_its_names_and_its_key_can_be_used_again() -> None:
+def test_request_has_its_names_and_may_reuse_its_key() -> None:
     first = pki.request(NODE)
     text = openssl("req", "-noout", "-text", "-verify", stdin=first.request)
     assert "O = system:nodes, CN = system:node:n" in text
@@ -47,7 +47,7 @@ def test_a_self_signed_certificate_serves_and_is_read_back(tmp_path: Path) -> No
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tmp_path / "pair.pem")
 
 
-def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_unusable_key_or_certificate_is_named_in_the_error(tmp_path: Path) -> None:
     one, other = pki.self_signed(NODE), pki.self_signed(NODE)
     with pytest.raises(PkiError, match="not the certificate's"):
         pki.read((one.certificate + other.key).encode())

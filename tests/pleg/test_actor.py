@@ -59,7 +59,7 @@ def watch(child: subprocess.Popen[bytes], id_: str, pod: str = "pod") -> Watch:
     return Watch(pod_uid=pod, id=id_, pid=child.pid)
 
 
-def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
+def test_exit_is_reported_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
     with sleepers(EXITS) as children:
         pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children))))
         wait_for(lambda: state(pleg)["watches"] == EXITS)
@@ -83,7 +83,7 @@ def test_an_exit_is_told_within_50_ms_at_the_99th_percentile(pleg: ActorProcess)
     assert state(pleg)["watches"] == 0
 
 
-def test_exits_that_come_together_are_few_messages(pleg: ActorProcess) -> None:
+def test_simultaneous_exits_are_few_messages(pleg: ActorProcess) -> None:
     with sleepers(40) as children:
         pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n % 4}") for n, c in enumerate(children))))
         wait_for(lambda: state(pleg)["watches"] == 40)
@@ -94,7 +94,7 @@ def test_exits_that_come_together_are_few_messages(pleg: ActorProcess) -> None:
         assert sum(len(change.exited) for change in changed(pleg)) == 40
 
 
-def test_what_is_gone_already_is_told_at_once(pleg: ActorProcess) -> None:
+def test_already_ended_process_is_reported_at_once(pleg: ActorProcess) -> None:
     with sleepers(1) as (child,):
         child.kill()
         child.wait()
@@ -110,7 +110,7 @@ def test_a_zombie_has_ended(pleg: ActorProcess) -> None:
         wait_for(lambda: exited(pleg) == {"zombie"})
 
 
-def test_a_restart_tells_what_ended_meanwhile_and_nothing_else(pleg: ActorProcess) -> None:
+def test_restart_reports_only_processes_that_ended_meanwhile(pleg: ActorProcess) -> None:
     with sleepers(3) as children:
         watches = tuple(watch(child, f"c{n}") for n, child in enumerate(children))
         pleg.tell(WatchProcesses(watches=watches))
@@ -125,7 +125,7 @@ def test_a_restart_tells_what_ended_meanwhile_and_nothing_else(pleg: ActorProces
         wait_for(lambda: exited(pleg) == {"c1", "c2"})
 
 
-def test_watches_that_are_dropped_tell_nothing_and_leave_no_descriptor(pleg: ActorProcess) -> None:
+def test_dropped_watches_report_nothing_and_leak_no_descriptor(pleg: ActorProcess) -> None:
     def descriptors() -> int:
         found = 0
         for fd in Path(f"/proc/{pleg.pid}/fd").iterdir():
@@ -175,7 +175,7 @@ def test_a_runtime_that_is_down_is_survived(tmp_path: Path) -> None:
             wait_for(lambda: exited(pleg) == {"c"})
 
 
-def test_events_tell_of_what_has_no_pid(tmp_path: Path) -> None:
+def test_events_report_exits_of_containers_without_pid(tmp_path: Path) -> None:
     runtime = FakeRuntime(tmp_path / "cri.sock")
     try:
         with actor_process("pleg", peers=("pod_workers",), container_runtime_endpoint=runtime.endpoint) as pleg:
@@ -189,9 +189,7 @@ def test_events_tell_of_what_has_no_pid(tmp_path: Path) -> None:
         runtime.close()
 
 
-def test_on_containerd_the_pidfd_tells_first_and_events_or_the_relist_the_rest(
-    containerd: ContainerdInstance, cri: Cri
-) -> None:
+def test_containerd_exits_come_from_pidfds_then_events_or_relist(containerd: ContainerdInstance, cri: Cri) -> None:
     has_events = isinstance(containerd, EmbeddedInstance) or containerd_version() >= (1, 7)
     config = sandbox_config("pleg", labels={"io.kubernetes.pod.uid": "uid-1"})
     sandbox = cri.run_pod_sandbox(config).result()

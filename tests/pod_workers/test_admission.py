@@ -1,4 +1,4 @@
-"""Admission's tables: who may run beside whom on which node, and in whose words not."""
+"""Admission: tables of pods, nodes and verdicts, with the kubelet's messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def judged(one: Pod, *others: Pod, node: NodeInfo = NODE, pressure: tuple[str, .
 OK = ("Admitted", "")
 
 
-# What there is for pods
+# Allocatable resources
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_percentage_is_rounded_as_the_kubelet_does():
     assert (found["memory"], found["ephemeral-storage"]) == (24581692 * 1024, 267847642337)
 
 
-def test_huge_pages_are_no_memory_and_pods_may_reach_the_eviction_threshold():
+def test_huge_pages_and_eviction_threshold_in_allocatable():
     machine = Machine(cpus=1, memory_bytes=8 * GI, huge_page_bytes={"hugepages-1Gi": 2 * GI}, pids=1000)
     settings = Settings(system_reserved={"memory": "1Gi", "pid": "100"}, eviction_hard={"memory.available": "1Gi"})
     assert allocatable(machine, settings)["memory"] == 4 * GI
@@ -250,7 +250,7 @@ def test_host_ports(mine, theirs, free):
     assert judged(pod(**ports(mine)), pod("o", **ports(theirs))) == (OK if free else expected)
 
 
-def test_the_ports_of_sidecars_count_and_those_of_other_init_containers_do_not():
+def test_ports_of_sidecars_count_but_not_of_init_containers():
     init = {"name": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
     other = pod("o", initContainers=[init])
     assert judged(pod(**ports({"hostPort": 80})), other) == OK
@@ -296,7 +296,7 @@ def test_taints(toleration, borne):
     assert judged(pod(static=True), node=node) == OK
 
 
-# What the kernel, the runtime and the operating system offer
+# Features of kernel, runtime and operating system
 
 
 @pytest.mark.parametrize(
@@ -447,24 +447,24 @@ def guaranteed(name: str, cpu: str, memory: str = "1Mi", **fields: Any) -> Pod:
 @pytest.mark.parametrize(
     ("wanted", "others", "expected"),
     [
-        # nobody to evict
+        # no pod to evict
         ({"cpu": "64"}, [], ("UnexpectedAdmissionError", NOBODY.format("(res: cpu, q: 62000), "))),
         ({"cpu": "3", "memory": "5Gi"}, [],
          ("UnexpectedAdmissionError", NOBODY.format(f"(res: cpu, q: 1000), (res: memory, q: {GI}), "))),
         ({"cpu": "2"}, [pod("s", static=True, requests={"cpu": "1"})],
          ("UnexpectedAdmissionError", NOBODY.format("(res: cpu, q: 1000), "))),
-        # room enough
+        # enough free resources
         ({"cpu": "1"}, [pod("a", requests={"cpu": "1"})], OK),
-        # BestEffort pods free nothing but a place
+        # BestEffort pods only count as pods
         ({"cpu": "2"}, [pod("b"), pod("a", requests={"cpu": "1"})], ("Preempt", "a")),
         ({}, [pod("b"), pod("a", requests={"cpu": "1m"}), pod("c"), guaranteed("g", "1m")], ("Preempt", "c")),
         # a Burstable one rather than a Guaranteed one, even a larger
         ({"cpu": "1"}, [guaranteed("g", "500m"), pod("a", requests={"cpu": "1500m"})], ("Preempt", "a")),
         ({"cpu": "1500m"}, [guaranteed("g", "1"), pod("a", requests={"cpu": "500m"})], ("Preempt", "g")),
-        # the one that covers it, not the two that do so together
+        # one pod that covers the need, rather than two
         ({"cpu": "1"}, [pod("a", requests={"cpu": "500m"}), pod("b", requests={"cpu": "500m"}),
                         pod("c", requests={"cpu": "1"})], ("Preempt", "c")),
-        # of those that cover it the one that asks for less: memory first, then cpu
+        # among pods that cover the need, the smallest: memory first, then cpu
         ({"cpu": "1"}, [pod("a", requests={"cpu": "1", "memory": "2Gi"}),
                         pod("b", requests={"cpu": "1", "memory": "1Gi"})], ("Preempt", "b")),
         ({"cpu": "1", "memory": "1Gi"}, [pod("a", requests={"cpu": "2", "memory": "4Gi"})], ("Preempt", "a")),
@@ -488,7 +488,7 @@ def test_between_critical_pods_priority_decides():
     assert judged(pod(requests={"cpu": "1"}, priority=6), low)[0] == "OutOfcpu"
 
 
-def test_nobody_is_evicted_for_a_pod_that_could_not_run_all_the_same():
+def test_no_preemption_for_pod_that_fails_other_checks():
     low = pod("low", requests={"cpu": "2"})
     assert judged(pod(static=True, requests={"cpu": "1"}, nodeSelector={"disk": "hdd"}), low) == REFUSED
     assert (

@@ -1,10 +1,10 @@
-"""Sandbox and container configs: what the golden pod does not show."""
+"""Sandbox and container configs: cases that the golden pod does not cover."""
 
 import os
 
 import pytest
 
-from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
 from actors.pod_workers.cri_config.host_files import (
     HostFiles,
@@ -14,7 +14,7 @@ from actors.pod_workers.cri_config.host_files import (
     prepare,
 )
 from actors.pod_workers.cri_config.hostname import pod_hostname
-from actors.pod_workers.cri_config.mounts import MountFacts, image_volumes, sub_paths, to_bind
+from actors.pod_workers.cri_config.mounts import MountInputs, image_volumes, sub_paths, to_bind
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import SandboxView
@@ -34,8 +34,8 @@ def pod(container: dict | None = None, **spec) -> Pod:
     )
 
 
-def config_of(subject: Pod, **life) -> pb.ContainerConfig:
-    return container_config(subject, subject.spec.containers[0], Life(image_ref="sha256:1", **life))
+def config_of(subject: Pod, **instance) -> pb.ContainerConfig:
+    return container_config(subject, subject.spec.containers[0], InstanceInputs(image_ref="sha256:1", **instance))
 
 
 def sandbox_of(subject: Pod) -> pb.PodSandboxConfig:
@@ -101,7 +101,7 @@ def test_without_a_cluster_dns_pods_use_the_nodes_own():
         ({}, ("192.0.2.1",), DnsConfig(("10.0.0.10",), ("ns.svc.c.l", "svc.c.l", "c.l"), ("ndots:5",))),
     ],
 )
-def test_without_a_resolv_conf_the_resolver_is_on_the_node_itself(spec, host_ips, wanted):
+def test_resolver_is_on_the_node_without_a_resolv_conf(spec, host_ips, wanted):
     assert pod_dns(pod(**spec), ("10.0.0.10",), "c.l", None, host_ips) == wanted
 
 
@@ -154,7 +154,7 @@ def test_hostname(spec, name):
     assert pod_hostname(pod(**spec), "c.l") == name
 
 
-def test_a_whole_name_longer_than_the_kernel_takes_is_a_config_error():
+def test_fqdn_over_the_kernel_limit_is_a_config_error():
     with pytest.raises(ConfigError, match="too long"):
         pod_hostname(pod(hostname="h" * 60, subdomain="s", setHostnameAsFQDN=True), "c.l")
 
@@ -193,11 +193,11 @@ def test_every_mount_has_the_pods_own_users():
     ids = pb.IDMapping(host_id=65536, container_id=0, length=65536)
     users = pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
     subject = pod({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, hostUsers=False)
-    life = {"mounts": MountFacts({"v": "/host/v"}), "files": HostFiles("/r/etc-hosts", "/r/words")}
-    mounts = config_of(subject, users=users, **life).mounts
+    instance = {"mounts": MountInputs({"v": "/host/v"}), "files": HostFiles("/r/etc-hosts", "/r/words")}
+    mounts = config_of(subject, users=users, **instance).mounts
     assert len(mounts) == 3
     assert all((list(one.uidMappings), list(one.gidMappings)) == ([ids], [ids]) for one in mounts)
-    assert not any(one.uidMappings or one.gidMappings for one in config_of(subject, **life).mounts)
+    assert not any(one.uidMappings or one.gidMappings for one in config_of(subject, **instance).mounts)
 
 
 def test_ports_are_mapped_once_each():
@@ -341,7 +341,7 @@ def test_mounts_take_the_volumes_paths_and_switches():
     subject = pod(
         {"volumeMounts": mounts}, volumes=[{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "m"}}]
     )
-    data, configuration = config_of(subject, mounts=MountFacts({"data": "/v/data", "cm": "/v/cm"})).mounts
+    data, configuration = config_of(subject, mounts=MountInputs({"data": "/v/data", "cm": "/v/cm"})).mounts
     assert (data.host_path, data.container_path, data.readonly) == ("/v/data", "/data", True)
     assert data.propagation == pb.PROPAGATION_HOST_TO_CONTAINER
     assert configuration.readonly
@@ -364,7 +364,7 @@ def test_a_mount_that_cannot_be_is_a_config_error(mount, message):
         {"volumeMounts": [{"name": "data", "mountPath": "/d"} | mount]}, volumes=[{"name": "data", "emptyDir": {}}]
     )
     with pytest.raises(ConfigError, match=message):
-        config_of(subject, mounts=MountFacts({"data": "/v/data"}))
+        config_of(subject, mounts=MountInputs({"data": "/v/data"}))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_a_mount_that_cannot_be_is_a_config_error(mount, message):
 def test_read_only_goes_as_deep_as_wanted_where_the_runtime_can(mode, can, done):
     mount = {"name": "data", "mountPath": "/d", "readOnly": True, "recursiveReadOnly": mode}
     subject = pod({"volumeMounts": [mount]}, volumes=[{"name": "data", "emptyDir": {}}])
-    (got,) = config_of(subject, mounts=MountFacts({"data": "/v/data"}, recursive_read_only=can)).mounts
+    (got,) = config_of(subject, mounts=MountInputs({"data": "/v/data"}, recursive_read_only=can)).mounts
     assert got.recursive_read_only == done
 
 
@@ -392,7 +392,7 @@ def test_parts_of_volumes_are_mounted_from_where_they_are_bound():
         SubPath(index=1, volume="data", volume_path="/v", sub_path="a/b"),
         SubPath(index=2, volume="data", volume_path="/v", sub_path="logs/p-$"),
     )
-    whole, part, own = config_of(subject, mounts=MountFacts({"data": "/v"}, {1: "/s/1", 2: "/s/2"})).mounts
+    whole, part, own = config_of(subject, mounts=MountInputs({"data": "/v"}, {1: "/s/1", 2: "/s/2"})).mounts
     assert (whole.host_path, part.host_path, own.host_path) == ("/v", "/s/1", "/s/2")
 
 
@@ -421,7 +421,7 @@ def test_a_raw_volume_is_a_device_of_the_container():
         {"name": "old", "persistentVolumeClaim": {"claimName": "b", "readOnly": True}},
     ]
     subject = pod({"volumeDevices": devices}, volumes=claims)
-    got = config_of(subject, mounts=MountFacts({"disk": "/p/disk", "old": "/p/old"}))
+    got = config_of(subject, mounts=MountInputs({"disk": "/p/disk", "old": "/p/old"}))
     assert list(got.devices) == [
         pb.Device(container_path="/dev/xvda", host_path="/p/disk", permissions="mrw"),
         pb.Device(container_path="/dev/old", host_path="/p/old", permissions="r"),
@@ -455,7 +455,7 @@ def test_an_image_is_mounted_by_the_runtime_itself_and_read_only():
     image = pb.ImageSpec(image="sha256:1", user_specified_image="registry.example/tools:1")
     parts = sub_paths(main, lambda: {"POD": "p"})
     assert to_bind(main, parts, {}, {"tools": image}) == ()
-    facts = MountFacts(images={"tools": image}, image_sub_paths=parts)
+    facts = MountInputs(images={"tools": image}, image_sub_paths=parts)
     whole, part = config_of(subject, mounts=facts).mounts
     assert whole == pb.Mount(container_path="/tools", image=image, readonly=True)
     assert part == pb.Mount(container_path="/bin/tool", image=image, image_sub_path="p/tool", readonly=True)
@@ -485,7 +485,7 @@ def test_the_hosts_file_of_a_pod_is_the_kubelets():
     assert own == "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n"
 
 
-def test_a_container_that_mounts_its_own_hosts_file_gets_no_other():
+def test_container_mounting_its_own_hosts_file_gets_no_other():
     own = from_dict(Container, {"name": "c", "volumeMounts": [{"name": "h", "mountPath": "/etc/hosts/"}]})
     assert not gets_hosts_file(pod(), own, ("10.0.0.1",))
     assert not gets_hosts_file(pod(), Container(name="c"), ())

@@ -1,4 +1,4 @@
-"""Sandbox and container configs against what the kubelet 1.36 asked of containerd for the same pod."""
+"""Sandbox and container configs compared with the kubelet 1.36's requests to containerd for the same pod."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ from google.protobuf import json_format
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import container_resources
 from actors._cgroup.quantities.swap import SwapRules
-from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns
 from actors.pod_workers.cri_config.host_files import HostFiles
-from actors.pod_workers.cri_config.mounts import MountFacts
+from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from proto.agent.settings import Settings
 from proto.v1 import ObjectMeta, Pod, PodSpec
@@ -28,7 +28,7 @@ def golden(name: str) -> Any:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """As the runtime prints what it was asked: proto field names, 64-bit numbers as numbers, zero values left out."""
+    """As the runtime prints a request: proto field names, 64-bit numbers as numbers, zero values left out."""
     return without_zeros(
         numbers(json_format.MessageToDict(message, preserving_proto_field_name=True, use_integers_for_enums=True))
     )
@@ -61,7 +61,7 @@ def probed() -> Pod:
     return Pod(metadata=meta, spec=from_dict(PodSpec, golden("spec-probed.json")))
 
 
-def test_the_sandbox_of_probed_is_asked_for_as_the_kubelet_does(probed):
+def test_sandbox_config_of_probed_equals_the_kubelets(probed):
     settings = Settings(cluster_dns=("10.0.0.10",), cluster_domain="cluster.local")
     dns = pod_dns(probed, settings.cluster_dns, settings.cluster_domain, DnsConfig(servers=("192.0.2.53",)))
     expected = golden("cri-sandbox.json")
@@ -69,7 +69,7 @@ def test_the_sandbox_of_probed_is_asked_for_as_the_kubelet_does(probed):
     assert got == without_zeros(expected)
 
 
-def test_the_container_of_probed_is_asked_for_as_the_kubelet_does(probed):
+def test_container_config_of_probed_equals_the_kubelets(probed):
     expected = golden("cri-container.json")["config"]
     resources = container_resources(
         probed,
@@ -79,20 +79,20 @@ def test_the_container_of_probed_is_asked_for_as_the_kubelet_does(probed):
         page_sizes=("2MB", "1GB"),
         swap=SwapRules(accounting=True),
     )
-    life = Life(
+    instance = InstanceInputs(
         image_ref=expected["image"]["image"],
         envs={"MODE": "blue", "IP": "10.88.5.16"},
-        mounts=MountFacts({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
+        mounts=MountInputs({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
         files=HostFiles(*(mount["host_path"] for mount in expected["mounts"][-2:])),
         resources=linux_container_resources(resources),
         seccomp_root="/var/lib/kubelet/seccomp",
     )
-    config = container_config(probed, probed.spec.containers[0], life)
+    config = container_config(probed, probed.spec.containers[0], instance)
     # containerd 1.6 knows no user_specified_image, so what it prints of the kubelet's request lacks it.
     assert config.image.user_specified_image == "docker.io/library/busybox:latest"
     config.image.user_specified_image = ""
     got = plain(config)
     for env in got["envs"]:
-        env["value"] = dict(life.envs)[env["key"]]  # bytes in JSON are base64
+        env["value"] = dict(instance.envs)[env["key"]]  # bytes in JSON are base64
     assert got == without_zeros(expected)
     assert {one.key: one.value for one in config.envs} == {"MODE": b"blue", "IP": b"10.88.5.16"}

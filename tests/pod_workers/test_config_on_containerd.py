@@ -1,4 +1,4 @@
-"""The configs accepted by a real runtime, and the views of what it made of them."""
+"""A real runtime accepts the configs, and the views match the sandbox and container it created."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,15 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._host.files import paths
-from actors.pod_workers.cri_config.container_config import Life, container_config
+from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
 from actors.pod_workers.cri_config.dns import DnsConfig
 from actors.pod_workers.cri_config.host_files import prepare
-from actors.pod_workers.cri_config.mounts import MountFacts
+from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.cri_config.sandbox_config import sandbox_config
 from actors.pod_workers.environment.variables import Sources, environment
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import StatusInputs
+from actors.pod_workers.status.pod_status import compute_status
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
@@ -59,26 +60,24 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def run(cri: Cri, pod: Pod, settings: Settings, volume: Path) -> PodView:
-    """The pod's sandbox and its one container, started; as the runtime shows them."""
+    """The pod's started sandbox and container, as the runtime shows them."""
     (container,) = pod.spec.containers
     config = sandbox_config(pod, 0, settings, "", DnsConfig(("192.0.2.53",), ("example.org",), ("ndots:1",)))
     sandbox_id = cri.run_pod_sandbox(config).result()
     sandbox = SandboxView.from_status(cri.pod_sandbox_status(sandbox_id, verbose=True).result())
-    life = Life(
+    instance = InstanceInputs(
         image_ref=BUSYBOX,
         envs=environment(pod, container, Sources(pod_ips=sandbox.ips)),
-        mounts=MountFacts({"v": str(volume)}),
+        mounts=MountInputs({"v": str(volume)}),
         files=prepare(pod, container, sandbox, settings),
     )
     os.makedirs(f"{config.log_directory}/{container.name}")
-    identity = cri.create_container(sandbox_id, container_config(pod, container, life), config).result()
+    identity = cri.create_container(sandbox_id, container_config(pod, container, instance), config).result()
     cri.start_container(identity).result()
     return PodView.of([sandbox], [ContainerView.from_status(cri.container_status(identity, verbose=True).result())])
 
 
-def test_a_container_sees_what_its_spec_says_and_the_view_tells_of_it(
-    cri: Cri, settings: Settings, tmp_path: Path
-) -> None:
+def test_container_has_its_spec_and_the_view_shows_it(cri: Cri, settings: Settings, tmp_path: Path) -> None:
     volume = tmp_path / "v"
     volume.mkdir()
     volume.chmod(0o777)
@@ -100,13 +99,13 @@ def test_a_container_sees_what_its_spec_says_and_the_view_tells_of_it(
         assert said in log
     assert [row.split(" ", 3)[3] for row in log.splitlines()][-3:] == ["whole", f"whole {ip}", "1000"]
     assert (volume / "here").exists()
-    assert compute_status(pod, view, Inputs()).phase == "Running"
+    assert compute_status(pod, view, StatusInputs()).phase == "Running"
 
     cri.stop_container(found.id, 0).result()
     ended = ContainerView.from_status(cri.container_status(found.id, verbose=True).result())
     assert (ended.state, ended.exit_code, ended.reason) == ("exited", 137, "Error")
     status = compute_status(
-        pod, view.with_container(ended), Inputs(terminal=True, termination_message=read_termination_message)
+        pod, view.with_container(ended), StatusInputs(terminal=True, termination_message=read_termination_message)
     )
     assert status.phase == "Failed"
     assert status.container_statuses[0].state.terminated.message == "bye"

@@ -42,7 +42,7 @@ def test_a_repeated_update_changes_nothing(steps):
         assert desired.apply(message) == Change()
 
 
-def test_pods_of_the_checkpoint_are_wanted_until_their_source_says_otherwise():
+def test_checkpointed_pods_are_wanted_until_their_source_reports():
     desired = Desired(("file", "api"))
     desired.restore([pod("a"), pod("b"), pod("c")])
     assert desired.restored == {"a", "b", "c"}

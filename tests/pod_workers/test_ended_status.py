@@ -19,7 +19,7 @@ def pod(source, init):
 
 
 def codes(statuses):
-    """Exit codes; None for one that waits."""
+    """Exit codes; None for a waiting container."""
     return [one.state.terminated.exit_code if one.state.terminated else None for one in statuses]
 
 
@@ -39,7 +39,7 @@ def codes(statuses):
         ([CRASHED], [WAITING, WAITING], "Running", ([137], [137, None], "Failed")),
     ],
 )
-def test_what_did_not_end_counts_as_failed_once_it_had_its_turn(main, init, phase, expected):
+def test_tried_containers_without_an_exit_count_as_failed(main, init, phase, expected):
     data = {"phase": phase, "containerStatuses": [{"name": f"c{n}", **one} for n, one in enumerate(main)]}
     data["initContainerStatuses"] = [{"name": f"i{n}", **one} for n, one in enumerate(init)]
     status = from_dict(PodStatus, data)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.node.downward import NodeFacts, default_limits
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand
 from proto.v1 import Container, Pod
 from proto.v1.codec import from_dict
@@ -114,7 +114,7 @@ def test_a_resource_of_the_container(resource, divisor, value):
 def test_a_limit_that_is_not_set_is_what_the_node_has():
     node = {"cpu": 1500, "memory": 1 << 30, "ephemeral-storage": 1 << 40, "hugepages-2Mi": 1 << 21, "pods": 110}
     env = [{"name": name, "valueFrom": {"resourceFieldRef": {"resource": f"limits.{name}"}}} for name in node]
-    facts = NodeFacts(allocatable=stand_ins(node))
+    facts = NodeFacts(allocatable=default_limits(node))
     found = of(env, Sources(node=facts))
     assert found == {
         "cpu": "2",

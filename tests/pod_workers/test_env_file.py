@@ -38,7 +38,7 @@ def test_a_value(text: str, value: str) -> None:
         ("KEY ='v'", "line 1: a name without blanks"),
         ("='v'", "line 1: a name without blanks"),
         ("A='1'\nKEY='v", "line 2: the quote is not closed"),
-        ("KEY='v'w", "line 1: something stands after the closing quote"),
+        ("KEY='v'w", "line 1: unexpected text after the closing quote"),
         ("KEY='" + "x" * 70_000 + "'", "line 1: longer than 65536 bytes"),
     ],
 )

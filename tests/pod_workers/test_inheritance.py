@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.status.inputs import StatusInputs
+from actors.pod_workers.status.pod_status import compute_status
+from actors.pod_workers.status.reporting import StatusReporter
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
+from tests.pod_workers.test_reporting import scope
 
 PROBE = {"exec": {"command": ["true"]}}
 RUNNING = {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
@@ -20,7 +22,7 @@ UNREADY = {"type": "Ready", "status": "False"}
 
 
 def taken_over(condition: dict[str, str] = READY, **said: Any) -> Pod:
-    """A probed pod with what the API server says of its container."""
+    """A probed pod with its container's status from the API server."""
     one = {"name": "c", "containerID": "containerd://one", "state": RUNNING, "ready": True, "started": True} | said
     container = {"name": "c", "image": "i", "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE}
     status = {"phase": "Running", "conditions": [condition], "containerStatuses": [one]}
@@ -33,15 +35,15 @@ def seen(identity: str = "one", state: Any = "running") -> PodView:
     return PodView.of([SandboxView(id="s", ips=("10.0.0.1",))], [life])
 
 
-def published(report: Report, view: PodView) -> tuple[bool | None, bool]:
-    """(started, ready) of the container as the report's first status says."""
-    status = compute_status(report.pod, view, Inputs(probe_result=report.probe_result))
+def published(report: StatusReporter, view: PodView) -> tuple[bool | None, bool]:
+    """(started, ready) of the container in the report's first status."""
+    status = compute_status(report.scope.pod, view, StatusInputs(probe_result=report.probe_result))
     (one,) = status.container_statuses
     return one.started, one.ready
 
 
-def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> Report:
-    return Report(None, pod, view, None, results)  # type: ignore[arg-type]
+def report_of(pod: Pod, view: PodView | None, *results: ProbeResult) -> StatusReporter:
+    return StatusReporter(scope(pod), view, None, results)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a pod needs next: tables over what is wanted and what the runtime shows."""
+"""The next actions for a pod: tables of specs and views of the runtime."""
 
 import pytest
 from msgspec.structs import replace
@@ -93,7 +93,7 @@ def test_a_host_network_pod_needs_no_address():
     assert not act(pod("a", host_network=True), view(ran("a"), sandboxes=[sandbox])).create_sandbox
 
 
-def test_a_lost_sandbox_of_a_pod_that_never_restarts_is_not_replaced():
+def test_lost_sandbox_is_not_replaced_under_never():
     gone = SandboxView(id="s0", state="notready", attempt=0, ips=("10.0.0.2",))
     actions = act(pod("a", restart="Never"), view(ran("a", "exited", 1), sandboxes=[gone]))
     assert (actions.kill_pod, actions.create_sandbox) == (True, False)
@@ -125,13 +125,13 @@ def test_a_created_container_that_never_started_is_started_anew():
 
 
 @pytest.mark.parametrize("probe", ["liveness", "startup"])
-def test_a_container_that_fails_a_probe_is_killed_and_started_again(probe):
+def test_container_failing_a_probe_is_killed_and_restarted(probe):
     actions = act(pod("a"), view(ran("a")), a_1={probe: "failure"})
     assert [kill.message for kill in actions.kill] == [f"Container a failed {probe} probe, will be restarted"]
     assert names(actions.start) == ["a"]
 
 
-def test_a_container_that_fails_liveness_under_never_is_only_killed():
+def test_liveness_failure_under_never_only_kills():
     actions = act(pod("a", "b", restart="Never"), view(ran("a"), ran("b")), a_1={"liveness": "failure"})
     assert [kill.message for kill in actions.kill] == ["Container a failed liveness probe"]
     assert actions.start == ()
@@ -268,7 +268,7 @@ def test_what_init_containers_need_next(init, lives, probes, starts, kills, main
         ("Never", None, "unknown", 0, True),
     ],
 )
-def test_a_failed_init_container_that_is_not_tried_again_fails_the_pod(policy, own, state, code, fails):
+def test_init_container_failed_for_good_fails_the_pod(policy, own, state, code, fails):
     a_pod = pod("a", init=[initc("i", restart_policy=own)], restart=policy)
     actions = act(a_pod, view(ran("i", state, code)))
     assert actions.kill_pod is fails
@@ -306,7 +306,7 @@ def test_ephemeral_containers_start_once(lives, starts):
         assert not actions.kill_pod
 
 
-def test_ephemeral_containers_keep_no_pod_alive_and_wait_for_a_sandbox():
+def test_ephemeral_containers_keep_no_pod_alive():
     over = with_ephemeral(pod("a", restart="Never"), "e")
     assert act(over, view(ran("a", "exited", 0), ran("e"))).kill_pod
     assert act(with_ephemeral(pod("a"), "e"), view(sandboxes=())).ephemeral == ()

@@ -1,4 +1,4 @@
-"""What a report remembers of the statuses it has published."""
+"""Facts that a report keeps from published statuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from actors.pod_workers.model.view import PodView, SandboxView
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.status.reporting import StatusReporter
 from proto.v1 import (
     Container,
     ContainerState,
@@ -19,6 +20,11 @@ from proto.v1 import (
     PodSpec,
     PodStatus,
 )
+
+
+def scope(pod: Pod) -> PodScope:
+    return PodScope(None, pod, pod, None, None)  # type: ignore[arg-type]
+
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"), spec=PodSpec(containers=(Container(name="c"),)))
 NEW, OLD = "containerd://new", "containerd://old"
@@ -44,7 +50,7 @@ def ended(identity: str) -> ContainerState:
 )
 def test_a_container_that_never_started_takes_no_number(state, last, count, expected):
     status = ContainerStatus(name="c", state=state, last_state=last, restart_count=count, container_id=NEW)
-    report = Report(None, POD, None, PodStatus(container_statuses=(status,)), ())  # type: ignore[arg-type]
+    report = StatusReporter(scope(POD), None, PodStatus(container_statuses=(status,)), ())
     assert report.published_restarts("c") == expected
 
 
@@ -62,6 +68,6 @@ def test_a_container_that_never_started_takes_no_number(state, last, count, expe
 def test_a_pod_began_when_that_was_published_first(old, sandbox_s, expected):
     sandboxes = (SandboxView(id="s", state="ready", attempt=0, created_at_ns=sandbox_s * 10**9),) if sandbox_s else ()
     pod = msgspec.structs.replace(POD, spec=msgspec.structs.replace(POD.spec, active_deadline_seconds=60))
-    report = Report(None, pod, PodView(sandboxes), old, ())  # type: ignore[arg-type]
+    report = StatusReporter(scope(pod), PodView(sandboxes), old, ())
     assert report.start_time == expected
     assert report.deadline_in_s(expected + 50) == 10

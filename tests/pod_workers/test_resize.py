@@ -1,4 +1,4 @@
-"""Resizes: what is granted, in which order, what has to be done for it, and what is written down."""
+"""Resizes: decisions and their order, plans, and saved records."""
 
 import json
 from typing import Any
@@ -10,13 +10,13 @@ from actors._cgroup.limits import Limits
 from actors._cgroup.quantities.resources import PodLimits
 from actors._cgroup.quantities.swap import SwapRules
 from actors.pod_workers.admission.resources import Share
-from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits, with_restarts
+from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits
 from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of, with_resources
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
-from actors.pod_workers.policy import Actions
+from actors.pod_workers.policy import Actions, with_restarts
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.resources.resizing import Refusal, Wish, decide, in_order
+from actors.pod_workers.resources.resizing import Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
 
@@ -46,10 +46,10 @@ def view(*names: str, state: Any = "running", resources: ResourcesView | None = 
     return PodView.of([], [ContainerView(id=f"{name}1", name=name, state=state, resources=resources) for name in names])
 
 
-# The record
+# Records
 
 
-def test_a_pod_goes_by_its_allocation() -> None:
+def test_pod_has_its_allocated_resources() -> None:
     desired, granted = pod(needs("2", "1Gi")), resources_of(pod(needs("1", "1Gi")))
     assert with_resources(desired, granted).spec.containers[0].resources.requests == {"cpu": "1", "memory": "1Gi"}
     assert with_resources(desired, None) is desired
@@ -80,7 +80,7 @@ KUBELETS = (
 """As a kubelet wrote it."""
 
 
-def test_the_file_is_the_kubelets() -> None:
+def test_state_file_has_the_kubelets_format() -> None:
     entries = decode(KUBELETS.encode())
     assert entries["pod1"].containers["container1"].requests == {"cpu": "1Ki", "memory": "1Ki"}
     assert decode(encode(entries)) == entries
@@ -89,7 +89,7 @@ def test_the_file_is_the_kubelets() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", KUBELETS.replace("1Ki", "2Ki").encode(), b'{"data":"x","checksum":1}'])
-def test_a_damaged_file_is_not_believed(content: bytes) -> None:
+def test_damaged_file_is_refused(content: bytes) -> None:
     with pytest.raises(DamagedError):
         decode(content)
 
@@ -109,14 +109,14 @@ def test_a_state_is_written_when_it_changes_and_read_again(tmp_path: Any) -> Non
     assert again.get("u") is None
 
 
-def test_a_damaged_state_is_moved_aside(tmp_path: Any) -> None:
+def test_damaged_state_file_is_renamed(tmp_path: Any) -> None:
     (tmp_path / "s").write_text("{")
     state = ResourceState(f"{tmp_path}/s")
     state.load()
     assert (state.get("u"), (tmp_path / "s.damaged").read_text()) == (None, "{")
 
 
-# What is granted
+# Decisions
 
 SWAPPING = SwapRules(
     "LimitedSwap", unified=True, accounting=True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB
@@ -174,30 +174,30 @@ OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
         ),
     ],
 )
-def test_what_is_granted(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
-    assert decide(Wish(desired, allocated), [OTHER], NODE, swap) == refusal
+def test_resize_decisions(desired: Pod, allocated: Pod, swap: SwapRules, refusal: Refusal | None) -> None:
+    assert decide(ResizeRequest(desired, allocated), [OTHER], NODE, swap) == refusal
 
 
-def wish(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str = "Burstable") -> Wish:
+def request(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str = "Burstable") -> ResizeRequest:
     desired = pod(needs(cpu), uid=uid, priority=priority)
     status = msgspec.structs.replace(desired.status, qos_class=qos)
-    return Wish(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
+    return ResizeRequest(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
 
 
-def test_whose_turn_it_is() -> None:
-    wishes = [
-        wish("new", "2"),
-        wish("late", "2", since=20),
-        wish("early", "2", since=10),
-        wish("guaranteed", "2", since=30, qos="Guaranteed"),
-        wish("important", "2", since=40, priority=100),
-        wish("shrinks", "500m"),
+def test_order_of_resizes() -> None:
+    requests = [
+        request("new", "2"),
+        request("late", "2", since=20),
+        request("early", "2", since=10),
+        request("guaranteed", "2", since=30, qos="Guaranteed"),
+        request("important", "2", since=40, priority=100),
+        request("shrinks", "500m"),
     ]
-    order = [one.desired.metadata.uid for one in in_order(wishes)]
+    order = [one.desired.metadata.uid for one in in_order(requests)]
     assert order == ["shrinks", "important", "guaranteed", "early", "late", "new"]
 
 
-# What has to be done
+# Plans
 
 
 def names(updates: Any) -> str:
@@ -225,7 +225,7 @@ CPU_ONLY, MEMORY_ONLY = needs("2", "1Gi", "3", "2Gi"), needs("1", "2Gi", "2", "3
         ((needs("1", "2Gi"),), (needs("1", "1Gi"),), "", "a", ""),  # a request alone
     ],
 )
-def test_what_has_to_be_done(wanted: Any, was: Any, restarts: str, memory: str, cpu: str) -> None:
+def test_resize_plans(wanted: Any, was: Any, restarts: str, memory: str, cpu: str) -> None:
     subject = pod(*wanted)
     found = plan(subject, view("a", "b"), resources_of(pod(*was)))
     assert "".join(one.name for one, _ in found.restarts) == restarts
@@ -233,14 +233,14 @@ def test_what_has_to_be_done(wanted: Any, was: Any, restarts: str, memory: str, 
     assert bool(found) == bool(restarts or memory or cpu)
 
 
-def test_what_does_not_run_needs_nothing_done() -> None:
+def test_containers_that_do_not_run_need_no_update() -> None:
     was = resources_of(pod(LESS))
     assert not plan(pod(MORE), view("a", state="exited"), was)
     assert not plan(pod(MORE), view(), was)
     assert not plan(pod(MORE, meta=STATIC), view("a"), was)
 
 
-def test_without_a_record_the_runtime_is_believed_and_without_its_word_nothing_is_done() -> None:
+def test_resize_without_a_record_compares_with_the_runtime() -> None:
     shown = ResourcesView(milli_cpu_request=1000, milli_cpu_limit=2000, memory_limit_bytes=2 * GIB)
     assert not plan(pod({**MORE, "policy": ["cpu", "memory"]}), view("a"), None)
     assert not plan(pod(LESS), view("a", resources=shown), None)
@@ -314,7 +314,7 @@ def test_cpu_of_the_pod(shares: int, quota: int | None, before: list[str], after
     assert ["shares" if step.cpu_shares else "quota" for step in found.after] == after
 
 
-# What is said of it
+# Conditions and events
 
 
 @pytest.mark.parametrize(

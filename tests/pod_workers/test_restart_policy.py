@@ -1,4 +1,4 @@
-"""What follows an end: tables over a container's own rules and policy and its pod's."""
+"""Restarts after an exit: tables of container rules, container policies and pod policies."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_rules_go_before_the_containers_policy(rules, code, restarts):
     assert restarts_after(one, pod(one), code) is restarts
 
 
-def test_rules_without_a_policy_of_the_containers_own_do_not_hold():
+def test_restart_rules_need_the_containers_own_policy():
     one = Container(name="c", restart_policy_rules=(rule("Restart", "In", 42),))
     assert matching_rule(one, 42) is None
     assert not restarts_after(one, pod(one, policy="Never"), 42)
@@ -107,7 +107,7 @@ def reset(*lives, of=WHOLE):
     return [one.id for one in to_reset(of, view)]
 
 
-def test_all_lives_of_a_pod_are_reset_and_what_asked_for_it_goes_last():
+def test_reset_removes_the_matching_container_last():
     lives = [life("i", "exited"), life("x", "exited", 88, at=3), life("x", "exited", 1, at=2), life("c"), life("e")]
     assert reset(*lives)[-1] == "x3"
     assert sorted(reset(*lives)) == ["c1", "i1", "x2", "x3"], "ephemeral ones stay"

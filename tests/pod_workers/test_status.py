@@ -1,11 +1,12 @@
-"""Statuses: what the golden pods do not show."""
+"""Statuses: cases that the golden pods do not cover."""
 
 import pytest
 
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.allocation import resources_of
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import StatusInputs
+from actors.pod_workers.status.pod_status import compute_status
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod, PodCondition, PodStatus
 from proto.v1.codec import from_dict, to_dict
@@ -35,7 +36,7 @@ def view(*lives: ContainerView, sandbox: SandboxView | None = SANDBOX) -> PodVie
 
 
 def of(subject: Pod, seen: PodView, **inputs) -> PodStatus:
-    return compute_status(subject, seen, Inputs(**inputs))
+    return compute_status(subject, seen, StatusInputs(**inputs))
 
 
 def condition(status: PodStatus, kind: str) -> tuple[str, str | None, str | None]:
@@ -104,7 +105,7 @@ def before_reboot(name, code):
 @pytest.mark.parametrize(
     ("init", "lives", "phase", "initialized"),
     [
-        # As soon as the new sandbox is there the old lives still stand for the containers.
+        # Right after the new sandbox is created, the containers still have their old instances.
         ((ONCE,), [], "Running", "True"),
         ((ONCE,), [life("once", at=6, sandbox_id="new")], "Pending", "False"),
         ((ONCE,), [life("once", "created", at=6, sandbox_id="new")], "Running", "False"),
@@ -112,7 +113,7 @@ def before_reboot(name, code):
         ((ONCE, SIDE), [life("once", "exited", at=6), life("side", at=7, sandbox_id="new")], "Running", "True"),
     ],
 )
-def test_a_pod_whose_init_containers_run_again_in_a_new_sandbox_is_pending(init, lives, phase, initialized):
+def test_pod_is_pending_while_init_containers_run_again(init, lives, phase, initialized):
     old = [before_reboot("c", 137), *(before_reboot(one["name"], 0) for one in init)]
     status = of(pod(init=init), PodView.of(REBOOTED, [*old, *lives]))
     assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
@@ -121,14 +122,14 @@ def test_a_pod_whose_init_containers_run_again_in_a_new_sandbox_is_pending(init,
 @pytest.mark.parametrize(
     ("sandbox_id", "phase", "initialized"), [("old", "Pending", "False"), ("new", "Running", "True")]
 )
-def test_a_main_container_of_an_older_sandbox_does_not_initialize_the_pod(sandbox_id, phase, initialized):
+def test_main_container_of_older_sandbox_does_not_initialize(sandbox_id, phase, initialized):
     side = SIDE | {"startupProbe": PROBE}
     lives = [life("side", at=6, sandbox_id="new"), life("c", "exited", 137, sandbox_id=sandbox_id)]
     status = of(pod(init=(side,)), PodView.of(REBOOTED, lives))
     assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
 
 
-def test_a_pod_stays_initialized_once_the_runtime_has_forgotten_it():
+def test_pod_stays_initialized_when_the_runtime_lost_it():
     subject = pod("Never", init=(SIDE,))
     ended = of(subject, view(life("side", "exited", 1), life("c", "exited", 1)), terminal=True)
     assert condition(of(subject, view(sandbox=None), old=ended), "Initialized")[0] == "True"
@@ -140,7 +141,7 @@ def test_a_terminal_phase_stands_with_its_reason():
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "why")
 
 
-def test_a_pod_that_is_to_end_and_starts_nothing_more_has_its_terminal_phase():
+def test_ending_pod_without_starts_has_its_terminal_phase():
     assert of(pod("Always"), view(life(state="exited")), terminal=True).phase == "Succeeded"
     assert of(pod("Always"), view(life(state="exited", code=1)), terminal=True).phase == "Failed"
     assert of(pod("OnFailure"), view(life(state="exited", code=1)), terminal=True).phase == "Failed"
@@ -153,31 +154,31 @@ STATIC = {"annotations": {"kubernetes.io/config.source": "file"}}
 @pytest.mark.parametrize("reason", NODE_ENDED)
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
-def test_a_pod_that_the_node_ends_gets_its_phase_from_its_exit_codes(reason, policy, code, phase):
-    ending = {"reason": reason, "message": "why", "terminal": True}
-    running = of(pod(policy), view(life()), old=PodStatus(phase="Running"), **ending)
+def test_pod_ended_by_the_node_gets_phase_from_exit_codes(reason, policy, code, phase):
+    termination = {"reason": reason, "message": "why", "terminal": True}
+    running = of(pod(policy), view(life()), old=PodStatus(phase="Running"), **termination)
     assert (running.phase, running.reason, running.message) == ("Running", None, None)
-    stopping = of(pod(policy), view(life(state="exited", code=code)), old=running, **ending)
+    stopping = of(pod(policy), view(life(state="exited", code=code)), old=running, **termination)
     assert (stopping.phase, stopping.reason) == ("Running", None)  # its sandbox is still there
-    over = of(pod(policy), view(life(state="exited", code=code)), old=stopping, over=True, **ending)
+    over = of(pod(policy), view(life(state="exited", code=code)), old=stopping, over=True, **termination)
     assert over.phase == phase
     assert (over.reason, over.message) == ((reason, "why") if phase == "Failed" else (None, None))
     assert condition(over, "DisruptionTarget")[0] == "True"
 
 
 @pytest.mark.parametrize("lives", [[], [life(state="created")], [life(state="unknown")]])
-def test_a_pod_that_the_node_ends_before_its_containers_ran_has_failed(lives):
+def test_pod_ended_by_the_node_before_containers_ran_fails(lives):
     status = of(pod(), view(*lives), reason="Evicted", message="why", terminal=True, over=True)
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "why")
 
 
-def test_a_pod_past_its_deadline_has_failed_whatever_its_containers_say():
+def test_pod_past_its_deadline_fails_for_any_exit_codes():
     for over in (False, True):
         status = of(pod(), view(life(state="exited")), reason="DeadlineExceeded", message="why", over=over)
         assert (status.phase, status.reason, status.message) == ("Failed", "DeadlineExceeded", "why")
 
 
-def test_a_static_pod_keeps_the_reason_by_which_it_runs_again_after_a_shutdown():
+def test_static_pod_keeps_its_shutdown_reason():
     status = of(
         pod("OnFailure", metadata=STATIC), view(life(state="exited")), reason="Terminated", terminal=True, over=True
     )
@@ -195,7 +196,7 @@ def test_an_evicted_pod_that_fails_is_marked_as_disrupted():
 # Conditions
 
 
-def test_a_sidecar_counts_for_readiness_and_unready_ones_are_named_in_order():
+def test_unready_sidecars_are_listed_in_order():
     status = of(pod(main=("b", "a"), init=(ONCE, SIDE)), view(life("once", "exited"), life("a")))
     assert condition(status, "Ready") == (
         "False",
@@ -242,7 +243,7 @@ def test_readiness_gates(conditions, ready):
         (SANDBOX, "True"),
     ],
 )
-def test_ready_to_start_containers_once_the_sandbox_has_its_network(sandbox, ready):
+def test_ready_to_start_once_the_sandbox_has_its_network(sandbox, ready):
     assert condition(of(pod(), view(sandbox=sandbox)), "PodReadyToStartContainers")[0] == ready
 
 
@@ -303,7 +304,7 @@ def test_what_does_not_start_again_does_not_wait(policy, lives, more):
     assert one.state.waiting is None
 
 
-def test_the_life_before_is_the_last_state_and_older_ones_are_not_shown():
+def test_last_state_shows_only_the_previous_instance():
     lives = (life(state="exited", code=1, at=1), life(state="exited", code=2, at=2), life(at=3, restart_count=2))
     (one,) = of(pod(), view(*lives)).container_statuses
     assert (one.container_id, one.restart_count) == ("containerd://c3", 2)
@@ -328,7 +329,7 @@ def test_the_last_state_outlives_the_container_that_it_was():
     assert last_code(of(pod(), view(second), old=of(pod(), view()))) is None
 
 
-def test_what_the_runtime_forgot_is_told_from_the_old_status():
+def test_lost_containers_are_shown_from_the_old_status():
     old = of(pod(), view(life(restart_count=4)))
     (lost,) = of(pod(), view(), old=old).container_statuses
     assert lost.state.waiting.reason == "ContainerCreating"
@@ -340,7 +341,7 @@ def test_what_the_runtime_forgot_is_told_from_the_old_status():
     assert of(pod("Never"), view(), old=ended).container_statuses == ended.container_statuses
 
 
-def test_a_container_in_a_state_nobody_knows_is_lost_if_it_ran():
+def test_container_in_unknown_state_is_lost_if_it_ran():
     old = of(pod(), view(life(restart_count=4)))
     (lost,) = of(pod(), view(life(state="unknown", restart_count=4)), old=old).container_statuses
     assert to_dict(lost.state.terminated) == {
@@ -353,7 +354,7 @@ def test_a_container_in_a_state_nobody_knows_is_lost_if_it_ran():
     assert to_dict(never.state) == {"waiting": {}}
 
 
-def test_a_forgotten_init_container_has_succeeded_once_the_pod_has_begun():
+def test_lost_init_container_succeeded_once_main_ones_exist():
     subject = pod(init=({"name": "once"}, {"name": "side", "restartPolicy": "Always"}))
     once, side = of(subject, view(life())).init_container_statuses
     assert once.state.terminated.reason == "Completed"
@@ -373,7 +374,7 @@ LOST = "Unable to get init container status from container runtime and pod has b
         ({}, 0, [life()], None),
     ],
 )
-def test_a_static_pods_init_container_that_the_runtime_has_lost_is_told_as_such(metadata, code, lives, message):
+def test_lost_init_container_of_static_pod_gets_the_message(metadata, code, lives, message):
     subject = pod(metadata=metadata, init=(ONCE,))
     before = of(subject, view(life("once", "exited", code), life()))
     (once,) = of(subject, view(*lives), old=before).init_container_statuses
@@ -403,7 +404,7 @@ def test_a_running_container_shows_what_its_cgroup_has():
 
 
 @pytest.mark.parametrize(("given", "shown", "limit"), [("5m", 10, "5m"), ("5m", 20, "20m"), ("20m", 10, "10m")])
-def test_a_limit_below_what_the_kernel_can_do_is_shown_as_it_is_written(given, shown, limit):
+def test_limit_below_kernel_minimum_is_shown_as_written(given, shown, limit):
     subject = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {"cpu": given}}}])
     (one,) = of(subject, view(life(resources=ResourcesView(milli_cpu_limit=shown)))).container_statuses
     assert one.resources.limits == {"cpu": limit}
@@ -418,7 +419,7 @@ def test_conditions_of_a_resize_are_told_until_the_pod_is_over():
         assert "PodResizePending" not in [one.type for one in over.conditions]
 
 
-def test_addresses_outlive_the_sandbox_and_the_nodes_family_goes_first():
+def test_pod_ips_stay_after_sandbox_and_node_family_is_first():
     first = of(pod(), view(life()), host_ips=("192.0.2.2",))
     assert [ip.ip for ip in first.pod_ips] == ["10.0.0.1", "fd00::1"]
     assert of(pod(), view(sandbox=SandboxView(id="t")), old=first).pod_ip == "10.0.0.1"
@@ -426,7 +427,7 @@ def test_addresses_outlive_the_sandbox_and_the_nodes_family_goes_first():
     assert of(pod(hostNetwork=True), view(life()), host_ips=("192.0.2.2",)).pod_ip == "192.0.2.2"
 
 
-def test_a_mount_that_is_read_only_with_all_in_it_is_shown_as_such():
+def test_recursive_read_only_mount_is_shown():
     mounts = [
         {"name": "a", "mountPath": "/a", "readOnly": True, "recursiveReadOnly": "IfPossible"},
         {"name": "b", "mountPath": "/b", "readOnly": True, "recursiveReadOnly": "Disabled"},
@@ -467,7 +468,7 @@ TRIGGER = {"name": "x", "image": "i", "restartPolicy": "Never", "restartPolicyRu
 
 
 def states(status: PodStatus) -> dict[str, tuple[str, int]]:
-    """What each main container is, and its restart count."""
+    """State and restart count of each main container."""
     found = {}
     for one in status.container_statuses:
         kinds = {"waiting": one.state.waiting, "running": one.state.running, "terminated": one.state.terminated}

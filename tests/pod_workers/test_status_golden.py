@@ -1,4 +1,4 @@
-"""Statuses against what the kubelet 1.36 stored, pod by pod: same spec, same runtime, same status."""
+"""Statuses equal the ones that the kubelet 1.36 stored for the same specs and runtime states."""
 
 import datetime
 import json
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.status.pod_status import Inputs, compute_status
+from actors.pod_workers.status.inputs import StatusInputs
+from actors.pod_workers.status.pod_status import compute_status
 from proto.v1 import Pod
 from proto.v1.codec import from_dict, to_dict
 
@@ -60,7 +61,7 @@ def nanoseconds(text: str) -> int:
 def container_view(
     name: str, image: dict[str, Any], state: dict[str, Any], restarts: int, created: int
 ) -> ContainerView:
-    """The life that the kubelet described so."""
+    """The container instance that the kubelet described in this status."""
     kind, said = next(iter(state.items()))
     common = {
         "name": name,
@@ -85,7 +86,7 @@ def container_view(
 
 
 def view_of(status: dict[str, Any]) -> PodView:
-    """The runtime as it was when the kubelet wrote this status."""
+    """The state of the runtime when the kubelet wrote this status."""
     lives = []
     for one in (*status.get("initContainerStatuses", ()), *status["containerStatuses"]):
         last, now = one["lastState"], one["state"]
@@ -100,14 +101,14 @@ def view_of(status: dict[str, Any]) -> PodView:
     return PodView.of([sandbox], lives)
 
 
-def inputs_of(name: str, status: dict[str, Any]) -> Inputs:
+def inputs_of(name: str, status: dict[str, Any]) -> StatusInputs:
     waiting = {
         one["name"]: (one["state"]["waiting"]["reason"], one["state"]["waiting"]["message"])
         for one in status["containerStatuses"]
         if "waiting" in one["state"]
     }
     results = {"probed": "success", "unready": "failure"}
-    return Inputs(
+    return StatusInputs(
         waiting=waiting,
         probe_result=lambda _, probe: results.get(name) if probe != "liveness" else None,
         now=status["startTime"],
@@ -120,7 +121,7 @@ def inputs_of(name: str, status: dict[str, Any]) -> Inputs:
 
 
 def normalised(status: dict[str, Any]) -> dict[str, Any]:
-    """Without transition times, which the status actor fills in, and without one value read from the cgroup."""
+    """Without transition times, which the status actor sets, and without a value that is read from the cgroup."""
     for condition in status["conditions"]:
         condition.pop("lastTransitionTime", None)
     if status["resources"].get("limits") == {"memory": "9007199254740988Ki"}:
@@ -146,5 +147,5 @@ def test_a_rejected_pod_is_as_the_kubelet_stored_it():
     container = {"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "64"}}}
     pod = from_dict(Pod, {"metadata": entry["metadata"], "spec": {"containers": [container]}})
     status = entry["status"]
-    inputs = Inputs(now=status["startTime"], reason=status["reason"], message=status["message"], terminal=True)
+    inputs = StatusInputs(now=status["startTime"], reason=status["reason"], message=status["message"], terminal=True)
     assert to_dict(compute_status(pod, PodView(), inputs)) == status

@@ -92,7 +92,7 @@ def sidecars(*names):
         "one of three has ended", "while the pod initializes", "not for an ephemeral one",
     ],
 )  # fmt: skip
-def test_whom_a_sidecar_waits_for(init, running, expected):
+def test_sidecar_waits_for_main_containers_and_later_sidecar(init, running, expected):
     order = waits_for(pod(main=("c", "d"), init=sidecars(*init)), set(running))
     assert {name: set(others) for name, others in order.items()} == expected
 

@@ -1,4 +1,4 @@
-"""The last words of a container."""
+"""Termination messages of containers."""
 
 import os
 
@@ -10,7 +10,7 @@ from actors.pod_workers.status.termination_message import read_termination_messa
 
 @pytest.fixture
 def ended(tmp_path):
-    """A failed container with FallbackToLogsOnError; its files are the test's to write."""
+    """A failed container with FallbackToLogsOnError; the test writes its files."""
 
     def make(words: bytes | None = None, log: bytes | None = None, **more) -> str:
         for name, content in (("words", words), ("log", log)):
@@ -75,7 +75,7 @@ def test_nothing_at_all_is_nothing(ended):
     assert ended() == ""
 
 
-def test_a_link_or_a_pipe_in_its_place_is_not_followed_nor_waited_on(ended, tmp_path):
+def test_link_or_pipe_as_file_is_not_followed(ended, tmp_path):
     (tmp_path / "words").symlink_to("/etc/hostname")
     assert "Error on reading termination log" in ended()
     os.unlink(tmp_path / "words")

@@ -1,4 +1,4 @@
-"""User namespaces: ranges that no two pods share, over kills too, and the kubelet's words where there is none."""
+"""User namespaces: no two pods share a range, over kills too. Errors have the kubelet's messages."""
 
 from __future__ import annotations
 
@@ -120,13 +120,13 @@ def test_a_pods_file(text, problem):
         parse(text, UNIT)
 
 
-def test_a_bad_file_is_its_pods_trouble_alone(tmp_path):
+def test_bad_file_affects_its_pod_alone(tmp_path):
     for name, text in {"a": content(), "b": content(), "far": content(host=100 * UNIT), "junk": b"?"}.items():
         (tmp_path / "pods" / name).mkdir(parents=True)
         (tmp_path / "pods" / name / "userns").write_bytes(text)
     spaces = ranges(tmp_path)
     taken = [name for name in ("a", "b") if not fails(spaces, name)]
-    assert len(taken) == 1  # one range, two pods: whoever was read first has it
+    assert len(taken) == 1  # one range, two pods: the pod that is read first has it
     assert fails(spaces, "far")
     assert fails(spaces, "junk")
     spaces.claim(wants("new"), "")
@@ -179,7 +179,7 @@ def test_what_getsubids_says(output, expected):
         parse_subordinate(output)
 
 
-def test_ids_that_cannot_be_used_are_said_by_the_pods_that_want_them(tmp_path, monkeypatch):
+def test_unusable_ids_are_reported_by_pods_that_want_them(tmp_path, monkeypatch):
     monkeypatch.setattr(userns, "subordinate_ids", lambda: (UNIT, 5 * UNIT))
     spaces = userns.user_namespaces(str(tmp_path), UNIT, 110)
     spaces.handlers = {"": True}

@@ -1,4 +1,4 @@
-"""Views from CRI messages, and the questions asked of them."""
+"""Views made from CRI messages, and their queries."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ LABELS = {"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kuber
 
 
 def status_of_probed(**info) -> pb.ContainerStatusResponse:
-    """ContainerStatus as containerd answered it for the golden container."""
+    """containerd's ContainerStatus of the golden container."""
     said = json.loads((GOLDEN / "cri-container.json").read_text())["status"]
     said["createdAt"], said["startedAt"], said["finishedAt"] = "5", "6", "-6795364578871345152"  # Go's zero time
     answer = pb.ContainerStatusResponse(info=info)
@@ -37,7 +37,7 @@ def test_a_container_as_containerd_answers():
     assert view.stop_signal == ""
 
 
-def test_verbose_info_that_is_something_else_only_costs_the_pid():
+def test_unknown_verbose_info_only_lacks_the_pid():
     for info in ({}, {"info": "not json"}, {"info": '{"pid":"x"}'}, {"pid": "1"}):
         assert ContainerView.from_status(status_of_probed(**info)).pid == 0
 
@@ -78,7 +78,7 @@ def test_lives_are_newest_first():
     assert view.in_sandbox("other", "t").id == "o"
 
 
-def test_a_change_replaces_what_has_the_same_id_and_keeps_its_sandbox():
+def test_view_change_replaces_same_id_and_keeps_its_sandbox():
     view = PodView.listed([pb.PodSandbox(id="s", labels=LABELS)], [listed("1", 1)])
     changed = view.with_container(ContainerView(id="1", name="c", state="exited", created_at_ns=1))
     assert (changed.container("c").state, changed.container("c").sandbox_id) == ("exited", "s")
@@ -91,6 +91,6 @@ def test_a_change_replaces_what_has_the_same_id_and_keeps_its_sandbox():
 
 
 @pytest.mark.parametrize("uid", ["", "../..", "a/b", ".."])
-def test_a_sandbox_with_a_uid_that_is_no_part_of_a_path_is_left_alone(uid):
+def test_sandbox_with_unsafe_uid_is_ignored(uid):
     labels = {"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns"}
     assert PodView.by_pod([pb.PodSandbox(id="s", labels=labels)], []) == {}

@@ -1,4 +1,4 @@
-"""What the actor that sends hooks receives."""
+"""Messages of the actor that sends hooks."""
 
 from proto.wire.message import Message, Request
 

@@ -1,4 +1,4 @@
-"""A server on loopback that answers as no server should: by the path it is asked for, with the bytes of a table."""
+"""A server on loopback with hostile answers: the path of a request selects the bytes from a table."""
 
 import contextlib
 import socketserver
@@ -17,7 +17,7 @@ class Attack(NamedTuple):
     name: str
     answer: bytes | Callable[[Say, threading.Event], None]
     probe: str
-    """What a probe says of it: a pattern for its message, or `unknown` where the kubelet, too, learns nothing."""
+    """A pattern for the probe's message, or `unknown` where the kubelet's result is unknown too."""
     hook: str
     """`success`, or a pattern for the error."""
     timeout_s: int = 10
@@ -97,7 +97,7 @@ class Server(socketserver.ThreadingTCPServer):
         self.answers = {attack.name: attack.answer for attack in ATTACKS}
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are the point."""
+        """Log nothing: clients are expected to hang up."""
 
 
 class _Handler(socketserver.StreamRequestHandler):

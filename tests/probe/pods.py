@@ -1,4 +1,4 @@
-"""Pods to probe, and what the actor said of them."""
+"""Pods to probe, and the results that the actor sent."""
 
 import itertools
 import time
@@ -18,7 +18,7 @@ def probe(**fields: Any) -> Probe:
 
 
 def http(port: int | str, path: str = "/ok", timeout: int = 5, **fields: Any) -> Probe:
-    """What answers has more time than a machine stands still for; of what hangs, `timeout` is the length."""
+    """An HTTP probe. The default timeout is longer than a machine's stalls; set it for a server that hangs."""
     return probe(http_get=HTTPGetAction(port=port, path=path, **fields), timeout_seconds=timeout)
 
 
@@ -57,7 +57,7 @@ def pod(*containers: ProbedContainer, uid: str = "", terminating: bool = False) 
 
 
 def told(actor: ActorProcess, container_id: str, kind: str) -> list[ProbeResult]:
-    """Every change told of one probe, oldest first."""
+    """Every result sent of one probe, oldest first."""
     return [
         result
         for message in actor.peers["pod_workers"].of(ProbeResults)

@@ -102,7 +102,7 @@ class Server(socketserver.ThreadingTCPServer):
         return self._tls.wrap_socket(connection, server_side=True), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A probe that goes away early is no news."""
+        """Log nothing: probes may hang up early."""
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def http_server(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
 
 
 def self_signed(directory: Path) -> ssl.SSLContext:
-    """A server context with a certificate nobody trusts, for another name, and with a small key."""
+    """A server context with an untrusted certificate for another name, and with a small key."""
     small = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     certificate, key = certificates.self_signed(directory / "own", certificates.name_of("other.invalid"), small)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -129,7 +129,7 @@ def self_signed(directory: Path) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def silent_port() -> Iterator[int]:
-    """A port whose queue of connections is full: nobody is refused and nobody gets through."""
+    """A port whose queue of connections is full: no connection is refused or accepted."""
     with socket.socket() as listener, contextlib.ExitStack() as stack:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

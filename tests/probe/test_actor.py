@@ -1,4 +1,4 @@
-"""The probe actor as the pod workers see it: results, gating, restarts, many probes at once."""
+"""The probe actor's messages to pod_workers: results, gating, restarts, many probes at once."""
 
 import dataclasses
 import socket
@@ -52,7 +52,7 @@ def test_before_any_probe_the_initial_results_stand(actor: ActorProcess, server:
     assert not server.requests
 
 
-def test_what_is_inherited_stands_until_a_probe_says_otherwise(actor: ActorProcess, server: Server) -> None:
+def test_inherited_result_stands_until_a_probe_changes_it(actor: ActorProcess, server: Server) -> None:
     failing = pods.http(server.port, "/status/500")
     failing = msgspec.structs.replace(failing, failure_threshold=3)
     never = pods.http(server.port, "/startup")
@@ -70,7 +70,7 @@ def test_what_is_inherited_stands_until_a_probe_says_otherwise(actor: ActorProce
     wait_for(lambda: standing(actor)["c", "readiness"] == "failure")
 
 
-def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
+def test_result_is_sent_when_it_changes_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
     seldom = pods.probe(http_get=pods.http(server.port, "/seldom").http_get, period_seconds=100)
     often = pods.http(server.port, "/r")
     actor.tell(SetPods(pods=(pods.pod(pods.container("c", readiness=often, liveness=seldom)),)))
@@ -87,7 +87,7 @@ def test_a_result_is_told_when_it_changes_and_not_at_each_probe(actor: ActorProc
     )
 
 
-def test_every_probe_that_fails_is_an_event_of_its_container(actor: ActorProcess, server: Server) -> None:
+def test_every_failed_probe_is_an_event_of_its_container(actor: ActorProcess, server: Server) -> None:
     server.answer = b"HTTP/1.1 500 No\r\n\r\n"
     container = pods.container("c", readiness=pods.http(server.port, "/r"), field_path="spec.containers{c}")
     actor.tell(SetPods(pods=(pods.pod(container),)))
@@ -114,7 +114,7 @@ def redirecting(listener: socket.socket) -> None:
             connection.sendall(body)
 
 
-def test_a_redirect_to_another_host_is_an_event_with_the_body_beside_it(actor: ActorProcess) -> None:
+def test_redirect_to_another_host_is_an_event_with_the_body(actor: ActorProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=redirecting, args=(listener,), daemon=True).start()
         probe = pods.http(listener.getsockname()[1], "/redirect?loc=http%3A%2F%2F0.0.0.0%2F")
@@ -147,7 +147,7 @@ def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProc
     assert asked(server, "/s") == seen
 
 
-def test_a_failed_liveness_probe_rests_until_there_is_a_new_container(actor: ActorProcess, server: Server) -> None:
+def test_failed_liveness_probe_stops_until_a_new_container(actor: ActorProcess, server: Server) -> None:
     server.answer = b"HTTP/1.1 500 No\r\n\r\n"
     old = pods.container("old", liveness=pods.http(server.port, "/l"), readiness=pods.http(server.port, "/r"))
     actor.tell(SetPods(pods=(pods.pod(old, uid="u"),)))
@@ -162,8 +162,8 @@ def test_a_failed_liveness_probe_rests_until_there_is_a_new_container(actor: Act
     assert standing(actor) == {("new", "liveness"): "success", ("new", "readiness"): "success"}
 
 
-def test_a_container_that_is_new_is_started_anew(actor: ActorProcess, server: Server) -> None:
-    """Also one that is told of only once, when it runs already: the one before had started."""
+def test_new_container_runs_its_startup_probe_again(actor: ActorProcess, server: Server) -> None:
+    """Also with a container that is first sent when it runs already: `started` was that of the one before."""
     old = pods.container("old", startup=pods.http(server.port, "/s"), readiness=pods.http(server.port, "/r"))
     actor.tell(SetPods(pods=(pods.pod(old, uid="u"),)))
     assert pods.first_told(actor, "old", "readiness").result == "success"
@@ -175,9 +175,7 @@ def test_a_container_that_is_new_is_started_anew(actor: ActorProcess, server: Se
     assert pods.first_told(actor, "new", "readiness").result == "success"
 
 
-def test_a_startup_that_has_succeeded_is_not_asked_for_again_by_the_next_incarnation(
-    actor: ActorProcess, server: Server
-) -> None:
+def test_successful_startup_is_not_probed_again_after_a_restart(actor: ActorProcess, server: Server) -> None:
     container = pods.container("c", startup=pods.http(server.port, "/s"), readiness=pods.http(server.port, "/r"))
     actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
     assert pods.first_told(actor, "c", "readiness").result == "success"
@@ -189,7 +187,7 @@ def test_a_startup_that_has_succeeded_is_not_asked_for_again_by_the_next_incarna
     assert asked(server, "/s") == seen
 
 
-def test_a_container_that_ended_is_not_ready_and_not_probed(actor: ActorProcess, server: Server) -> None:
+def test_ended_container_is_not_ready_and_not_probed(actor: ActorProcess, server: Server) -> None:
     container = pods.container("c", readiness=pods.http(server.port, "/r"))
     actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
     assert pods.first_told(actor, "c", "readiness").result == "success"
@@ -198,13 +196,13 @@ def test_a_container_that_ended_is_not_ready_and_not_probed(actor: ActorProcess,
     wait_for(lambda: [r.result for r in pods.told(actor, "c", "readiness")] == ["success", "failure"])
     seen = asked(server, "/r")
     time.sleep(2.3)  # longer than two periods
-    assert asked(server, "/r") <= seen + 1  # one that was under way as it ended
+    assert asked(server, "/r") <= seen + 1  # a probe that was under way as it ended
 
 
-def test_of_a_terminating_pod_only_readiness_is_probed(actor: ActorProcess, server: Server) -> None:
+def test_only_readiness_of_a_terminating_pod_is_probed(actor: ActorProcess, server: Server) -> None:
     container = pods.container("c", readiness=pods.http(server.port, "/r"), liveness=pods.http(server.port, "/l"))
     actor.tell(SetPods(pods=(pods.pod(container, uid="u"),)))
-    # Told, not only asked: the answer to one under way would be the one that is set below.
+    # Wait until the result is sent, not only asked for: a probe under way would get the answer that is set below.
     wait_for(lambda: asked(server, "/l") and pods.told(actor, "c", "readiness"))
     actor.tell(SetPods(pods=(pods.pod(container, uid="u", terminating=True),)))
     wait_for(lambda: pods.state(actor)["pods"] == 1)
@@ -224,7 +222,7 @@ def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, serv
     actor.tell(SetPods(pods=tuple(held), full=True))
     for number in range(10):
         wait_for(lambda id_=f"c{number}": id_ in ready_told(actor))  # as a change, or with all there is after a restart
-        if number % 3 == 0:  # killed the moment a result was told: what was told is on the disk
+        if number % 3 == 0:  # killed the moment a result was sent: it is on the disk
             told = ready_told(actor)
             actor.restart()
             wait_for(lambda: full_results(actor) is not None)
@@ -239,7 +237,7 @@ def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, serv
 
 
 def ready_told(actor: ActorProcess) -> set[str]:
-    """Containers that the pod workers have heard to be ready, at any time."""
+    """Containers that were ready at any time in a message to pod_workers."""
     messages = actor.peers["pod_workers"].of(ProbeResults)
     return {one.container_id for message in messages for one in message.results if one.result == "success"}
 
@@ -263,7 +261,7 @@ def test_counts_below_a_threshold_survive_a_restart(actor: ActorProcess, server:
     assert asked(server, "/l") <= 3
 
 
-def test_a_checkpoint_of_nonsense_is_no_obstacle(actor: ActorProcess, server: Server) -> None:
+def test_damaged_checkpoint_is_ignored(actor: ActorProcess, server: Server) -> None:
     path = Path(actor.settings.root_dir) / "nodevisor" / "probe.json"
     checkpoint.save(path, 1, [{"what": "is this"}])
     actor.restart()
@@ -346,7 +344,7 @@ def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_a_runtime_that_is_away_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
+def test_missing_runtime_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
     _, id_ = run_pod(cri, "exec-away")
     with actor_process("probe", peers=("pod_workers",), container_runtime_endpoint=containerd.endpoint) as actor:
         container = pods.container(id_, liveness=exec_probe("true", timeout=5), readiness=exec_probe("true", timeout=5))

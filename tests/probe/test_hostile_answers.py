@@ -1,6 +1,6 @@
-"""Containers that answer probes and hooks with what is not HTTP, has no end, or is far too large.
+"""Containers that answer probes and hooks with bytes that are no HTTP, have no end, or are far too many.
 
-Each is the failure of its own probe or hook. The actor lives on, in little memory, and serves the others in time.
+Each answer fails its own probe or hook. The actor lives on, in little memory, and runs the other probes in time.
 """
 
 import re
@@ -38,7 +38,7 @@ def actor() -> Iterator[ActorProcess]:
 
 @pytest.fixture(scope="module")
 def probed(actor: ActorProcess, server: Server) -> dict[str, ProbedContainer]:
-    """Every attack at once, each on a pod of its own."""
+    """Every attack at once, each by its own pod."""
     containers = {}
     for attack in ATTACKS:
         one = pods.http(server.port, f"/{attack.name}", timeout=attack.timeout_s)
@@ -48,7 +48,7 @@ def probed(actor: ActorProcess, server: Server) -> dict[str, ProbedContainer]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_a_hostile_answer_is_its_own_probes_failure(
+def test_hostile_answer_fails_its_own_probe(
     actor: ActorProcess, server: Server, probed: dict[str, ProbedContainer], attack: Attack
 ) -> None:
     container_id = probed[attack.name].container_id
@@ -68,7 +68,7 @@ def test_a_hostile_answer_is_its_own_probes_failure(
         assert len(text) < 12 * 1024
 
 
-def test_the_actor_lives_on_in_little_memory_and_answers_good_probes(
+def test_actor_stays_small_and_runs_good_probes_under_attack(
     actor: ActorProcess, server: Server, probed: dict[str, ProbedContainer]
 ) -> None:
     good = pods.container(readiness=pods.http(server.port, "/good"))
@@ -78,7 +78,7 @@ def test_the_actor_lives_on_in_little_memory_and_answers_good_probes(
     assert psutil.Process(actor.pid).memory_info().rss < 150 * MB
 
 
-def test_garbage_for_tls_is_a_failure(actor: ActorProcess, hooking: ActorProcess) -> None:
+def test_garbage_for_tls_fails_the_probe(actor: ActorProcess, hooking: ActorProcess) -> None:
     with hostile.garbage_for_tls() as port:
         container = pods.container(liveness=pods.http(port, "/", scheme="HTTPS", timeout=5))
         actor.tell(SetPods(pods=(pods.pod(container),)))
@@ -93,7 +93,7 @@ def hooking() -> Iterator[ActorProcess]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_a_hostile_answer_is_its_own_hooks_end(hooking: ActorProcess, server: Server, attack: Attack) -> None:
+def test_hostile_answer_ends_its_own_hook(hooking: ActorProcess, server: Server, attack: Attack) -> None:
     came = hooking.ask(m.Hook(port=server.port, path=f"/{attack.name}", timeout_s=attack.timeout_s), 60)
     said = "success" if came.kind == "success" else came.output
     assert re.search(f"(?s){attack.hook}", said), said

@@ -85,14 +85,14 @@ def test_http(actor: ActorProcess, server: Server, path: str, expected: str) -> 
     assert re.fullmatch(expected, found), found
 
 
-def test_the_timeout_ends_a_probe_when_it_says(actor: ActorProcess, server: Server) -> None:
+def test_timeout_ends_a_probe_in_time(actor: ActorProcess, server: Server) -> None:
     began = time.monotonic()
     with Stalls() as machine:
         assert "deadline exceeded" in outcome(actor, pods.http(server.port, "/hang", timeout=2))
     assert 1.9 < time.monotonic() - began < 2.5 + machine.longest_s
 
 
-def test_a_body_that_breaks_off_changes_nothing(actor: ActorProcess, server: Server) -> None:
+def test_truncated_body_does_not_change_the_result(actor: ActorProcess, server: Server) -> None:
     half = pods.http(server.port, "/half", timeout=1)
     container = pods.container(liveness=half, readiness=half)
     asked = len(server.requests)
@@ -171,7 +171,7 @@ def test_grpc(actor: ActorProcess) -> None:
     assert "failed to connect service" in outcome(actor, pods.grpc_check(free_port()))
 
 
-def test_nothing_is_left_open(actor: ActorProcess) -> None:
+def test_no_socket_is_left_open(actor: ActorProcess) -> None:
     actor.tell(SetPods(pods=(), full=True))
     wait_for(lambda: pods.state(actor)["sockets"] == 0)
     wait_for(lambda: not psutil.Process(actor.pid).net_connections("tcp"))

@@ -1,4 +1,4 @@
-"""A server's table whose sessions are to leave nothing: no coroutine, no error in the log."""
+"""A server's table; afterwards the fixture checks that no coroutine and no logged error remains."""
 
 from __future__ import annotations
 

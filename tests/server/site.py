@@ -1,4 +1,4 @@
-"""The server's loop and ports in this process, with handlers of a test's own, and clients for it."""
+"""The server's loop and ports in this process with a test's handlers, and clients for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     """The condition's value once it is true."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.005)
     return value
 
@@ -83,14 +83,14 @@ def client(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
 
 
 def say(port: int, request: bytes, tls: ssl.SSLContext | None = None) -> bytes:
-    """All that comes back until the other end has enough."""
+    """All bytes of the answer, up to the end of the connection."""
     with client(port, tls) as connected:
         connected.sendall(request)
         return read_all(connected)
 
 
 def read_all(connected: socket.socket) -> bytes:
-    """Up to the end."""
+    """All bytes up to the end."""
     parts = b""
     with contextlib.suppress(ConnectionResetError):
         while part := connected.recv(65536):
@@ -99,5 +99,5 @@ def read_all(connected: socket.socket) -> bytes:
 
 
 def status_of(answer: bytes) -> int:
-    """Of an HTTP answer."""
+    """The status of an HTTP answer."""
     return int(answer.split(b" ", 2)[1])

@@ -1,7 +1,7 @@
-"""A streaming server of a runtime that knows SPDY alone, as those in Go do: a test says what it does with its streams.
+"""A runtime's streaming server that speaks SPDY only, like the ones in Go. A test supplies the use of the streams.
 
-Like Go's it tells and keeps no windows, drops what comes for a stream before it has taken it, and at the end resets all
-streams and hangs up.
+As in Go there are no flow control windows, and data for a stream before its reply is dropped. At the end all streams
+are reset and the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 
 def status(code: int) -> dict[str, object]:
-    """As runtimes tell an exit code."""
+    """A status with an exit code, as runtimes send it."""
     if not code:
         return SUCCESS
     return {
@@ -52,7 +52,7 @@ class Peer:
         self.accepts = True
 
     def turn(self) -> None:
-        """Take what comes next."""
+        """Receive the next event."""
         while not self._events:
             received = b""
             with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ class Peer:
             self.send(event.answer)
 
     def until(self, ready: Callable[[], bool]) -> bool:
-        """Whether it came so far before the client was gone."""
+        """True when it came so far before the client was gone."""
         deadline = time.monotonic() + PATIENCE_S
         while not ready() and not self.gone:
             assert time.monotonic() < deadline, "it did not come so far"
@@ -94,12 +94,12 @@ class Peer:
         self.send(struct.pack(">III", 0x80030002, 4 + len(packed), stream) + packed)
 
     def send(self, frame: bytes) -> None:
-        """Whole; nothing where the client is gone."""
+        """Send a whole frame; do nothing when the client is gone."""
         with contextlib.suppress(OSError):
             self.socket.sendall(frame)
 
     def say(self, kind: str, content: bytes, *, end: bool = False) -> None:
-        """On a stream."""
+        """Send data on a stream."""
         self.send(Session.data(self.streams[kind], content, end=end))
 
     def finish(self, told: dict[str, object] | bytes | None = None) -> None:

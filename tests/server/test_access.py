@@ -1,4 +1,4 @@
-"""Who asks and whether they may: certificates, tokens, anonymous, webhook verdicts and their caches."""
+"""Authentication and authorization: certificates, tokens, anonymous, webhook verdicts and their caches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 from actors._base.messaging.futures import Future
 from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
+from actors._net.tls import ClientCertificate
 from actors.server.auth import reviews as reviews_module
 from actors.server.auth.access import Access
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import Request, Response, User
 from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
+from proto.common.backoff import Backoff
 from tests.server.site import until
 
 
@@ -46,11 +48,13 @@ from tests.server.site import until
         ("HEAD", "/pods", "", ("pods", "proxy")),
     ],
 )
-def test_what_a_path_asks_for(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
+def test_path_has_its_authorization_attributes(
+    method: str, path: str, verb: str, subresources: tuple[str, ...]
+) -> None:
     assert attributes(method, path) == (verb, subresources)
 
 
-def test_a_table_finds_routes_their_places_and_the_methods_there_are() -> None:
+def test_table_finds_route_parameters_and_allowed_methods() -> None:
     async def nothing(_: Any, __: Request) -> Response:
         return Response()
 
@@ -66,10 +70,8 @@ def test_a_table_finds_routes_their_places_and_the_methods_there_are() -> None:
 
 
 def test_a_certificate_names_its_user() -> None:
-    subject = ((("organizationName", "a"),), (("commonName", "me"),), (("organizationName", "b"),))
-    assert user_of_certificate({"subject": subject}) == User("me", ("a", "b"))
-    assert user_of_certificate({"subject": ((("organizationName", "a"),),)}) is None
-    assert user_of_certificate({}) is None
+    assert user_of_certificate(ClientCertificate("me", ("a", "b"), 0.0)) == User("me", ("a", "b"))
+    assert user_of_certificate(ClientCertificate("", ("a",), 0.0)) is None
     assert user_of_certificate(None) is None
 
 
@@ -135,7 +137,7 @@ def made(loop: Loop, api: ApiServer, ttl_s: float = 60.0) -> Reviews:
     return Reviews(loop, lambda: api, "node", ttl_s, ttl_s, ttl_s)
 
 
-CERTIFICATE = {"subject": ((("organizationName", "o"),), (("commonName", "me"),))}
+CERTIFICATE = ClientCertificate("me", ("o",), 0.0)
 STRANGE = SSLCertVerificationError("the client's certificate cannot be verified")
 
 
@@ -172,14 +174,16 @@ def shown(certificate: Any) -> Callable[[], Any]:
         (STRANGE, "Bearer good", "/pods", False, 403),
     ],
 )
-def test_who_gets_in(loop: Loop, certificate: Any, header: str, path: str, anonymous: bool, status: int) -> None:
+def test_access_by_certificate_token_and_anonymous(
+    loop: Loop, certificate: Any, header: str, path: str, anonymous: bool, status: int
+) -> None:
     access = Access(made(loop, ApiServer()), tokens=True, anonymous=anonymous, webhook=True)
     request = Request("GET", path, {}, {"authorization": header} if header else {})
     found = run(loop, access.check(request, shown(certificate)))
     assert (found.status if isinstance(found, Response) else 0) == status
 
 
-def test_a_refusal_says_what_was_missing(loop: Loop) -> None:
+def test_refusal_names_user_verb_and_subresource(loop: Loop) -> None:
     access = Access(made(loop, ApiServer()), tokens=True, anonymous=True, webhook=True)
     refused = run(loop, access.check(Request("GET", "/pods", {}, {}), shown(None)))
     assert refused.body == (
@@ -187,7 +191,7 @@ def test_a_refusal_says_what_was_missing(loop: Loop) -> None:
     )
 
 
-def test_without_webhook_everybody_who_is_known_may(loop: Loop) -> None:
+def test_without_webhook_every_authenticated_user_is_allowed(loop: Loop) -> None:
     access = Access(None, tokens=True, anonymous=False, webhook=False)
     assert run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE))).name == "me"
     assert (
@@ -200,7 +204,7 @@ def test_without_an_api_server_a_webhook_allows_nothing(loop: Loop) -> None:
     assert run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE))).status == 403
 
 
-def test_a_user_of_a_token_is_asked_for_with_all_that_is_known_of_it(loop: Loop) -> None:
+def test_access_review_has_all_attributes_of_the_tokens_user(loop: Loop) -> None:
     api = ApiServer()
     access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
     user = run(loop, access.check(Request("GET", "/metrics", {}, {"authorization": "Bearer good"}), shown(None)))
@@ -216,7 +220,7 @@ def test_a_user_of_a_token_is_asked_for_with_all_that_is_known_of_it(loop: Loop)
     }  # fmt: skip
 
 
-def test_answers_are_kept_for_their_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review_answers_are_cached_for_their_ttl(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(reviews_module, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now[0])}))
     api = ApiServer()
@@ -257,8 +261,8 @@ def test_equal_questions_at_the_same_time_are_asked_once(loop: Loop) -> None:
     assert len(api.asked) == 1
 
 
-def test_trouble_of_the_server_is_waited_out_and_a_refusal_is_not(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews_module, "RETRY_S", 0.001)
+def test_server_failures_are_retried_and_refusals_are_not(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews_module, "RETRY", Backoff(0.001))
     api = ApiServer()
     api.errors = [ServerTrouble(500, "", "down")] * 3
     assert run(loop, made(loop, api).user_of_token("good")).name == "robot"

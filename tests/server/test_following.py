@@ -20,8 +20,11 @@ from typing import Any
 import pytest
 
 from actors._base.messaging.futures import Future
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._logs.reading import LogReader
-from actors.server.base.http import Context, Request, Response
+from actors.server.base.http import Request, Response
+from actors.server.base.read_budget import BLOCKS_AT_ONCE, BLOCKS_OF_ALL, ReadBudget
+from actors.server.context import Context
 from actors.server.policy import Route
 from actors.server.routes import containerlogs
 from proto.agent.settings import Settings
@@ -56,8 +59,8 @@ class Writer(threading.Thread):
             if self.count % 2000 == 0:
                 file, old = self._rotate(file), self._compress(old)
                 old = self.path.with_name(f"0.log.{self.rotations:06d}")
-            # What a machine that stood still has not written is not made up for: rotations within a moment are no
-            # node's, and what they remove nobody could have read.
+            # Lines missed while the machine paused are not caught up: no node rotates several times at once, and a
+            # follower could not read the files that this removes.
             turn = max(turn + 0.02, time.monotonic())
             time.sleep(max(0.0, turn - time.monotonic()))
         file.close()
@@ -116,7 +119,7 @@ def following(tmp_path: Path) -> Iterator[tuple[Site, Writer]]:
     made: list[Site] = []
 
     async def logs(_: Any, request: Request) -> Response:
-        context = Context(made[0].loop, Settings(), None, blocking, {"cri": Runtime(writer)})  # type: ignore[arg-type]
+        context = Context(made[0].loop, Settings(), None, blocking, cri=Runtime(writer), moves=MigrationPrewarm())  # type: ignore[arg-type]
         options = containerlogs.Options(request)
         return Response(200, containerlogs._follow(context, LogReader(path), path, options, "id"))
 
@@ -132,9 +135,7 @@ def _rotated_seven_times_as_often_as_it_can_be(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("slow", [False, True], ids=["client keeps up", "client stalls"])
-def test_five_thousand_lines_a_second_through_rotations_are_all_there_once(
-    following: tuple[Site, Writer], slow: bool
-) -> None:
+def test_fast_log_through_rotations_arrives_complete_and_once(following: tuple[Site, Writer], slow: bool) -> None:
     started, writer = following
     with client(started.plain) as connected:
         connected.settimeout(60)
@@ -189,9 +190,7 @@ def test_options_are_checked_as_the_kubelet_checks_them() -> None:
             options(**wrong)
 
 
-def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_is_followed_without_an_inotify_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(**_: Any) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -202,7 +201,7 @@ def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
     writer = Writer(path)  # never started: it only is over when the test says so
 
     async def logs(_: Any, request: Request) -> Response:
-        context = Context(started.loop, Settings(), None, blocking, {"cri": Runtime(writer)})  # type: ignore[arg-type]
+        context = Context(started.loop, Settings(), None, blocking, cri=Runtime(writer), moves=MigrationPrewarm())  # type: ignore[arg-type]
         return Response(
             200, containerlogs._follow(context, LogReader(path), path, containerlogs.Options(request), "id")
         )
@@ -223,11 +222,11 @@ def test_where_no_more_can_be_watched_a_log_is_followed_all_the_same(
             assert answer.readline() == b""
 
 
-def test_many_readers_hold_less_each() -> None:
-    context = Context(None, Settings(), None, blocking)  # type: ignore[arg-type]
+def test_many_readers_read_fewer_blocks_each() -> None:
+    budget = ReadBudget()
     with contextlib.ExitStack() as stack:
-        blocks = [stack.enter_context(containerlogs._Readers.of(context)).blocks for _ in range(5000)]
-    assert blocks[0] == containerlogs.BLOCKS_AT_ONCE
+        blocks = [stack.enter_context(budget).blocks for _ in range(5000)]
+    assert blocks[0] == BLOCKS_AT_ONCE
     assert blocks[-1] == 1
-    assert all(each * (number + 1) <= containerlogs.BLOCKS_OF_ALL or each == 1 for number, each in enumerate(blocks))
-    assert containerlogs._Readers.of(context).blocks == containerlogs.BLOCKS_AT_ONCE
+    assert all(each * (number + 1) <= BLOCKS_OF_ALL or each == 1 for number, each in enumerate(blocks))
+    assert budget.blocks == BLOCKS_AT_ONCE

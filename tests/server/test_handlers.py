@@ -1,10 +1,9 @@
-"""What the paths answer, on peers and a runtime of the test's own: streams, checkpoints, node logs, configuration."""
+"""The handlers with fake peers and a fake runtime: streams, checkpoints, node logs, configuration."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors._base.messaging.futures import Future
-from actors._cgroup.migration_prewarm import Moves
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError, Unimplemented
-from actors.server.base.http import Context
+from actors.server.context import Context
 from actors.server.policy import Table
-from actors.server.streaming.upgrade import head_for
+from actors.server.streaming.upstream import head_for
 from actors.server.table import read_only_table, secure_table
 from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.agent.settings import Settings
@@ -55,7 +54,7 @@ def done(value: Any) -> Future[Any]:
 
 
 class Runtime:
-    """The calls that came, and answers."""
+    """Records calls and answers them."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -99,7 +98,7 @@ class Here:
     def __init__(self, started: Site, tmp_path: Path) -> None:
         self.site, self.runtime, self.asked = started, Runtime(), []
         self.answers_after_s: float | None = None
-        """How long peers take; None: they have answered when they are asked."""
+        """Delay of the peers' answers; None for answers that are ready at once."""
         self.answers: dict[type, Callable[[Any], Any]] = {
             ListPods: lambda _: Pods(pods=(pod("one"), pod("two", terminated={"exitCode": 0}))),
             FindPod: lambda ask: Pods(pods=tuple(one for one in PODS if one.metadata.name == ask.name)),
@@ -113,7 +112,7 @@ class Here:
         self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=0.3)
         self.context = Context(
             started.loop, self.settings, self._ask, blocking,
-            {"cri": self.runtime, "moves": Moves(), "paths": ["/pods"], "log_root": str(tmp_path)},
+            cri=self.runtime, moves=MigrationPrewarm(), paths=["/pods"], log_root=str(tmp_path),
         )  # fmt: skip
 
     def _ask(self, name: str, request: Any, _: float) -> Future[Any]:
@@ -147,7 +146,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
         yield made
 
 
-def test_the_head_goes_on_as_it_came_but_for_target_host_and_credentials() -> None:
+def test_proxied_head_differs_in_target_host_and_credentials() -> None:
     head = (
         b"POST /exec/ns/p/c?command=x HTTP/1.1\r\nhost: node:10250\r\nAuthorization: Bearer secret\r\n"
         b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
@@ -191,7 +190,7 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         ("GET", "/debug/pprof/profile?seconds=-1&actor=pleg", 400, b"seconds must be"),
     ],
 )
-def test_what_there_is_not_is_said_in_the_kubelets_words(
+def test_missing_objects_have_the_kubelets_error_texts(
     here: Here, method: str, target: str, status: int, words: bytes
 ) -> None:
     found, body = here.say(method, target, UPGRADE)
@@ -213,7 +212,7 @@ def test_streams_are_asked_for_as_the_query_says(here: Here) -> None:
     ]
 
 
-def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None:
+def test_exec_is_proxied_to_the_runtimes_url(here: Here) -> None:
     other = EchoServer()
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token?x=1"
     target = "/exec/ns/one/c?command=x&output=1"
@@ -223,37 +222,28 @@ def test_an_exec_is_handed_through_to_where_the_runtime_says(here: Here) -> None
     assert other.head == head.encode()
 
 
-def test_an_exec_where_one_was_before_asks_both_at_once_and_goes_by_what_the_container_is_now(here: Here) -> None:
+def test_exec_goes_to_the_container_that_runs_now(here: Here) -> None:
     target = "/exec/ns/one/c?command=x&output=1"
-    there = pod("one")
     here.answers_after_s = 0.05
 
-    def ask(found: Pod) -> list[str]:
-        """The containers that the runtime was asked for, up to the status actor's answer and after it."""
+    def asked_for(found: Pod) -> list[str]:
+        """The containers that the runtime was asked for."""
         here.runtime.calls.clear()
-        before: list[str] = []
-
-        def find(_: Any) -> Pods:
-            before.extend([*(call[1] for call in here.runtime.calls), "found"])
-            return Pods(pods=(found,))
-
-        here.answers[FindPod] = find
+        here.answers[FindPod] = lambda _: Pods(pods=(found,))
         here.say("POST", target, UPGRADE)
-        return before + [call[1] for call in here.runtime.calls][len(before) - 1 :]
+        return [call[1] for call in here.runtime.calls]
 
-    assert ask(there) == ["found", "id-one"]
-    assert ask(there) == ["id-one", "found"]
+    assert asked_for(pod("one")) == ["id-one"]
     again = pod("one", running={})
     (status,) = again.status.container_statuses
     status = msgspec.structs.replace(status, container_id="containerd://id-new")
     again = msgspec.structs.replace(again, status=msgspec.structs.replace(again.status, container_statuses=(status,)))
-    assert ask(again) == ["id-one", "found", "id-new"]
-    assert ask(again) == ["id-new", "found"]
-    assert ask(pod("one", waiting={})) == ["id-new", "found"], "not where it was, when it does not run"
-    assert ask(again) == ["found", "id-new"]
+    assert asked_for(again) == ["id-new"]
+    assert asked_for(pod("one", waiting={})) == []
+    assert asked_for(again) == ["id-new"]
 
 
-def test_nothing_is_run_where_the_container_was_and_no_connection_to_there_stays(here: Here) -> None:
+def test_exec_in_a_container_that_ended_asks_no_runtime(here: Here) -> None:
     other = EchoServer()
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
     target = "/exec/ns/one/c?command=x&output=1"
@@ -261,17 +251,12 @@ def test_nothing_is_run_where_the_container_was_and_no_connection_to_there_stays
     assert say(here.site.plain, request) == other.answer
     here.answers[FindPod] = lambda _: Pods(pods=(pod("one", terminated={"exitCode": 0}),))
     here.answers_after_s = 0.2
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
-        here.runtime.url = f"http://127.0.0.1:{listener.getsockname()[1]}/exec/token"
-        assert here.say("POST", target, UPGRADE)[0] == 404
-        connected, _ = listener.accept()
-        with connected:
-            connected.settimeout(20)
-            assert connected.recv(1) == b"", "connected to meanwhile, told nothing, and let go"
+    here.runtime.calls.clear()
+    assert here.say("POST", target, UPGRADE)[0] == 404
+    assert not here.runtime.calls
 
 
-def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
+def test_refusal_of_the_runtime_is_passed_to_the_client(here: Here) -> None:
     other = EchoServer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\ngone!HTTP/1.1 200 OK\r\n\r\n")
     here.runtime.url = f"http://127.0.0.1:{other.port}/exec/token"
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE) == (404, b"gone!")
@@ -279,14 +264,14 @@ def test_a_refusal_of_the_runtime_is_ours_to_tell(here: Here) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x"])
-def test_a_runtime_that_is_not_there_is_an_error(here: Here, url: str) -> None:
+def test_unreachable_streaming_server_is_an_error(here: Here, url: str) -> None:
     here.runtime.url = url
     status, body = here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
     assert status == 500
     assert b"runtime" in body
 
 
-def test_without_an_upgrade_there_is_no_exec(here: Here) -> None:
+def test_exec_without_an_upgrade_is_refused(here: Here) -> None:
     here.runtime.url = "http://127.0.0.1:1/x"
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1") == (400, b"Upgrade request required")
 
@@ -299,14 +284,14 @@ def test_run_answers_with_what_the_command_says(here: Here) -> None:
     assert b"exited with 3" in body
 
 
-def test_a_move_is_expected_of_what_runs_a_command_and_of_nothing_else(here: Here) -> None:
+def test_only_exec_and_run_prepare_a_cgroup_migration(here: Here) -> None:
     expected: list[int] = []
 
-    class Expecting(Moves):
+    class Expecting(MigrationPrewarm):
         def expect(self) -> None:
             expected.append(len(here.runtime.calls))
 
-    here.context.services["moves"] = Expecting()
+    here.context.moves = Expecting()
     here.say("POST", "/attach/ns/one/c?output=1", UPGRADE)
     here.say("POST", "/portForward/ns/one", UPGRADE)
     assert not expected
@@ -323,7 +308,7 @@ def test_pods_and_running_pods(here: Here) -> None:
     assert running["spec"]["containers"] == [{"name": "c", "image": "sha256:1", "resources": {}}]
 
 
-def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_than_their_question(here: Here) -> None:
+def test_concurrent_requests_for_pods_share_a_fresh_answer(here: Here) -> None:
     asked: list[Future[Any]] = []
 
     def ask(*_: Any) -> Future[Any]:
@@ -347,7 +332,7 @@ def test_those_who_ask_for_all_pods_at_once_share_an_answer_that_is_no_older_tha
         one.close()
 
 
-def test_how_health_checks_turned_out_is_counted_until_it_is_reset(here: Here) -> None:
+def test_health_check_results_are_counted_until_a_reset(here: Here) -> None:
     here.say("DELETE", "/metrics/slis")
     assert here.say("GET", "/metrics/slis") == (200, b"")
     here.say("GET", "/healthz")
@@ -406,7 +391,7 @@ def test_node_logs_with_odd_names_are_listed(here: Here, tmp_path: Path) -> None
         assert line in body
 
 
-def test_a_node_log_that_nobody_takes_is_closed(here: Here, tmp_path: Path) -> None:
+def test_unread_node_log_is_closed(here: Here, tmp_path: Path) -> None:
     def held() -> int:
         links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
         return sum(os.path.realpath(link) == str(tmp_path / "sys.log") for link in links)
@@ -420,12 +405,12 @@ def test_a_node_log_that_nobody_takes_is_closed(here: Here, tmp_path: Path) -> N
     until(lambda: held() == 0)
 
 
-def test_a_runtime_with_too_many_sessions_is_to_be_asked_again_later(here: Here) -> None:
+def test_runtime_with_too_many_sessions_is_answered_429(here: Here) -> None:
     here.runtime.url = CriError("ResourceExhausted", "maximum number of in-flight requests reached", "Exec")
     assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 429
 
 
-def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
+def test_configz_flagz_and_statusz(here: Here, tmp_path: Path) -> None:
     assert here.say("GET", "/configz")[0] == 503
     (tmp_path / "configuration.json").write_bytes(msgspec.json.encode({"configuration": {"port": 1}, "sources": {}}))
     assert here.say("GET", "/configz") == (200, b'{"kubeletconfig":{"port":1}}')
@@ -436,7 +421,7 @@ def test_configuration_and_what_runs(here: Here, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"11", b"9" * 40, b"-1", b"x"])
-def test_a_verbosity_that_there_is_not_is_refused_before_anybody_is_told(here: Here, body: bytes) -> None:
+def test_invalid_verbosity_is_refused_before_any_actor_is_asked(here: Here, body: bytes) -> None:
     assert here.say("PUT", "/debug/flags/v", body=body)[0] == 400
     assert not [ask for _, ask in here.asked if isinstance(ask, SetVerbosity)]
 
@@ -473,7 +458,9 @@ def test_health_says_which_check_fails(here: Here) -> None:
         ({"enable_system_log_handler": False}, ["/logs/x"], b"logs endpoint is disabled.\n"),
     ],
 )  # fmt: skip
-def test_what_is_switched_off_says_so(tmp_path: Path, off: dict[str, bool], targets: list[str], words: bytes) -> None:
+def test_disabled_endpoints_answer_405_with_the_reason(
+    tmp_path: Path, off: dict[str, bool], targets: list[str], words: bytes
+) -> None:
     with site() as started:
         made = Here(started, tmp_path)
         made.use(secure_table(msgspec.structs.replace(made.settings, **off)))
@@ -482,7 +469,7 @@ def test_what_is_switched_off_says_so(tmp_path: Path, off: dict[str, bool], targ
         assert made.say("GET", "/healthz") == (200, b"ok")
 
 
-def test_the_read_only_port_has_nothing_that_changes_or_tells_of_the_inside() -> None:
+def test_read_only_port_has_no_writing_or_debug_routes() -> None:
     patterns = {route.pattern for route in read_only_table().routes}
     inside = ("/exec", "/run", "/attach", "/port", "/container", "/logs", "/debug", "/configz", "/flagz", "/checkpoint")
     assert not [one for one in patterns if one.startswith(inside)]

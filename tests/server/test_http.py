@@ -1,4 +1,4 @@
-"""HTTP: what is understood, what is refused, deadlines, bodies with back-pressure, and connections handed over."""
+"""HTTP: valid and invalid requests, deadlines, bodies with back-pressure, and upgraded connections."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_path_is_decoded_once_and_sent_to_its_shortest_form(target: bytes, pat
 
 
 @pytest.mark.parametrize("target", [b"pods", b"*", b"http://x/pods", b"/a%00b", b"/a%0d%0ab", b"/%ff", b"/a?b=%ff"])
-def test_a_target_that_is_none_is_refused(target: bytes) -> None:
+def test_invalid_request_target_is_refused(target: bytes) -> None:
     with pytest.raises(BadRequest):
         parse_target(target)
 
@@ -89,7 +89,7 @@ def read_until(connected: socket.socket, end: bytes) -> bytes:
     return answer
 
 
-def test_a_request_is_answered_and_the_connection_serves_another(plain: Site) -> None:
+def test_connection_serves_several_requests(plain: Site) -> None:
     with client(plain.plain) as connected:
         for name in (b"one", b"two"):
             connected.sendall(b"GET /hello/%b HTTP/1.1\r\nHost: x\r\n\r\n" % name)
@@ -133,7 +133,7 @@ def test_requests_sent_at_once_are_answered_in_order(plain: Site) -> None:
     ],
     ids=lambda request: request[:24].decode("latin-1"),
 )
-def test_what_is_no_request_is_answered_with_a_4xx_and_nothing_of_our_insides(plain: Site, request_: bytes) -> None:
+def test_invalid_request_gets_a_4xx_without_internals(plain: Site, request_: bytes) -> None:
     answer = say(plain.plain, request_)
     assert 400 <= status_of(answer) < 500
     assert b"Traceback" not in answer
@@ -145,7 +145,7 @@ def test_endless_headers_end(plain: Site) -> None:
     assert not answer or status_of(answer) == 431
 
 
-def test_very_many_headers_are_refused_before_they_are_looked_at(plain: Site) -> None:
+def test_too_many_headers_are_refused_before_parsing(plain: Site) -> None:
     def ask(lines: int, body: bytes = b"") -> int:
         head = b"POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n" % len(body)
         return status_of(say(plain.plain, head + b"a: b\r\n" * lines + b"\r\n" + body))
@@ -160,7 +160,7 @@ def test_very_many_headers_are_refused_before_they_are_looked_at(plain: Site) ->
             assert read_until(connected, b"hello x")
 
 
-def test_a_body_reaches_its_handler_and_one_that_nobody_reads_ends_the_connection(plain: Site) -> None:
+def test_unread_body_ends_the_connection(plain: Site) -> None:
     answer = say(plain.plain, b"POST /echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
     assert answer.endswith(b"\r\n\r\nhello")
     answer = say(plain.plain, b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000)
@@ -195,7 +195,7 @@ def test_an_idle_connection_is_cut_off(plain: Site, monkeypatch: pytest.MonkeyPa
 
 def test_a_new_connection_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     with site(*HELLO) as made:
-        made.connections.most = 3
+        made.connections.limit = 3
         idle = [client(made.plain) for _ in range(3)]
         until(lambda: len(made.connections.idle) == 3)
         assert say(made.plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
@@ -205,7 +205,7 @@ def test_a_new_connection_takes_the_place_of_the_longest_idle(monkeypatch: pytes
 
 
 class Parts:
-    """A handler that sends parts for ever, and says how far it got and that it ended."""
+    """A handler that sends parts without an end, and records its progress and its end."""
 
     def __init__(self, part: bytes) -> None:
         self.part, self.sent = part, 0
@@ -223,7 +223,7 @@ class Parts:
             self.ended.set()
 
 
-def test_a_client_that_reads_nothing_stops_the_parts_and_one_that_vanishes_ends_them() -> None:
+def test_parts_pause_for_a_stalled_client_and_end_without_one() -> None:
     parts = Parts(b"x" * 100_000)
     with site(Route("GET", "/parts", parts.handle)) as made:
         connected = client(made.plain)
@@ -270,7 +270,7 @@ def test_a_handler_that_waits_is_cancelled_when_its_client_goes(
         until(lambda: made.connections.count == 0)
 
 
-def test_of_a_stream_that_is_asked_for_with_head_nothing_is_made_and_nothing_is_left() -> None:
+def test_head_on_stream_creates_nothing() -> None:
     made_: list[AsyncGenerator[bytes, None]] = []
 
     async def parts() -> AsyncGenerator[bytes, None]:
@@ -286,7 +286,7 @@ def test_of_a_stream_that_is_asked_for_with_head_nothing_is_made_and_nothing_is_
             made_[0].asend(None).send(None)
 
 
-def test_a_stream_ends_with_its_last_chunk_and_the_connection_goes_on() -> None:
+def test_connection_goes_on_after_a_streams_last_chunk() -> None:
     async def three(_: Any, __: Request) -> Response:
         async def parts() -> AsyncGenerator[bytes, None]:
             for part in (b"a", b"b" * 100_000, b"c"):
@@ -339,13 +339,13 @@ class EchoServer:
 
 
 def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
-    async def hand_over(_: Any, request: Request) -> Upgraded:
+    async def proxy_streams(_: Any, request: Request) -> Upgraded:
         stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
         await stream.write(request.head)
         head = await stream.read()
-        return Upgraded(lambda client, early: proxy.hand_over(client, stream, early, head, idle_s))
+        return Upgraded(lambda client, early: proxy.proxy_streams(client, stream, early, head, idle_s))
 
-    return Route("POST", "/exec", hand_over)
+    return Route("POST", "/exec", proxy_streams)
 
 
 made: dict[str, Site] = {}
@@ -353,7 +353,7 @@ UPGRADE = b"POST /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: an
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_an_upgraded_connection_is_handed_through_byte_for_byte(pki: Authority, secure: bool) -> None:
+def test_upgraded_connection_is_proxied_byte_for_byte(pki: Authority, secure: bool) -> None:
     other = EchoServer()
     with site(handing_over(other), files=files(pki)) as made["site"]:
         tls = ssl.create_default_context(cafile=str(pki.path)) if secure else None
@@ -370,7 +370,7 @@ def test_an_upgraded_connection_is_handed_through_byte_for_byte(pki: Authority, 
         assert other.ended.wait(20), "the other end is told that the client has gone"
 
 
-def test_what_came_with_the_upgrade_is_handed_on(pki: Authority) -> None:
+def test_bytes_after_the_upgrade_request_are_passed_on(pki: Authority) -> None:
     other = EchoServer()
     with site(handing_over(other)) as made["site"], client(made["site"].plain) as connected:
         connected.sendall(UPGRADE + b"early")
@@ -395,7 +395,7 @@ class DeafServer(EchoServer):
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_the_last_word_of_a_runtime_that_hangs_up_within_its_input_arrives(pki: Authority, secure: bool) -> None:
+def test_output_arrives_when_the_runtime_leaves_input_unread(pki: Authority, secure: bool) -> None:
     other = DeafServer()
     with site(handing_over(other), files=files(pki)) as made["site"]:
         tls = ssl.create_default_context(cafile=str(pki.path)) if secure else None
@@ -442,7 +442,7 @@ def test_an_answer_before_the_body_is_read_arrives_whole(pki: Authority, secure:
             assert len(said.partition(b"\r\n\r\n")[2]) == 100_000
 
 
-def test_a_client_that_sends_nothing_more_gets_what_is_still_to_come() -> None:
+def test_client_that_stops_sending_gets_the_remaining_output() -> None:
     other = EchoServer()
     with site(handing_over(other)) as made["site"], client(made["site"].plain) as connected:
         data = os.urandom(3_000_000)
@@ -458,14 +458,14 @@ def test_a_client_that_sends_nothing_more_gets_what_is_still_to_come() -> None:
         sender.join()
 
 
-def test_an_upgraded_connection_without_a_byte_for_too_long_is_ended() -> None:
+def test_idle_upgraded_connection_is_ended() -> None:
     other = EchoServer()
     with site(handing_over(other, idle_s=0.2)) as made["site"]:
         assert say(made["site"].plain, UPGRADE) == other.answer
         assert other.ended.wait(20)
 
 
-def test_a_client_with_nagles_algorithm_does_not_wait_for_a_delayed_acknowledgement(pki: Authority) -> None:
+def test_client_with_nagle_waits_for_no_delayed_acknowledgement(pki: Authority) -> None:
     """Linux delays one by 40 ms at least; the fastest of many connections is told apart on the busiest machine."""
     tls = ssl.create_default_context(cafile=str(pki.path))
     took = []
@@ -485,7 +485,7 @@ def test_plain_http_on_the_tls_port_is_told_so(pki: Authority) -> None:
         assert answer.endswith(b"Client sent an HTTP request to an HTTPS server.\n")
 
 
-def test_a_port_that_is_taken_is_had_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_opened_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "RETRY_S", 0.02)
     with site(*HELLO) as made_, socket.create_server(("127.0.0.1", 0)) as holder:
         number = holder.getsockname()[1]
@@ -496,6 +496,6 @@ def test_a_port_that_is_taken_is_had_once_it_is_free(monkeypatch: pytest.MonkeyP
         assert say(number, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
 
 
-def test_a_file_of_the_pki_is_not_needed_by_the_plain_port(tmp_path: Path) -> None:
+def test_plain_port_needs_no_certificate_files(tmp_path: Path) -> None:
     with site(*HELLO) as made_:
         assert made_.secure == 0

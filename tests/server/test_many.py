@@ -1,4 +1,4 @@
-"""Clients in numbers that say nothing, or hardly anything: the others are served, and memory is bounded."""
+"""Many idle or slow clients: the others are served, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from actors._net.loop import LONG_A_TURN, Loop
+from actors._net.loop import LONG_STEPS_AT_ONCE, Loop
 from actors.server.base.http import Request, Response
 from actors.server.policy import Route
 from actors.server.transport import connection, listening
@@ -30,9 +30,9 @@ from tests.server.site import Site, client, read_all, say, site, until
 IDLE = 10_000
 IDLE_TLS = int(os.environ.get("NODEVISOR_IDLE_TLS", "300"))
 """Each handshake is a millisecond of both ends' time: of 10,000, half a minute on a busy machine."""
-MOST_BYTES_EACH = 16 * 1024
+MAX_BYTES_EACH = 16 * 1024
 """Of a connection without TLS, coroutine and parser of its first request included."""
-MOST_TLS_BYTES_EACH = 32 * 1024
+MAX_TLS_BYTES_EACH = 32 * 1024
 CLIENTS = """
 import socket, ssl, sys
 port, count, secure, last = (int(arg) for arg in sys.argv[1:])
@@ -50,7 +50,7 @@ if last:
     print(one.makefile("rb").read().rpartition(b"\\n")[2].decode(), flush=True)
 sys.stdin.read()
 """
-"""A process of its own: server and clients together have more descriptors than one may have."""
+"""Run in its own process: server and clients together would exceed the limit of descriptors."""
 
 
 async def hello(_: Any, __: Request) -> Response:
@@ -58,7 +58,7 @@ async def hello(_: Any, __: Request) -> Response:
 
 
 class Clients:
-    """Idle ones, in a process of their own, and one that asks for something when all of them are connected."""
+    """Idle clients in their own process, and a client that sends a request when all are connected."""
 
     def __init__(self, port: int, count: int, *, secure: bool = False, last: bool = False) -> None:
         command = [sys.executable, "-c", CLIENTS, str(port), str(count), str(int(secure)), str(int(last))]
@@ -99,10 +99,10 @@ def is_served(site_: Site) -> None:
         assert read_all(one).endswith(b"hello")
 
 
-def test_ten_thousand_idle_connections_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_idle_connections_delay_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEADER_S", 100.0)
     with site(Route("GET", "/hello", hello)) as made:
-        assert made.connections.most > IDLE, "the machine lets a process have too few files: ulimit -n"
+        assert made.connections.limit > IDLE, "the machine lets a process have too few files: ulimit -n"
         is_served(made)
         before = resident_bytes()
         with idle_clients(made.plain, IDLE):
@@ -110,7 +110,7 @@ def test_ten_thousand_idle_connections_hold_nobody_up(monkeypatch: pytest.Monkey
             began = time.monotonic()
             is_served(made)
             assert time.monotonic() - began < 10
-            assert (resident_bytes() - before) / IDLE < MOST_BYTES_EACH
+            assert (resident_bytes() - before) / IDLE < MAX_BYTES_EACH
         until(lambda: made.connections.count == 0, 60)
 
 
@@ -121,18 +121,18 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return TlsFiles(str(made.directory / "server.crt"), str(made.directory / "server.key"))
 
 
-def test_long_steps_have_their_turns_a_few_at_a_time() -> None:
+def test_few_long_steps_run_between_two_polls() -> None:
     loop = Loop()
-    turns = [loop.in_line() for _ in range(2 * LONG_A_TURN + 1)]
+    steps = [loop.before_long_step() for _ in range(2 * LONG_STEPS_AT_ONCE + 1)]
     done = []
     for _ in range(3):
-        loop._turn()
-        done.append(sum(turn.done() for turn in turns))
-    assert done == [LONG_A_TURN, 2 * LONG_A_TURN, 2 * LONG_A_TURN + 1]
+        loop._run_once()
+        done.append(sum(step.done() for step in steps))
+    assert done == [LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE, 2 * LONG_STEPS_AT_ONCE + 1]
 
 
 def slowest(site_: Site, tls: ssl.SSLContext, over: threading.Event) -> float:
-    """Seconds of the slowest of the answers on one connection that lasts, one after the other until it is over."""
+    """Seconds of the slowest answer on one connection, whose requests follow one another until `over`."""
     worst = 0.0
     with client(site_.secure, tls) as one:
         while not over.wait(0.01):
@@ -148,9 +148,7 @@ def slowest(site_: Site, tls: ssl.SSLContext, over: threading.Event) -> float:
 
 
 @pytest.mark.timeout(120 + IDLE_TLS / 50)
-def test_idle_connections_with_tls_are_small_and_their_handshakes_hold_nobody_up(
-    pki: TlsFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_tls_connections_are_small_and_delay_no_client(pki: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEADER_S", 60 + IDLE_TLS / 50)
     tls = ssl.create_default_context(cafile=str(Path(pki.certificate).with_name("ca.crt")))
     with site(Route("GET", "/hello", hello), files=pki) as made, ThreadPoolExecutor(1) as pool:
@@ -165,7 +163,7 @@ def test_idle_connections_with_tls_are_small_and_their_handshakes_hold_nobody_up
             over.set()
             worst_s = asking.result(20)
             print(f"{IDLE_TLS} in {took_s:.1f} s, {each:.0f} bytes each, slowest answer {worst_s * 1000:.0f} ms")
-            assert each < MOST_TLS_BYTES_EACH
+            assert each < MAX_TLS_BYTES_EACH
             assert worst_s < 5
             began = time.monotonic()
             assert say(made.secure, b"GET /hello HTTP/1.0\r\n\r\n", tls).endswith(b"hello")
@@ -173,9 +171,9 @@ def test_idle_connections_with_tls_are_small_and_their_handshakes_hold_nobody_up
         until(lambda: made.connections.count == 0, 60)
 
 
-def test_clients_that_never_shake_hands_or_never_ask_make_way_for_others(pki: TlsFiles) -> None:
+def test_clients_without_handshake_or_request_are_replaced(pki: TlsFiles) -> None:
     with site(Route("GET", "/hello", hello), files=pki) as made:
-        made.connections.most = 6
+        made.connections.limit = 6
         silent = [client(made.secure) for _ in range(3)]
         until(lambda: made.connections.count == 3)
         dripping = [client(made.plain) for _ in range(3)]
@@ -191,11 +189,11 @@ def test_clients_that_never_shake_hands_or_never_ask_make_way_for_others(pki: Tl
 
 
 def deaf_now(made: Site) -> int:
-    """Clients that take nothing."""
+    """Clients that read nothing."""
     return sum(one.stalled_since is not None for one in list(made.connections.streams))
 
 
-def test_clients_that_take_nothing_make_way_where_nobody_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_clients_are_replaced_when_none_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def endless(_: Any, __: Request) -> Response:
         async def body() -> Any:
             while True:
@@ -204,7 +202,7 @@ def test_clients_that_take_nothing_make_way_where_nobody_is_idle(monkeypatch: py
         return Response(200, body())
 
     with site(Route("GET", "/endless", endless), Route("GET", "/hello", hello)) as made:
-        made.connections.most = 2
+        made.connections.limit = 2
         deaf = [client(made.plain) for _ in range(2)]
         for one in deaf:
             one.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -220,7 +218,7 @@ def test_clients_that_take_nothing_make_way_where_nobody_is_idle(monkeypatch: py
 
 
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
-def test_what_deaf_clients_leave_untaken_is_bounded(parts: bool) -> None:
+def test_bytes_waiting_for_stalled_clients_are_bounded(parts: bool) -> None:
     async def large(_: Any, __: Request) -> Response:
         async def body() -> Any:
             yield b"x" * (16 << 20)
@@ -228,24 +226,24 @@ def test_what_deaf_clients_leave_untaken_is_bounded(parts: bool) -> None:
         return Response(200, body() if parts else b"x" * (16 << 20))  # more than what the kernel takes off it
 
     with site(Route("GET", "/large", large), Route("GET", "/hello", hello)) as made:
-        untaken = made.connections.untaken
-        untaken.most = 50 << 20
+        send_budget = made.connections.send_budget
+        send_budget.limit = 50 << 20
         deaf = []
         for count in range(1, 7):
             deaf.append(client(made.plain))
             deaf[-1].sendall(b"GET /large HTTP/1.0\r\n\r\n")
             until(lambda count=count: len(made.seen) == count and deaf_now(made) == min(count, 3))
-        until(lambda: untaken.bytes <= untaken.most)
+        until(lambda: send_budget.bytes <= send_budget.limit)
         until(lambda: made.connections.count == 3)
         assert len(read_all(deaf[0])) < 16 << 20, "the first that took nothing is the first to go"
         assert len(read_all(deaf[-1])) > 16 << 20
         assert say(made.plain, b"GET /hello HTTP/1.0\r\n\r\n").endswith(b"hello")
         for one in deaf:
             one.close()
-        until(lambda: untaken.bytes == 0)
+        until(lambda: send_budget.bytes == 0)
 
 
-def test_without_descriptors_the_longest_idle_make_way_and_the_log_says_so_once(
+def test_idle_clients_are_replaced_without_free_descriptors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -264,10 +262,8 @@ def test_without_descriptors_the_longest_idle_make_way_and_the_log_says_so_once(
         assert "was idle longest" in said[0]
 
 
-def test_clients_that_drip_or_never_begin_are_cut_off_and_others_are_served(
-    pki: TlsFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "HEADER_S", 5.0)  # nobody is cut off before the last of them has come
+def test_dripping_and_silent_clients_are_cut_off(pki: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEADER_S", 5.0)  # no client is cut off before the last one has connected
     with site(Route("GET", "/hello", hello), files=pki) as made:
         dripping = [client(made.plain) for _ in range(100)]
         silent = [client(made.secure) for _ in range(100)]
@@ -294,7 +290,7 @@ def test_clients_that_drip_or_never_begin_are_cut_off_and_others_are_served(
             one.close()
 
 
-def test_a_client_that_takes_nothing_of_its_answer_holds_one_connection_and_no_memory() -> None:
+def test_stalled_client_holds_one_connection_and_no_memory() -> None:
     parts = 0
 
     async def endless(_: Any, __: Request) -> Response:

@@ -1,4 +1,4 @@
-"""A server that is killed: nobody is refused meanwhile, and its ports are free when they are to be."""
+"""A killed server: clients are not refused during its restart, and its ports become free at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.supervisor.agent import Agent, kill, spec, wait_gone
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """With another actor, that is forked as the server is."""
+    """An agent with the server and another actor that the forkserver starts."""
     children = spec("server"), spec("events")
     with Agent(*children, entry="actors._base.process.child:main", page_address=f"127.0.0.1:{free_port()}") as started:
         started.wait_ready("server", "events")
@@ -65,7 +65,7 @@ def test_the_page_answers_only_to_names_of_this_machine(agent: Agent, host: byte
             assert status_of(read_all(connected)) == expected, path
 
 
-def test_who_comes_while_it_is_restarted_waits_and_is_not_refused(agent: Agent) -> None:
+def test_client_during_a_restart_waits_and_is_not_refused(agent: Agent) -> None:
     refused: list[OSError] = []
     over = threading.Event()
 
@@ -93,7 +93,7 @@ def test_who_comes_while_it_is_restarted_waits_and_is_not_refused(agent: Agent) 
     assert not refused
 
 
-def test_who_is_left_when_the_forkserver_is_killed_does_not_hold_the_port(agent: Agent) -> None:
+def test_port_is_free_after_the_forkserver_is_killed(agent: Agent) -> None:
     kill(agent.row("forkserver").pid)
     agent.wait_ready("forkserver", incarnation=2)
     kill(agent.row("server").pid)
@@ -101,7 +101,7 @@ def test_who_is_left_when_the_forkserver_is_killed_does_not_hold_the_port(agent:
     wait_for(lambda: listens(agent), what="the port, opened anew")
 
 
-def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
+def test_only_wanted_listening_sockets_are_taken_over() -> None:
     store = ListenerStore()
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         places = [one.getsockname(), two.getsockname()]
@@ -138,5 +138,5 @@ def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
         (Settings(enable_server=False, kubeconfig="/x"), {}),
     ],
 )
-def test_which_ports_there_are(settings: Settings, places: dict[str, tuple[str, int]]) -> None:
+def test_settings_determine_the_ports(settings: Settings, places: dict[str, tuple[str, int]]) -> None:
     assert places_of(settings) == places

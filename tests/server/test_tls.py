@@ -1,9 +1,8 @@
-"""TLS: versions, ciphers, client certificates, and files that change while it serves."""
+"""TLS: versions, ciphers, client certificates, and files that change during service."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import socket
@@ -13,19 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from actors._net import clientcerts
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
 from actors._net.stream import Stream
+from actors._net.tls import TlsSocket
 from actors.server.base.http import Request, Response, text
 from actors.server.policy import user_of_certificate
 from actors.server.transport import tls
 from actors.server.transport.listening import Connections, Port
-from actors.server.transport.tls import Certificates, TlsFiles, cipher_name, context
+from actors.server.transport.tls import Certificates, TlsContext, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
 from tests.server.site import say, until
 
@@ -63,30 +61,41 @@ def files(authority: Authority, name: str = "server", *, clients: bool = False) 
     return TlsFiles(crt, key, str(authority.path) if clients else "")
 
 
-def talk(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+def shake(
+    server: TlsContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[TlsSocket, ssl.SSLSocket]:
+    """Both ends after a handshake, not blocking, and a byte from the client."""
     ours, theirs = socket.socketpair()
-    made: list[ssl.SSLSocket] = []
-    errors: list[BaseException] = []
-
-    def serve() -> None:
-        try:
-            made.append(server.wrap_socket(ours, server_side=True))
-            made[0].recv(1)
-        except OSError as error:
-            errors.append(error)
-            ours.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
+    for one in (ours, theirs):
+        one.setblocking(False)
+    here = server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    there = client.wrap_socket(theirs, server_hostname="localhost", session=session, do_handshake_on_connect=False)
     try:
-        there = client.wrap_socket(theirs, server_hostname="localhost")
+        left: set[TlsSocket | ssl.SSLSocket] = {here, there}
+        while left:
+            for end in list(left):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+                    left.remove(end)
         there.send(b"x")
+        assert here.recv(1) == b"x"
+    except BaseException:
+        for end in (here, there):
+            end.close()
+        raise
+    return here, there
+
+
+@contextlib.contextmanager
+def connection(
+    server: TlsContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
+    here, there = shake(server, client, session)
+    try:
+        yield here, there
     finally:
-        thread.join(20)
-        if errors:
-            theirs.close()
-            raise errors[0]
-    return made[0], there
+        here.close()
+        there.close()
 
 
 def client(authority: Authority, certificate: str = "", *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
@@ -98,18 +107,127 @@ def client(authority: Authority, certificate: str = "", *, version: ssl.TLSVersi
     return made
 
 
-def test_a_client_certificate_is_known_and_none_is_needed(authority: Authority) -> None:
+def test_client_certificate_is_read_and_none_is_required(authority: Authority) -> None:
     server = context(files(authority, clients=True))
-    for name in ("client", ""):
-        here, there = talk(server, client(authority, name))
-        assert bool(here.getpeercert()) is bool(name)
+    with connection(server, client(authority, "client")) as (here, _):
+        found = here.client_certificate()
+        assert found is not None
+        assert found[:2] == ("me", ("some", "groups"))
+        assert 0 < found.expires - time.time() < 400 * 86400
+    with connection(server, client(authority)) as (here, _):
+        assert here.client_certificate() is None
+
+
+def test_server_without_an_authority_asks_for_no_certificate(authority: Authority) -> None:
+    with connection(context(files(authority)), client(authority, "client")) as (here, _):
+        assert here.client_certificate() is None
+
+
+def test_certificate_of_another_authority_fails_only_when_read(authority: Authority, tmp_path: Path) -> None:
+    with connection(context(files(authority, clients=True)), strange(authority, Authority(tmp_path / "pki"))) as (
+        here,
+        there,
+    ):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            here.client_certificate()
+        with pytest.raises(ssl.SSLWantReadError):
+            here.recv(1)
+        there.send(b"more")
+        assert here.recv(100) == b"more"
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_hang_up_without_close_notify_reads_as_the_end(authority: Authority, clients: bool) -> None:
+    with connection(context(files(authority, clients=clients)), client(authority)) as (here, there):
+        socket.socket.shutdown(there, socket.SHUT_RDWR)
+        assert here.recv(100) == b""
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_close_notify_is_the_end_for_both_sides(authority: Authority, clients: bool) -> None:
+    with connection(context(files(authority, clients=clients)), client(authority)) as (here, there):
+        with contextlib.suppress(ssl.SSLError):
+            there.unwrap()
+        assert here.recv(100) == b""
+        with contextlib.suppress(ssl.SSLError):
+            here.unwrap()
+        there.unwrap()
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_closed_connection_uses_no_descriptor_again(authority: Authority, clients: bool) -> None:
+    with connection(context(files(authority, clients=clients)), client(authority)) as (here, there):
+        number = here.fileno()
         here.close()
-        there.close()
+        reused = [socket.socketpair() for _ in range(3)]
+        assert number in [one.fileno() for pair in reused for one in pair]
+        for call in (here.do_handshake, here.unwrap, lambda: here.recv(1), lambda: here.send(b"x")):
+            with pytest.raises((OSError, ValueError)):
+                call()
+        there.setblocking(False)
+        for pair in reused:
+            for one in pair:
+                one.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    one.recv(1)
+                one.close()
 
 
-def test_a_client_certificate_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
-    with pytest.raises(ssl.SSLError):
-        talk(context(files(authority, clients=True)), strange(authority, Authority(tmp_path / "pki")))
+@pytest.mark.parametrize("clients", [False, True])
+def test_write_to_a_client_that_reads_nothing_would_block(authority: Authority, clients: bool) -> None:
+    block = os.urandom(1 << 20)
+    with connection(context(files(authority, clients=clients)), client(authority)) as (here, there):
+        left = memoryview(block)
+        blocked = False
+        got = b""
+        while len(got) < len(block):
+            try:
+                left = left[here.send(left) :] if left else left
+            except ssl.SSLWantWriteError:
+                blocked = True
+            if blocked or not left:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    got += there.recv(1 << 20)
+        assert blocked
+        assert got == block
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_plain_http_fails_the_handshake_with_its_reason(authority: Authority, clients: bool) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.send(b"GET / HTTP/1.1\r\n\r\n")
+    server = context(files(authority, clients=clients))
+    here = server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    with pytest.raises(ssl.SSLError) as caught:
+        here.do_handshake()
+    assert caught.value.reason == "HTTP_REQUEST"
+    here.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("clients", [False, True])
+@pytest.mark.parametrize(("offered", "chosen"), [(["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)])
+def test_http_1_1_is_chosen_where_it_is_offered(
+    authority: Authority, clients: bool, offered: list[str], chosen: str | None
+) -> None:
+    one = client(authority)
+    one.set_alpn_protocols(offered)
+    with connection(context(files(authority, clients=clients)), one) as (_, there):
+        assert there.selected_alpn_protocol() == chosen
+
+
+def test_client_ca_file_without_a_certificate_is_an_error(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("nonsense")
+    for path in (tmp_path / "ca.crt", tmp_path / "missing.crt"):
+        with pytest.raises(OSError, match=f"cannot use the client certificate authority {path}"):
+            context(files(authority)._replace(authority=str(path)))
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_key_of_another_certificate_is_an_error(authority: Authority, clients: bool) -> None:
+    with pytest.raises(OSError, match=r"server\.crt with the key .*other\.key"):
+        context(files(authority, clients=clients)._replace(key=files(authority, "other").key))
 
 
 def strange(authority: Authority, other: Authority) -> ssl.SSLContext:
@@ -122,8 +240,7 @@ def strange(authority: Authority, other: Authority) -> ssl.SSLContext:
 
 @pytest.fixture
 def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
-    """A server that answers with the name in a client's certificate; asks it once."""
-    assert clientcerts.available()
+    """A server that answers with the name in a client's certificate, and a function that asks it once."""
 
     async def serve(stream: Stream, _: Request) -> Response:
         try:
@@ -133,7 +250,7 @@ def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
         return text(200, user.name if user is not None else "nobody")
 
     loop, connections, crashes = Loop(), Connections(), list[BaseException]()
-    certificates = Certificates([files(authority, clients=True)], later=True)
+    certificates = Certificates([files(authority, clients=True)])
     port = Port(loop, connections, serve, certificates.current)
     loop.start(crashes.append)
     loop.call(lambda: loop.spawn(port.listen("127.0.0.1", 0)))
@@ -152,7 +269,7 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 
 
 @VERSIONS
-def test_a_strange_certificate_is_judged_with_the_request(
+def test_unverified_certificate_is_judged_with_the_request(
     authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str], version: ssl.TLSVersion
 ) -> None:
     known, nobody = client(authority, "client"), client(authority)
@@ -164,10 +281,10 @@ def test_a_strange_certificate_is_judged_with_the_request(
         assert who(one) == expected[one]
 
 
-def test_certificates_that_claim_to_be_of_the_authority(
+def test_forged_and_expired_certificates_are_unverified(
     authority: Authority, tmp_path: Path, who: Callable[[ssl.SSLContext], str]
 ) -> None:
-    """Of the same name, signed by nobody, over, or for servers only."""
+    """Certificates of a CA with the same name, self-signed, chained to the real CA, and expired."""
     twin = Authority(tmp_path / "twin")
     assert who(strange(authority, twin)) == "strange"
     certificate, key = self_signed(tmp_path / "self", name_of("me", "system:masters"), new_key())
@@ -183,7 +300,7 @@ def test_certificates_that_claim_to_be_of_the_authority(
     assert who(over) == "strange"
 
 
-def test_a_certificate_that_is_over_by_now_counts_no_more(
+def test_certificate_that_expires_while_connected_is_refused(
     authority: Authority, who: Callable[[ssl.SSLContext], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = client(authority, "client")
@@ -193,62 +310,32 @@ def test_a_certificate_that_is_over_by_now_counts_no_more(
     assert who(known) == "strange"
 
 
-def shake(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> tuple[bool, Any]:
-    """Whether the server took the session up again, and the client's new one."""
-    ours, theirs = socket.socketpair()
-    for one in (ours, theirs):
-        one.setblocking(False)
-    verification = clientcerts.Verification()
-    with (
-        server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False) as here,
-        client.wrap_socket(
-            theirs, server_hostname="localhost", session=session, do_handshake_on_connect=False
-        ) as there,
-    ):
-        left = {here, there}
-        while left:
-            for end in list(left):
-                verification.begin()
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    end.do_handshake()
-                    left.remove(end)
-        return bool(here.session_reused), there.session
-
-
-def test_no_session_is_taken_up_again_where_nothing_would_be_verified(authority: Authority) -> None:
+def test_no_session_is_resumed_where_clients_are_verified(authority: Authority) -> None:
     known = client(authority, "client", version=ssl.TLSVersion.TLSv1_2)
-    for later in (False, True):
-        server = context(files(authority, clients=True), later=later)
-        reused, session = shake(server, known)
-        assert not reused
-        assert shake(server, known, session)[0] is not later
+    for clients in (False, True):
+        server = context(files(authority, clients=clients))
+        with connection(server, known) as (_, there):
+            assert not there.session_reused
+            session = there.session
+        with connection(server, known, session) as (_, there):
+            assert there.session_reused is not clients
 
 
-def test_without_anybody_who_listens_a_certificate_is_refused(authority: Authority) -> None:
-    with pytest.raises(ssl.SSLError):
-        talk(context(files(authority, clients=True), later=True), client(authority, "client"))
-
-
-def test_a_context_that_is_not_as_it_is_known_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clientcerts, "_pointer", lambda _: 1 << 40)  # what is there ends the process that looks
-    assert not clientcerts.available()
-    monkeypatch.setattr(clientcerts, "_Library", lambda: ctypes.CDLL(None).no_such_function)
-    assert not clientcerts.available()
-
-
-def test_the_least_version_is_kept_to(authority: Authority) -> None:
-    server = context(files(authority), "VersionTLS13")
+@pytest.mark.parametrize("clients", [False, True])
+def test_lower_tls_version_than_configured_is_refused(authority: Authority, clients: bool) -> None:
+    server = context(files(authority, clients=clients), "VersionTLS13")
     with pytest.raises(OSError, match=r"(?i)protocol|version|eof|connection"):
-        talk(server, client(authority, version=ssl.TLSVersion.TLSv1_2))
-    assert context(files(authority)).minimum_version is ssl.TLSVersion.TLSv1_2
+        shake(server, client(authority, version=ssl.TLSVersion.TLSv1_2))
+    with connection(context(files(authority, clients=clients)), client(authority)) as (_, there):
+        assert there.version() == "TLSv1.3"
 
 
-def test_only_the_configured_suites_are_spoken(authority: Authority) -> None:
-    server = context(files(authority), "", ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"])
-    here, there = talk(server, client(authority, version=ssl.TLSVersion.TLSv1_2))
-    assert (here.cipher() or ("",))[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
-    here.close()
-    there.close()
+@pytest.mark.parametrize("clients", [False, True])
+def test_only_configured_cipher_suites_are_negotiated(authority: Authority, clients: bool) -> None:
+    suites = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"]
+    server = context(files(authority, clients=clients), "", suites)
+    with connection(server, client(authority, version=ssl.TLSVersion.TLSv1_2)) as (_, there):
+        assert (there.cipher() or ("",))[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
 def test_files_that_change_are_in_use_with_the_next_connection(

@@ -1,4 +1,4 @@
-"""Which sessions begin, and how: translated, unpacked, handed through, refused; and port-forward in a tunnel."""
+"""Upgrades: sessions that are translated, unpacked, proxied or refused; and port-forward in a tunnel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from actors._metrics.kubelet import WEBSOCKET_STREAMS
-from actors.server.streaming import upgrade
+from actors.server.streaming import upstream
 from tests.server.site import client, say, status_of
 from tests.server.spdy_runtime import Peer
 from tests.server.test_handlers import UPGRADE, Here
@@ -18,7 +18,7 @@ from tests.server.websockets import EXEC, TUNNEL, V5, configure, frame, has, ope
 
 
 @pytest.mark.parametrize("target", [EXEC, "/attach/ns/one/c?output=1", "/portForward/ns/one"])
-def test_what_the_runtime_refuses_with_is_the_clients_answer(here: Here, target: str) -> None:
+def test_runtimes_refusal_is_the_clients_answer(here: Here, target: str) -> None:
     no = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 12\r\n\r\nunable to x\n"
     with runtime(here, lambda _: None, answer=no):
         protocol = TUNNEL if "port" in target else V5
@@ -35,7 +35,7 @@ def test_what_the_runtime_refuses_with_is_the_clients_answer(here: Here, target:
     ],
 )
 @pytest.mark.parametrize("target", [EXEC, "/portForward/ns/one"])
-def test_a_handshake_that_is_none_is_refused_before_the_runtime_is_asked(
+def test_invalid_handshake_is_refused_without_asking_the_runtime(
     here: Here, method: str, head: str, status: int, target: str
 ) -> None:
     head = head.replace(V5, TUNNEL) if "port" in target else head
@@ -67,9 +67,7 @@ def test_a_runtime_that_agrees_to_something_else_is_an_error(here: Here, answer:
         (True, "/portForward/ns/one", UPGRADE),
     ],
 )
-def test_everything_else_and_all_without_the_gate_goes_to_the_runtime_as_it_came(
-    here: Here, gate: bool, target: str, head: str
-) -> None:
+def test_other_requests_are_proxied_unchanged(here: Here, gate: bool, target: str, head: str) -> None:
     configure(here, extend_websockets_to_kubelet=gate)
     yes = b"HTTP/1.1 101 Yes\r\nUpgrade: as-asked\r\n\r\nits own bytes"
     with runtime(here, lambda _: None, answer=yes) as served:
@@ -115,9 +113,7 @@ def test_a_tunnel_carries_the_bytes_of_the_runtimes_connection(here: Here) -> No
         (frame(0x8, struct.pack(">H", 1000)), 1000),
     ],
 )
-def test_a_tunnels_client_is_told_what_it_does_wrong_and_the_runtime_that_it_is_gone(
-    here: Here, sent: bytes, code: int
-) -> None:
+def test_tunnel_violation_closes_the_client_and_the_runtime(here: Here, sent: bytes, code: int) -> None:
     def act(peer: Peer) -> None:
         while peer.socket.recv(1000):
             pass
@@ -131,14 +127,14 @@ def test_a_tunnels_client_is_told_what_it_does_wrong_and_the_runtime_that_it_is_
         assert served.done.wait(20)
 
 
-def test_a_tunnel_of_another_protocol_is_the_runtimes_to_refuse(here: Here) -> None:
+def test_tunnel_of_another_protocol_is_passed_to_the_runtime(here: Here) -> None:
     no = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno\n"
     with runtime(here, lambda _: None, answer=no) as served:
         assert here.say("GET", "/portForward/ns/one", websocket("SPDY/3.1+v9.k8s.io"))[0] == 403
     assert b"X-Stream-Protocol-Version: v9.k8s.io" in served.heads[0]
 
 
-def test_the_answer_to_the_sample_key_is_the_specifications(here: Here) -> None:
+def test_accept_key_matches_the_example_of_rfc_6455(here: Here) -> None:
     with runtime(here, lambda _: None), client(here.site.plain) as connected:
         connected.sendall(f"GET {EXEC} HTTP/1.1\r\nHost: node\r\n{websocket(V5)}\r\n".encode())
         answer = b""
@@ -148,7 +144,7 @@ def test_the_answer_to_the_sample_key_is_the_specifications(here: Here) -> None:
     assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer
 
 
-def test_websocket_sessions_that_are_served_here_are_counted_as_the_kubelet_does(here: Here) -> None:
+def test_websocket_sessions_served_here_are_counted(here: Here) -> None:
     def counted() -> dict[str, float]:
         return {labels[0]: numbers[0] for labels, numbers in WEBSOCKET_STREAMS.samples.items()}
 
@@ -171,7 +167,7 @@ def test_websocket_sessions_that_are_served_here_are_counted_as_the_kubelet_does
 
 
 class _Endless:
-    """A runtime that refuses at any length."""
+    """A runtime whose refusal never ends."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -181,9 +177,9 @@ class _Endless:
         return b"HTTP/1.1 500 No\r\n\r\n" if self.blocks == 1 else b"x" * size
 
 
-def test_a_refusal_without_an_end_is_not_read_to_it() -> None:
+def test_endless_refusal_is_not_read_to_its_end() -> None:
     runtime = _Endless()
-    reading = upgrade._answer_of(runtime)  # type: ignore[arg-type]
+    reading = upstream._answer_of(runtime)  # type: ignore[arg-type]
     with pytest.raises(ConnectionAbortedError, match="longer than"):
         reading.send(None)
     assert runtime.blocks < 50

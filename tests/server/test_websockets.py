@@ -29,7 +29,7 @@ ALL = ["error", "stdin", "stdout", "stderr"]
 
 
 def echo(peer: Peer) -> None:
-    """What `cat` does, and a word on stderr; exit code 7."""
+    """Behaves like `cat`, with a word on stderr and exit code 7."""
     assert has(peer, ALL)
     peer.say("stderr", b"began\n")
     assert peer.until(lambda: "stdin" in peer.ended)
@@ -38,7 +38,7 @@ def echo(peer: Peer) -> None:
     peer.finish(status(7))
 
 
-def test_channels_are_streams_and_the_end_of_one_is_the_end_of_the_other(here: Here) -> None:
+def test_channels_map_to_streams_and_end_with_them(here: Here) -> None:
     data = os.urandom(3_000_000)
     with runtime(here, echo) as served:
         session = open_session(here)
@@ -123,7 +123,7 @@ def test_the_outcome_is_a_status_whatever_the_runtimes_version(
     assert wanted.items() <= found.items()
 
 
-def test_what_comes_before_the_streams_are_taken_waits_for_that(here: Here) -> None:
+def test_input_waits_until_the_streams_are_accepted(here: Here) -> None:
     def act(peer: Peer) -> None:
         peer.accepts = False
         assert has(peer, ALL)
@@ -181,7 +181,7 @@ def test_a_frame_of_16_mb_comes_through(here: Here) -> None:
 # Back pressure
 
 
-def test_a_client_waits_while_the_runtime_takes_no_input_and_is_listened_to_meanwhile(here: Here) -> None:
+def test_output_is_read_while_the_runtime_takes_no_input(here: Here) -> None:
     """The runtime's ping among it: an answer that cannot be sent for now holds up no output."""
     let = threading.Event()
 
@@ -215,7 +215,7 @@ def test_a_client_waits_while_the_runtime_takes_no_input_and_is_listened_to_mean
         assert json.loads(session.finish()["error"]) == SUCCESS
 
 
-def test_the_runtime_waits_while_the_client_reads_nothing_and_loses_nothing_at_the_end(here: Here) -> None:
+def test_no_output_is_lost_when_the_client_reads_slowly(here: Here) -> None:
     data = os.urandom(1_000_000)
     written, stalled = [0], threading.Event()
 
@@ -241,7 +241,7 @@ def test_the_runtime_waits_while_the_client_reads_nothing_and_loses_nothing_at_t
         session.send("stdin", b"to nobody" * 10_000)
         session.wait(lambda: len(session.said["stdout"]) > 99_000_000)
         assert served.done.wait(20)
-        with suppress(OSError):  # whatever has come by then; left unread at the end, it would reset the connection
+        with suppress(OSError):  # unread bytes at the end would reset the connection
             session.socket.sendall(frame(0x2, b"\x00" + b"to nobody" * 10_000))
         said = session.finish()
     assert len(said["stdout"]) == 100_000_000
@@ -272,9 +272,7 @@ def test_the_runtimes_connection_ends_with_the_client(here: Here, how: str) -> N
         assert served.done.wait(20)
 
 
-def test_a_client_that_resets_its_connection_while_the_runtime_takes_no_input_is_noticed(
-    here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_reset_is_noticed_while_input_is_blocked(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_S", 0.05)
     gone = threading.Event()
 
@@ -299,7 +297,7 @@ def state_of(connected: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("when", ["at once", "with output", "in the middle of a frame", "with a reset", "garbage"])
-def test_a_runtime_that_breaks_off_is_a_failure_and_no_success(here: Here, when: str) -> None:
+def test_aborted_runtime_connection_is_a_failure(here: Here, when: str) -> None:
     def act(peer: Peer) -> None:
         if when == "at once":
             return
@@ -320,7 +318,7 @@ def test_a_runtime_that_breaks_off_is_a_failure_and_no_success(here: Here, when:
     assert (found["status"], found["reason"], session.code) == ("Failure", "InternalError", 1000)
 
 
-def test_a_runtime_that_hangs_up_within_its_input_has_the_last_word(here: Here) -> None:
+def test_output_arrives_when_the_runtime_closes_within_its_input(here: Here) -> None:
     def act(peer: Peer) -> None:
         assert has(peer, ALL)
         assert peer.until(lambda: bool(peer.came["stdin"]))
@@ -360,7 +358,7 @@ def test_pings_are_answered_and_go_on(here: Here) -> None:
         assert json.loads(session.finish()["error"]) == SUCCESS
 
 
-def test_a_session_without_a_byte_for_too_long_is_ended_and_pings_keep_it(here: Here) -> None:
+def test_idle_session_is_ended_and_pings_keep_it_open(here: Here) -> None:
     configure(here, streaming_idle_timeout_s=2.0)  # longer than a machine may stand still
 
     def act(peer: Peer) -> None:
@@ -402,7 +400,7 @@ def test_a_session_without_a_byte_for_too_long_is_ended_and_pings_keep_it(here: 
         (frame(0x8, struct.pack(">H", 1006)), 1002),
     ],
 )
-def test_what_is_against_the_protocol_ends_the_session_with_its_code(here: Here, sent: bytes, code: int) -> None:
+def test_protocol_violation_ends_the_session_with_its_close_code(here: Here, sent: bytes, code: int) -> None:
     def act(peer: Peer) -> None:
         assert has(peer, ["error", "stdin", "stdout", "resize"])
         assert not peer.until(lambda: False)
@@ -415,7 +413,7 @@ def test_what_is_against_the_protocol_ends_the_session_with_its_code(here: Here,
         assert served.done.wait(20)
 
 
-def test_one_who_breaks_the_protocol_and_reads_nothing_is_cut_off(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_violating_client_that_reads_nothing_is_cut_off(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "LEAVE_S", 0.2)
     full = threading.Event()
 
@@ -442,7 +440,7 @@ def test_one_who_breaks_the_protocol_and_reads_nothing_is_cut_off(here: Here, mo
 
 @given(st.lists(st.one_of(st.binary(max_size=300), st.builds(frame, st.integers(0, 15), st.binary(max_size=200)))))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_that_a_client_sends_is_an_error_of_ours(here: Here, sent: list[bytes]) -> None:
+def test_any_client_input_causes_no_internal_error(here: Here, sent: list[bytes]) -> None:
     def act(peer: Peer) -> None:
         peer.until(lambda: False)
 
@@ -460,7 +458,7 @@ def test_nothing_that_a_client_sends_is_an_error_of_ours(here: Here, sent: list[
 
 @given(st.binary(max_size=500))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_that_a_runtime_sends_is_an_error_of_ours(here: Here, sent: bytes) -> None:
+def test_any_runtime_input_causes_no_internal_error(here: Here, sent: bytes) -> None:
     def act(peer: Peer) -> None:
         assert has(peer, ALL)
         peer.send(sent)

@@ -1,4 +1,4 @@
-"""WebSocket clients of a server's table, a runtime that knows SPDY alone, and frames that no client should send."""
+"""WebSocket clients of a server's table, a runtime that speaks SPDY only, and invalid frames."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def websocket(protocol: str, **other: str) -> str:
 
 
 def frame(opcode: int, content: bytes, *, final: bool = True, masked: bool = True) -> bytes:
-    """One frame, whatever it says."""
+    """One frame, valid or not."""
     size = len(content)
     sizes = struct.pack(">BH", 126, size) if 125 < size < 65536 else bytes((size,)) if size <= 125 else b""
     sizes = sizes or struct.pack(">BQ", 127, size)

@@ -1,4 +1,4 @@
-"""A node with two pods: one with everything, one in the host's network without limits."""
+"""A reading of a node with two pods: one with all figures, one in the host's network without limits."""
 
 from actors._cgroup.figures import Detail, Figures
 from actors._host.files.disk_use import DiskUse
@@ -64,7 +64,7 @@ READING = Reading(
     time=NOW,
     node=figures(100),
     interfaces=[Interface("ens5", 1, 1, 1, 1, 1, 1, 1, 1), ETH0],
-    above={"/kubepods": figures(50, 512 * MIB), "/kubepods/burstable": figures(40)},
+    ancestors={"/kubepods": figures(50, 512 * MIB), "/kubepods/burstable": figures(40)},
     pods=[
         pod("full", container("full", "web", 3, 32 * MIB), container("full", "side", 2), interfaces=[ETH0]),
         pod("host", container("host", "agent", 4), interfaces=[]),

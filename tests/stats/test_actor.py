@@ -1,4 +1,4 @@
-"""The stats actor as a process, on the real kernel; and on the real runtime where marked."""
+"""The stats actor as a process on the real kernel, and on the real runtime where marked."""
 
 import threading
 import time
@@ -6,8 +6,9 @@ import uuid
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import hierarchy, memory_capacity
+from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import Cri
+from actors._host.machine import memory_capacity
 from proto.agent.actor import Describe
 from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
@@ -16,7 +17,7 @@ from tests.containerd.pods import container_config, sandbox_config
 from tests.harness import Stalls, actor_process, wait_for
 
 
-def test_the_nodes_figures_without_any_runtime() -> None:
+def test_node_figures_without_a_runtime() -> None:
     with actor_process("stats") as stats:
         node = stats.ask(GetNodeStats())
         assert node.memory_capacity_bytes == memory_capacity()
@@ -27,7 +28,7 @@ def test_the_nodes_figures_without_any_runtime() -> None:
         assert node.pids_max > node.pids_running > 0
 
 
-def test_a_young_measurement_is_shared_and_an_old_one_made_anew() -> None:
+def test_young_measurement_is_shared_and_old_one_repeated() -> None:
     with actor_process("stats") as stats:
         first = stats.ask(GetNodeStats())
         assert stats.ask(GetNodeStats(max_age_s=60)).time == first.time
@@ -44,7 +45,7 @@ def test_a_young_measurement_is_shared_and_an_old_one_made_anew() -> None:
         assert stats.ask(Describe()).state["measurements"] == 2
 
 
-def test_a_runtime_that_is_down_costs_only_its_own_figures(tmp_path: Path) -> None:
+def test_runtime_that_is_down_omits_only_its_own_figures(tmp_path: Path) -> None:
     endpoint = f"unix://{tmp_path}/none.sock"
     with actor_process("stats", ("pleg",), container_runtime_endpoint=endpoint, cgroup_root="/nvtest-none") as stats:
         assert stats.ask(GetNodeStats()).imagefs.capacity_bytes == 0

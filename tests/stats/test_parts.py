@@ -1,4 +1,4 @@
-"""What a reading is made of: the network's counters, whose cgroup it is, and the machine."""
+"""Parts of a reading: network counters, the container of a cgroup, and the machine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ens6\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\t0\t0\t0
 """
 
 
-def test_interfaces_but_loopback_and_the_pods_ends() -> None:
+def test_interfaces_exclude_loopback_and_pods_veth_ends() -> None:
     assert interfaces.parse(NET_DEV) == [interfaces.Interface("eth0", 1000, 10, 1, 2, 2000, 20, 3, 4)]
 
 
-def test_a_process_that_has_gone_has_no_network() -> None:
+def test_ended_process_has_no_network() -> None:
     gone = os.fork()
     if gone == 0:
         os._exit(0)
@@ -44,7 +44,7 @@ def test_a_process_that_has_gone_has_no_network() -> None:
     assert interfaces.namespace("self") == interfaces.namespace(os.getpid()) > 0
 
 
-def test_the_default_interface_is_that_of_the_default_route(tmp_path: Any) -> None:
+def test_default_interface_is_that_of_the_default_route(tmp_path: Any) -> None:
     (tmp_path / "route").write_text(ROUTE)
     assert interfaces.default_interface(str(tmp_path / "route")) == "ens6"
     assert interfaces.default_interface(str(tmp_path / "none")) == ""
@@ -65,12 +65,12 @@ ID = "ab" * 32
         (f"{ID}.slice", ""),
     ],
 )
-def test_the_container_of_a_cgroup(cgroup: str, found: str) -> None:
+def test_container_id_is_read_from_the_cgroup_name(cgroup: str, found: str) -> None:
     assert container_id(cgroup) == found
 
 
 class Runtime:
-    """Lists that a test chooses, and how often they were asked for."""
+    """A runtime with the lists that a test chooses; counts the calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -94,7 +94,7 @@ def learn(one: Inventory, *ids: str) -> None:
     coroutine = one.learn(ids)
     for _ in range(10):
         try:
-            coroutine.send(None)  # what it awaits is there already
+            coroutine.send(None)  # every result that it awaits is ready
         except StopIteration:
             return
     raise AssertionError("it does not end")
@@ -105,7 +105,7 @@ def container(id_: str, uid: str = "u") -> pb.Container:
     return pb.Container(id=id_, labels=labels, created_at=5_000_000_000, image=pb.ImageSpec(image="busybox"))
 
 
-def test_the_runtime_is_asked_only_when_a_cgroup_appears_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_is_asked_only_for_an_unknown_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime: Any = Runtime()
     known = Inventory(runtime)
     runtime.containers = [container("a"), container("b")]
@@ -119,12 +119,12 @@ def test_the_runtime_is_asked_only_when_a_cgroup_appears_that_nobody_knows(monke
     learn(known, "a", "alien")
     learn(known, "a", "alien")
     assert runtime.asked == 3, "it may be one that is only just being made"
-    monkeypatch.setattr(inventory, "STRANGER_S", -1.0)
+    monkeypatch.setattr(inventory, "UNKNOWN_S", -1.0)
     learn(known, "a", "alien")
     assert runtime.asked == 3, "it is nobody's"
 
 
-def test_without_a_runtime_nobody_is_known() -> None:
+def test_without_a_runtime_no_container_is_known() -> None:
     known = Inventory(None)
     learn(known, "a")
     assert known.known == {}
@@ -140,8 +140,8 @@ sys.stdin.readline()
 """
 
 
-def test_what_processes_have_open() -> None:
-    # Of a process that has nothing else to do: here, threads of other tests' making come and go.
+def test_open_files_and_sockets_of_processes_are_counted() -> None:
+    # Read an idle process: this one has threads of other tests that come and go.
     with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdin is not None
         assert other.stdout is not None
@@ -157,7 +157,7 @@ def test_what_processes_have_open() -> None:
     assert hardware.processes([]) == type(before)()
 
 
-def test_the_machine_and_its_disks() -> None:
+def test_machine_and_its_disks_are_read() -> None:
     found = hardware.hardware()
     assert found.cores >= found.physical_cores >= found.sockets >= 1
     assert found.memory_bytes > 0

@@ -1,6 +1,6 @@
-"""The status actor at a real API server, with the test as config and as pod_workers.
+"""Runs the status actor at a real API server; the test plays config and pod_workers.
 
-A watch tells it what the API server has, as config does; a faulty server stands in between for the tests that want one.
+A watch sends the API server's pods, as config does. A faulty server between the two makes failures for tests.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Cluster(Listener):
         """Every pod goes, on both sides, and every fault."""
         self.faulty.heal()
         self.own.clear()
-        self.say_all()
+        self.set_pods()
         wait_for(self._removed, 20, "every pod goes")
         self.settled()
         self.faulty.calls.clear()
@@ -104,22 +104,22 @@ class Cluster(Listener):
 
     # As pod_workers
 
-    def say(self, pod: Pod, status: PodStatus | None = None, stage: Stage = "sync") -> Pod:
-        """What the node knows of a pod."""
+    def set_pod(self, pod: Pod, status: PodStatus | None = None, stage: Stage = "sync") -> Pod:
+        """Tell the actor of a pod, as pod_workers does."""
         told = replace(pod, status=status) if status is not None else pod
         with self._lock:
             self.own[pod.metadata.uid] = (told, stage)
             self._tell(SetPod(pod=told, stage=stage))
         return told
 
-    def forget(self, pod: Pod) -> None:
-        """That the node has nothing of it any more."""
+    def remove_pod(self, pod: Pod) -> None:
+        """Tell the actor that nothing of the pod is left on the node."""
         with self._lock:
             del self.own[pod.metadata.uid]
             self._tell(RemovePod(pod_uid=pod.metadata.uid))
 
-    def say_all(self) -> None:
-        """That this is every pod."""
+    def set_pods(self) -> None:
+        """Tell the actor of every pod."""
         with self._lock:
             pods = tuple(pod for pod, _ in self.own.values())
             stages = {uid: stage for uid, (_, stage) in self.own.items() if stage != "sync"}
@@ -132,7 +132,7 @@ class Cluster(Listener):
             self._connect()
             if told:
                 self._tell(SetApiPods(pods=tuple(self.pods.values()), full=True))
-                self.say_all()
+                self.set_pods()
 
     def _connect(self) -> None:
         if self._socket is not None:
@@ -186,7 +186,7 @@ class Cluster(Listener):
         return [one.body["status"] for one in self.faulty.of("PATCH", f"{PODS}/{name}/status")]
 
     def api_state(self) -> dict[str, Any]:
-        """What the actor says of its API side, after all that it was told before."""
+        """The actor's description of its API sync, after it has handled every earlier message."""
         with self._lock:
             head = codec.encode_header(Kind.ASK, Describe.__name__, "test", 0, 1)
             self._socket.send_multipart([head, codec.encode(Describe())])
@@ -196,13 +196,13 @@ class Cluster(Listener):
         return found
 
     def settled(self) -> None:
-        """Until the actor has nothing more to say."""
+        """Wait until the actor has no pending write."""
 
         def quiet() -> bool:
             api = self.api_state()
-            return api["to_say"] == 0 and api["seen"] is not None
+            return api["pending"] == 0 and api["seen"] is not None
 
-        wait_for(quiet, 20, "nothing more to say")
+        wait_for(quiet, 20, "no pending write")
 
 
 def _pod(item: dict[str, Any]) -> Pod:

@@ -1,4 +1,4 @@
-"""One node of the API server for all tests of this package that want one; each begins and ends without pods."""
+"""One Node at the API server for all tests of this package; each test begins and ends without pods."""
 
 from __future__ import annotations
 

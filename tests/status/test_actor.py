@@ -1,4 +1,4 @@
-"""The status actor as a process: what it keeps, what it answers, and what a kill -9 takes from it, which is nothing."""
+"""The status actor as a process: its answers, its checkpoint, and its state after kill -9."""
 
 import os
 import re
@@ -47,7 +47,7 @@ def test_pods_are_listed_in_order_with_their_times(status):
     assert listed(status)["a"].status.start_time
 
 
-def test_a_status_replaces_the_pods_and_an_unknown_pods_is_ignored(status):
+def test_status_of_known_pod_is_set_and_of_unknown_one_ignored(status):
     status.tell(SetPod(pod=pod("a")))
     status.tell(SetPodStatus(pod_uid="uid-b", status=pod_status()))
     status.tell(SetPodStatus(pod_uid="uid-a", status=pod_status("True")))
@@ -55,7 +55,7 @@ def test_a_status_replaces_the_pods_and_an_unknown_pods_is_ignored(status):
     assert list(listed(status)) == ["a"]
 
 
-def test_set_pods_drops_what_it_does_not_list_and_remove_pod_forgets(status):
+def test_set_pods_drops_unlisted_pods_and_remove_pod_forgets(status):
     status.tell(SetPods(pods=(pod("a"), pod("b"))))
     wait_for(lambda: len(listed(status)) == 2)
     status.tell(SetPods(pods=(pod("b"),)))
@@ -65,7 +65,7 @@ def test_set_pods_drops_what_it_does_not_list_and_remove_pod_forgets(status):
     wait_for(lambda: not listed(status))
 
 
-def test_a_kill_takes_back_nothing_that_was_shown(status):
+def test_kill_takes_back_no_status_that_was_listed(status):
     status.tell(SetPods(pods=(pod("a"), pod("b", phase="Failed"))))
     wait_for(lambda: len(listed(status)) == 2)
     status.tell(SetPodStatus(pod_uid="uid-a", status=pod_status("True")))
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_left_out(status):
     wait_for(lambda: list(listed(status)) == ["a"])
 
 
-def test_a_checkpoint_that_cannot_be_written_holds_back_no_answer(status):
+def test_unwritable_checkpoint_holds_back_no_answer(status):
     os.makedirs(status.settings.root_dir, exist_ok=True)
     Path(status.settings.root_dir, "nodevisor").write_text("in the way")
     status.tell(SetPod(pod=pod("a")))
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_cannot_be_written_holds_back_no_answer(status):
     assert status.ask(Describe()).state["checkpoint_failed"] is True
 
 
-def test_an_agent_by_itself_has_nothing_of_the_api_server_in_memory(status):
+def test_without_kubeconfig_no_api_client_is_imported(status):
     status.tell(SetPod(pod=pod("a")))
     assert listed(status)
     loaded = (

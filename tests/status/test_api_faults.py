@@ -1,4 +1,4 @@
-"""An API server that refuses, throttles, hangs or goes away: what is said of pods gets there, the ends first."""
+"""Pod writes reach an API server that refuses, throttles, hangs or goes away; the ends of pods go first."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def name_of(call: Call) -> str:
     ],
     ids=lambda steps: "-".join(type(one).__name__ if not hasattr(one, "status") else str(one.status) for one in steps),
 )
-def test_what_failed_is_said_again(cluster: Cluster, steps: tuple[Step, ...]) -> None:
+def test_failed_write_is_repeated(cluster: Cluster, steps: tuple[Step, ...]) -> None:
     pod = cluster.create("said-again")
     cluster.faulty.on("PATCH", STATUSES, *steps)
-    cluster.say(pod, running())
+    cluster.set_pod(pod, running())
     cluster.wait_phase("said-again", "Running")
     cluster.settled()
     assert len(cluster.writes()) <= len(steps) + 2
     state = cluster.api_state()
-    assert (state["trouble"], state["refused"]) == ("", {})
+    assert (state["outage"], state["refused"]) == ("", {})
 
 
-def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(cluster: Cluster) -> None:
+def test_throttling_is_respected_and_ends_go_first_after_it(cluster: Cluster) -> None:
     kinds = {
         "rest-a": running("False", "Pending", message="of no hurry"),
         "rest-b": running("False", "Pending", message="of no hurry"),
@@ -57,13 +57,13 @@ def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(clus
     cluster.settled()
     first = cluster.create("first")
     cluster.faulty.on("PATCH", STATUSES, failure(429, "TooManyRequests", retry_after_s=4))
-    cluster.say(first, running())
+    cluster.set_pod(first, running())
     wait_for(lambda: cluster.writes("first"), 10)
     throttled_at = cluster.faulty.of("PATCH", STATUSES)[-1].at
     # The two that may be under way together stay so until both are there: which is written down first is chance.
     cluster.faulty.always("PATCH", f"{PODS}/(first|ready-a)/", Stall())
     for name, status in kinds.items():
-        cluster.say(pods[name], status, "terminated" if name == "end-a" else "sync")
+        cluster.set_pod(pods[name], status, "terminated" if name == "end-a" else "sync")
     cluster.wait_phase("end-a", "Failed")
     wait_for(lambda: len(cluster.writes("first")) == 2 and cluster.writes("ready-a"), 20, "both are under way")
     cluster.faulty.heal()
@@ -76,30 +76,30 @@ def test_a_server_that_throttles_is_left_alone_and_then_hears_of_ends_first(clus
     assert set(order[3:]) == {"rest-a", "rest-b"}
 
 
-def test_one_pod_that_is_refused_holds_up_no_other(cluster: Cluster) -> None:
+def test_refused_pod_holds_up_no_other(cluster: Cluster) -> None:
     bad, good = cluster.create("refused"), cluster.create("taken")
     cluster.faulty.always("PATCH", f"{PODS}/refused/", failure(500, "InternalError"))
-    cluster.say(bad, running("False", "Failed"), "terminated")
+    cluster.set_pod(bad, running("False", "Failed"), "terminated")
     wait_for(lambda: cluster.writes("refused"), 10)
     began = time.monotonic()
     with Stalls() as machine:
-        cluster.say(good, running())
+        cluster.set_pod(good, running())
         cluster.wait_phase("taken", "Running")
     assert time.monotonic() - began < 2 + machine.longest_s
     wait_for(lambda: len(cluster.writes("refused")) >= 3, 10)
-    assert "cannot" not in cluster.api_state()["trouble"]
+    assert "cannot" not in cluster.api_state()["outage"]
     assert "made on purpose" in str(cluster.api_state()["refused"])
     cluster.faulty.heal()
     cluster.wait_phase("refused", "Failed")
 
 
-def test_changes_while_the_server_is_away_are_one_write_each(cluster: Cluster) -> None:
+def test_changes_during_an_outage_become_one_write_per_pod(cluster: Cluster) -> None:
     pods = [cluster.create(f"away-{number}") for number in range(10)]
     cluster.settled()
     cluster.faulty.always("*", "/", Reset())
     for turn in range(20):
         for pod in pods:
-            cluster.say(pod, running("True" if turn % 2 else "False", pod_ip=f"10.0.0.{turn}"))
+            cluster.set_pod(pod, running("True" if turn % 2 else "False", pod_ip=f"10.0.0.{turn}"))
         time.sleep(0.05)
     assert len(cluster.faulty.of("PATCH", STATUSES)) < 60
     cluster.faulty.heal()
@@ -113,12 +113,12 @@ def test_changes_while_the_server_is_away_are_one_write_each(cluster: Cluster) -
     assert len(cluster.faulty.of("PATCH", STATUSES)) <= before + len(pods)
 
 
-def test_a_server_that_stalls_is_heard_when_it_goes_on(cluster: Cluster) -> None:
+def test_stalled_calls_end_when_the_server_goes_on(cluster: Cluster) -> None:
     pods = [cluster.create(f"stalled-{number}") for number in range(4)]
     cluster.settled()
     cluster.faulty.always("PATCH", STATUSES, Stall())
     for pod in pods:
-        cluster.say(pod, running())
+        cluster.set_pod(pod, running())
     wait_for(lambda: len(cluster.faulty.of("PATCH", STATUSES)) == 2, 10)
     cluster.api_state()  # it has been told of all four
     assert {one.metadata.name for one in cluster.status.ask(ListPods()).pods} == {one.metadata.name for one in pods}
@@ -127,22 +127,22 @@ def test_a_server_that_stalls_is_heard_when_it_goes_on(cluster: Cluster) -> None
         cluster.wait_phase(pod.metadata.name, "Running", 10)
 
 
-def test_a_kill_while_a_call_is_under_way_loses_nothing(cluster: Cluster) -> None:
+def test_kill_during_a_call_loses_no_status(cluster: Cluster) -> None:
     pod = cluster.create("killed-over")
     cluster.settled()
     cluster.faulty.on("PATCH", STATUSES, Stall())
-    cluster.say(pod, running("False", "Failed"), "terminated")
+    cluster.set_pod(pod, running("False", "Failed"), "terminated")
     wait_for(lambda: cluster.writes("killed-over"), 10)
     cluster.restart()
     cluster.faulty.release()
     cluster.wait_phase("killed-over", "Failed")
 
 
-def test_a_status_that_is_too_large_is_said_in_fewer_words(cluster: Cluster) -> None:
+def test_too_large_status_is_written_with_short_messages(cluster: Cluster) -> None:
     pod = cluster.create("wordy")
     waiting = ContainerStateWaiting(reason="CreateContainerError", message="word " * 500_000)
     containers = (ContainerStatus(name="c", image="busybox", state=ContainerState(waiting=waiting)),)
-    cluster.say(pod, PodStatus(phase="Pending", pod_ip="10.0.0.3", container_statuses=containers))
+    cluster.set_pod(pod, PodStatus(phase="Pending", pod_ip="10.0.0.3", container_statuses=containers))
     wait_for(lambda: cluster.get("wordy")["status"].get("podIP") == "10.0.0.3", 20)
     (stored,) = cluster.get("wordy")["status"]["containerStatuses"]
     assert stored["state"]["waiting"]["reason"] == "CreateContainerError"
@@ -151,27 +151,27 @@ def test_a_status_that_is_too_large_is_said_in_fewer_words(cluster: Cluster) -> 
     assert len(cluster.writes("wordy")) == 2
 
 
-def test_a_mirror_whose_creation_was_not_heard_of_is_taken_over(cluster: Cluster) -> None:
+def test_mirror_is_adopted_when_the_answer_to_its_post_is_lost(cluster: Cluster) -> None:
     cluster.faulty.on("POST", PODS, Reset(after=True))
-    cluster.say(static("unheard-status-node", node=cluster.node))
-    wait_for(lambda: cluster.phase("unheard-status-node") == "Running", 20)
+    cluster.set_pod(static("adopted-status-node", node=cluster.node))
+    wait_for(lambda: cluster.phase("adopted-status-node") == "Running", 20)
     assert len(cluster.faulty.of("POST", PODS)) <= 2
 
 
-def test_a_mirror_waits_for_its_node(cluster: Cluster) -> None:
+def test_mirror_waits_for_its_node(cluster: Cluster) -> None:
     node = f"/api/v1/nodes/{cluster.node}"
     cluster.faulty.on("GET", node, failure(404, "NotFound"), failure(404, "NotFound"))
-    cluster.say(static("early-status-node", node=cluster.node))
+    cluster.set_pod(static("early-status-node", node=cluster.node))
     wait_for(lambda: cluster.phase("early-status-node") == "Running", 10)
 
 
-def test_a_deletion_that_was_not_heard_of_is_over(cluster: Cluster) -> None:
-    pod = cluster.create("deleted-unheard")
-    cluster.say(pod, running())
-    cluster.wait_phase("deleted-unheard", "Running")
-    cluster.delete("deleted-unheard")
+def test_deletion_whose_answer_is_lost_counts_as_done(cluster: Cluster) -> None:
+    pod = cluster.create("deleted-lost")
+    cluster.set_pod(pod, running())
+    cluster.wait_phase("deleted-lost", "Running")
+    cluster.delete("deleted-lost")
     cluster.faulty.on("DELETE", PODS, failure(500, "InternalError"), Reset(after=True))
-    cluster.say(pod, running("False", "Failed"), "released")
-    wait_for(lambda: not cluster.get("deleted-unheard"), 10)
+    cluster.set_pod(pod, running("False", "Failed"), "released")
+    wait_for(lambda: not cluster.get("deleted-lost"), 10)
     cluster.settled()
     assert cluster.api_state()["refused"] == {}

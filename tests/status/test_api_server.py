@@ -1,4 +1,4 @@
-"""What a real API server stores of what status says: all of it once, mirror pods, and the end of objects."""
+"""The actor's writes at a real API server: statuses, mirror pods and deletions."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def server_is_new(cluster: Cluster) -> bool:
     return int(cluster.cp.call("GET", "/version")["minor"].rstrip("+")) >= 36
 
 
-def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster) -> None:
+def test_kubelet_statuses_are_stored_field_by_field(cluster: Cluster) -> None:
     said = {}
     for name, golden in GOLDEN.items():
         status = golden["status"]
         if MIRROR in golden["metadata"]["annotations"]:
             continue
         stage = "terminated" if status["phase"] in ("Succeeded", "Failed") else "sync"
-        cluster.say(cluster.create(name), from_dict(PodStatus, status), stage)
+        cluster.set_pod(cluster.create(name), from_dict(PodStatus, status), stage)
         said[name] = status
     assert len(said) >= 12
     for name, status in said.items():
@@ -64,7 +64,7 @@ def test_the_statuses_of_the_kubelet_are_stored_field_by_field(cluster: Cluster)
     # A server that drops fields is told them once more: what it made of them was in memory.
     assert len(cluster.writes()) == writes + (0 if new else len(said))
     for name, (pod, stage) in {one[0].metadata.name: one for one in cluster.own.values()}.items():
-        cluster.say(replace(pod, metadata=replace(pod.metadata, labels={"again": name})), None, stage)
+        cluster.set_pod(replace(pod, metadata=replace(pod.metadata, labels={"again": name})), None, stage)
     cluster.settled()
     assert len(cluster.writes()) == writes + (0 if new else len(said))
 
@@ -73,14 +73,14 @@ def _heard(cluster: Cluster) -> dict[str, str | None]:
     return {pod.metadata.name or "": pod.metadata.resource_version for pod in list(cluster.pods.values())}
 
 
-def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) -> None:
-    pod = cluster.say(cluster.create("shared"), running())
+def test_foreign_conditions_stay_and_ours_are_written_again(cluster: Cluster) -> None:
+    pod = cluster.set_pod(cluster.create("shared"), running())
     cluster.wait_phase("shared", "Running")
     theirs = {"type": "example.com/gate", "status": "True"}
     wrong = {"type": "Ready", "status": "False", "reason": "Mallory"}
     merge = "application/strategic-merge-patch+json"
     cluster.cp.call("PATCH", f"{PODS}/shared/status", {"status": {"conditions": [theirs, wrong]}}, merge)
-    cluster.say(pod, running(pod_ip="10.0.0.9"))
+    cluster.set_pod(pod, running(pod_ip="10.0.0.9"))
 
     def mended() -> Any:
         """At once, or with the next write where the news of what they did comes after ours."""
@@ -102,36 +102,36 @@ def test_conditions_of_others_stay_and_ours_are_written_again(cluster: Cluster) 
     )
 
 
-def test_a_terminal_phase_waits_for_the_last_process_and_the_object_for_all_that_is_left(cluster: Cluster) -> None:
-    pod = cluster.say(cluster.create("ending"), running())
+def test_terminal_phase_waits_for_processes_deletion_for_release(cluster: Cluster) -> None:
+    pod = cluster.set_pod(cluster.create("ending"), running())
     cluster.wait_phase("ending", "Running")
     cluster.delete("ending")
     failed = running("False", "Failed", reason="Evicted", pod_ip="10.0.0.1")
-    cluster.say(pod, failed, "terminating")
+    cluster.set_pod(pod, failed, "terminating")
     wait_for(lambda: cluster.get("ending")["status"].get("podIP") == "10.0.0.1", 10)
     assert cluster.phase("ending") == "Running"
     assert cluster.get("ending")["status"].get("reason") is None
-    cluster.say(pod, failed, "terminated")
+    cluster.set_pod(pod, failed, "terminated")
     cluster.wait_phase("ending", "Failed")
     assert cluster.get("ending")["status"]["reason"] == "Evicted"
     cluster.settled()
     assert not cluster.faulty.of("DELETE")
-    cluster.say(pod, running("True", "Running"), "terminated")
+    cluster.set_pod(pod, running("True", "Running"), "terminated")
     cluster.settled()
     assert cluster.phase("ending") == "Failed"
     cluster.restart()
-    cluster.say(pod, failed, "released")
+    cluster.set_pod(pod, failed, "released")
     wait_for(lambda: not cluster.get("ending"), 10)
     (call,) = cluster.faulty.of("DELETE")
     assert call.body["preconditions"] == {"uid": pod.metadata.uid}
     assert call.body["gracePeriodSeconds"] == 0
 
 
-def test_what_a_finalizer_keeps_is_deleted_once(cluster: Cluster) -> None:
-    pod = cluster.say(cluster.create("kept", finalizers=["example.com/kept"]), running())
+def test_object_with_finalizer_is_deleted_once(cluster: Cluster) -> None:
+    pod = cluster.set_pod(cluster.create("kept", finalizers=["example.com/kept"]), running())
     cluster.wait_phase("kept", "Running")
     cluster.delete("kept")
-    cluster.say(pod, running("False", "Failed"), "released")
+    cluster.set_pod(pod, running("False", "Failed"), "released")
     wait_for(lambda: cluster.get("kept")["metadata"].get("deletionGracePeriodSeconds") == 0, 10)
     uid = pod.metadata.uid
     wait_for(lambda: cluster.pods[uid].metadata.deletion_grace_period_seconds == 0, 10, "config has heard of it")
@@ -142,13 +142,13 @@ def test_what_a_finalizer_keeps_is_deleted_once(cluster: Cluster) -> None:
     assert uid in cluster.pods
 
 
-def test_a_deletion_that_the_server_has_left_halfway_is_finished(cluster: Cluster) -> None:
+def test_deletion_that_the_server_left_halfway_is_repeated(cluster: Cluster) -> None:
     """As when we are killed in the middle of the call: the grace period is 0, and the object stays."""
-    pod = cluster.say(cluster.create("halfway"), running())
+    pod = cluster.set_pod(cluster.create("halfway"), running())
     uid = pod.metadata.uid
     cluster.wait_phase("halfway", "Running")
     cluster.delete("halfway")
-    cluster.say(pod, running("False", "Failed"), "terminated")
+    cluster.set_pod(pod, running("False", "Failed"), "terminated")
     wait_for(lambda: cluster.pods[uid].status.phase == "Failed", 10)
     seen = cluster.pods[uid]
     cluster.pods[uid] = replace(seen, metadata=replace(seen.metadata, deletion_grace_period_seconds=0))
@@ -159,17 +159,17 @@ def test_a_deletion_that_the_server_has_left_halfway_is_finished(cluster: Cluste
     assert len(cluster.faulty.of("DELETE")) == 1
 
 
-def test_a_namesake_gets_nothing_of_what_was_meant_for_another(cluster: Cluster) -> None:
-    first = cluster.say(cluster.create("twin"), running())
+def test_pod_of_same_name_gets_no_write_meant_for_another(cluster: Cluster) -> None:
+    first = cluster.set_pod(cluster.create("twin"), running())
     cluster.wait_phase("twin", "Running")
     cluster.faulty.always("PATCH", PODS, AWAY)
-    cluster.say(first, running("False", "Failed", message="the first one's"), "terminated")
+    cluster.set_pod(first, running("False", "Failed", message="the first one's"), "terminated")
     wait_for(lambda: len(cluster.writes("twin")) > 1, 10)
     cluster.remove("twin")
     wait_for(lambda: first.metadata.uid not in cluster.pods, 10)
     second = cluster.create("twin")
     cluster.faulty.heal()
-    cluster.say(second, running("False", "Pending", message="the second one's"))
+    cluster.set_pod(second, running("False", "Pending", message="the second one's"))
     wait_for(lambda: cluster.get("twin")["status"].get("message") == "the second one's", 10)
     # And where the news of the first one's end has not come yet:
     body = {"metadata": {"uid": first.metadata.uid}, "status": {"message": "the first one's"}}
@@ -178,8 +178,8 @@ def test_a_namesake_gets_nothing_of_what_was_meant_for_another(cluster: Cluster)
     assert refused.value.status in (409, 422)
 
 
-def test_times_that_were_told_stay_over_a_loss_of_everything(cluster: Cluster) -> None:
-    pod = cluster.say(cluster.create("kept-times"), running())
+def test_written_times_survive_the_loss_of_the_checkpoint(cluster: Cluster) -> None:
+    pod = cluster.set_pod(cluster.create("kept-times"), running())
     cluster.wait_phase("kept-times", "Running")
     stored = cluster.get("kept-times")["status"]
     cluster.status.kill()
@@ -189,7 +189,7 @@ def test_times_that_were_told_stay_over_a_loss_of_everything(cluster: Cluster) -
     cluster.status.start()
     cluster._connect()
     cluster.replaced([cluster.get("kept-times")])
-    cluster.say(pod)
+    cluster.set_pod(pod)
     cluster.settled()
     assert cluster.get("kept-times")["metadata"]["resourceVersion"] == before
     (shown,) = cluster.status.ask(ListPods()).pods
@@ -218,8 +218,8 @@ def wait_mirror(cluster: Cluster, name: str, version: str = "h1", not_uid: str =
     return found
 
 
-def test_a_static_pod_has_a_mirror_as_the_kubelet_makes_it(cluster: Cluster) -> None:
-    cluster.say(static("web-status-node", node=cluster.node))
+def test_mirror_pod_is_stored_as_the_kubelets_is(cluster: Cluster) -> None:
+    cluster.set_pod(static("web-status-node", node=cluster.node))
     made = wait_mirror(cluster, "web-status-node")
     golden = GOLDEN["static-vm"]["metadata"]
     meta = made["metadata"]
@@ -235,45 +235,45 @@ def test_a_static_pod_has_a_mirror_as_the_kubelet_makes_it(cluster: Cluster) -> 
     assert mirror(cluster, "web-status-node")["metadata"]["uid"] == meta["uid"]
 
 
-def test_a_mirror_that_is_deleted_comes_again_and_follows_its_pod(cluster: Cluster) -> None:
+def test_deleted_mirror_is_created_again_and_follows_its_pod(cluster: Cluster) -> None:
     name = "again-status-node"
-    first = cluster.say(static(name, node=cluster.node))
+    first = cluster.set_pod(static(name, node=cluster.node))
     old = wait_mirror(cluster, name)["metadata"]["uid"]
     cluster.delete(name)
     new = wait_mirror(cluster, name, not_uid=old)["metadata"]["uid"]
     cluster.cp.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     newest = wait_mirror(cluster, name, not_uid=new)["metadata"]["uid"]
-    cluster.say(first, running("False", pod_ip="10.0.0.7"))
+    cluster.set_pod(first, running("False", pod_ip="10.0.0.7"))
     wait_for(lambda: mirror(cluster, name)["status"].get("podIP") == "10.0.0.7", 10)
     # The manifest changes: the old pod ends, then the new one begins.
-    cluster.say(first, running("False"), "terminating")
-    cluster.forget(first)
-    cluster.say(static(name, "h2", "busybox:2", node=cluster.node))
+    cluster.set_pod(first, running("False"), "terminating")
+    cluster.remove_pod(first)
+    cluster.set_pod(static(name, "h2", "busybox:2", node=cluster.node))
     changed = wait_mirror(cluster, name, "h2", not_uid=newest)
     assert changed["spec"]["containers"][0]["image"] == "busybox:2"
     cluster.own.clear()
-    cluster.say_all()
+    cluster.set_pods()
     wait_for(lambda: not cluster.get(name), 10, "the mirror goes with the manifest")
 
 
-def test_a_mirror_that_was_left_goes_once_every_pod_is_known(cluster: Cluster) -> None:
+def test_leftover_mirror_is_deleted_once_all_pods_are_known(cluster: Cluster) -> None:
     name = "left-status-node"
-    cluster.say(static(name, node=cluster.node))
+    cluster.set_pod(static(name, node=cluster.node))
     left = wait_mirror(cluster, name)["metadata"]["uid"]
     cluster.own.clear()
     cluster.restart(told=False)
     cluster.replaced([cluster.get(name)])
     cluster.settled()
     assert mirror(cluster, name)["metadata"]["uid"] == left
-    cluster.say_all()
+    cluster.set_pods()
     wait_for(lambda: not cluster.get(name), 10)
 
 
-def test_a_pod_of_somebody_else_under_that_name_is_left_alone(cluster: Cluster) -> None:
+def test_foreign_pod_with_the_mirrors_name_is_left_alone(cluster: Cluster) -> None:
     name = "taken-status-node"
     foreign = cluster.create(name)
-    cluster.say(static(name, node=cluster.node))
-    cluster.say(foreign, running("False", "Pending", message="its own"))
+    cluster.set_pod(static(name, node=cluster.node))
+    cluster.set_pod(foreign, running("False", "Pending", message="its own"))
     wait_for(lambda: cluster.get(name)["status"].get("message") == "its own", 10)
     cluster.settled()
     assert not cluster.faulty.of("POST")
@@ -281,11 +281,11 @@ def test_a_pod_of_somebody_else_under_that_name_is_left_alone(cluster: Cluster) 
     wait_mirror(cluster, name)
 
 
-def test_flush_is_answered_when_the_server_has_all_or_the_time_is_over(cluster: Cluster) -> None:
+def test_flush_ends_with_the_last_write_or_its_timeout(cluster: Cluster) -> None:
     assert cluster.status.ask(Flush(timeout_s=5)).unsaid == 0
     pod = cluster.create("flushed")
     cluster.faulty.always("PATCH", PODS, AWAY)
-    cluster.say(pod, running())
+    cluster.set_pod(pod, running())
     wait_for(lambda: cluster.writes("flushed"), 10)
     assert cluster.status.ask(Flush(timeout_s=0.2)).unsaid == 1
     cluster.faulty.heal()
@@ -293,11 +293,11 @@ def test_flush_is_answered_when_the_server_has_all_or_the_time_is_over(cluster: 
     assert cluster.phase("flushed") == "Running"
 
 
-def test_an_unknown_condition_of_ours_does_not_disturb(cluster: Cluster) -> None:
+def test_resize_condition_is_written_and_removed(cluster: Cluster) -> None:
     pod = cluster.create("resized")
     pending = PodCondition(type="PodResizePending", status="True", reason="Deferred")
     status = running()
-    cluster.say(pod, replace(status, conditions=(pending, *status.conditions)))
+    cluster.set_pod(pod, replace(status, conditions=(pending, *status.conditions)))
     wait_for(lambda: len(cluster.get("resized")["status"].get("conditions", ())) == 2, 10)
-    cluster.say(pod, status)
+    cluster.set_pod(pod, status)
     wait_for(lambda: len(cluster.get("resized")["status"]["conditions"]) == 1, 10, "a condition that is over goes")

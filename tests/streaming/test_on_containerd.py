@@ -33,7 +33,7 @@ def run(containerd: ContainerdInstance, container: str, script: str, data: bytes
     return subprocess.run([sys.executable, "-c", CLIENT, url], input=data, capture_output=True, timeout=90, check=False)
 
 
-def test_input_is_whole_while_something_holds_the_output(containerd: ContainerdInstance, container: str) -> None:
+def test_input_is_complete_while_a_process_holds_the_output(containerd: ContainerdInstance, container: str) -> None:
     data = os.urandom(5_000_000)
     done = run(containerd, container, "cat > /tmp/held; sha256sum /tmp/held", data)
     assert done.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest(), done.stderr
@@ -42,9 +42,9 @@ def test_input_is_whole_while_something_holds_the_output(containerd: ContainerdI
 @pytest.mark.xfail(
     os.environ.get("NODEVISOR_TEST_RUNTIME") != "embedded",
     reason="containerd ends an exec's input when one of its outputs ends: containerd issue 13934",
-    strict=True,  # one that does not any more is news for the README
+    strict=True,  # a containerd without the bug is to be noted in the README
 )
-def test_input_is_whole_when_nobody_holds_the_output(containerd: ContainerdInstance, container: str) -> None:
+def test_input_is_complete_when_the_output_ends_early(containerd: ContainerdInstance, container: str) -> None:
     """sh becomes cat, whose stdout is the file: the pipe for stdout is at its end before anything has come.
 
     So much that all of it is not through before that is noticed, on the slowest machine.

@@ -10,7 +10,7 @@ import pytest
 
 from actors._net.streaming.spdy import (
     DICTIONARY,
-    MOST_CONTROL,
+    MAX_CONTROL,
     WHOLE_DATA,
     Accepted,
     Data,
@@ -44,7 +44,7 @@ def test_a_stream_is_opened_with_its_headers_by_an_odd_number() -> None:
         assert dict(zip(words[::2], words[1::2], strict=True)) == {k.lower(): v for k, v in headers.items()}
 
 
-def test_what_comes_is_understood_whatever_the_pieces() -> None:
+def test_frames_are_parsed_from_any_pieces() -> None:
     received = (
         struct.pack(">III", 0x80030002, 4, 5)
         + Session.data(5, b"hello")
@@ -64,7 +64,7 @@ def test_what_comes_is_understood_whatever_the_pieces() -> None:
         assert found == wanted
 
 
-def test_a_server_reads_headers_packed_with_the_preset_dictionary_and_without() -> None:
+def test_server_reads_headers_with_and_without_the_dictionary() -> None:
     assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2, "the specification's"
     for packer in (zlib.compressobj(), zlib.compressobj(zdict=DICTIONARY)):
         server = Session()
@@ -76,7 +76,7 @@ def test_a_server_reads_headers_packed_with_the_preset_dictionary_and_without() 
             assert server.feed(frame) == [Opened(number, {"streamtype": "error", "x": "ü"}, False)]
 
 
-def test_a_client_understands_that_its_streams_are_taken() -> None:
+def test_client_parses_replies_to_its_streams() -> None:
     client, server = Session(), Session()
     for _ in range(3):
         number, frame = client.open({"streamtype": "data"})
@@ -111,12 +111,12 @@ def test_the_exit_code_is_in_the_outcome(outcome: bytes, code: int) -> None:
 @pytest.mark.parametrize(
     "outcome", [b"", b"no json", status(status="Failure", message="no such file"), status(status="x")]
 )
-def test_any_other_outcome_is_an_error_with_the_runtimes_words(outcome: bytes) -> None:
+def test_any_other_outcome_is_an_error_with_the_runtimes_text(outcome: bytes) -> None:
     with pytest.raises(StreamingError):
         exit_code_of(outcome)
 
 
-def test_a_large_frame_is_told_as_it_comes_and_its_end_with_the_last_of_it() -> None:
+def test_large_frame_becomes_several_events_with_the_end_last() -> None:
     session, content = Session(), bytes(range(256)) * 20_000
     assert len(content) > WHOLE_DATA
     frame = Session.data(1, content, end=True) + Session.data(3, b"next")
@@ -131,13 +131,13 @@ def test_a_large_frame_is_told_as_it_comes_and_its_end_with_the_last_of_it() -> 
 @pytest.mark.parametrize(
     "frame",
     [
-        struct.pack(">II", 0x80030001, MOST_CONTROL + 1),
+        struct.pack(">II", 0x80030001, MAX_CONTROL + 1),
         struct.pack(">II", 0x80020001, 10) + b"\0" * 10,
         b"HTTP/1.1 400 Bad Request\r\n\r\n".replace(b"HTTP", b"\x80TTP"),
         struct.pack(">II", 0x80030006, 2) + b"\0\0",
     ],
 )
-def test_a_control_frame_that_is_too_large_or_of_another_version_ends_the_session(frame: bytes) -> None:
+def test_invalid_control_frame_ends_the_session(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         Session().feed(frame)
 

@@ -1,4 +1,4 @@
-"""Which test modules concern files that changed: what imports them, and the folder of the package they are in."""
+"""Finds the test modules for changed files: their importers, and the folders of their packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def imports(source: str) -> set[str]:
 
 
 def read(root: Path) -> dict[str, set[str]]:
-    """By path below `root`, what each Python file below tests/ imports."""
+    """Return path below `root` to the imports of each Python file below tests/."""
     paths = sorted((root / "tests").rglob("*.py"))
     return {path.relative_to(root).as_posix(): imports(path.read_text(encoding="utf-8")) for path in paths}
 
@@ -40,9 +40,9 @@ def read(root: Path) -> dict[str, set[str]]:
 def affected(changed: Iterable[str], imported: Mapping[str, Collection[str]]) -> list[str]:
     """Test modules to run for changed files, as sorted paths.
 
-    These are the changed ones, those that import a changed module, and all in the folder of a changed package. What
-    imports a helper of tests by way of another helper counts, too. What imports changed code by way of other code of
-    the agent does not: nearly everything would.
+    These are the changed ones, the importers of a changed module, and all in the folder of a changed package. An
+    import of a test helper through another helper counts, too. An import of changed code through other code of the
+    agent does not count: nearly every test has one.
     """
     helpers = {path for path in changed if path.startswith("tests/") and path in imported}
     sources = {path for path in changed if path.startswith(tuple(f"{one}/" for one in SOURCES))}

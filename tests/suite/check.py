@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 LINTERS = (("ruff", "check", "-q"), ("ruff", "format", "--check", "-q"), ("mypy",), ("lint-imports",))
 BUDGET_S = 50.0
-"""Of the whole; what has not begun by then is left to `make test`."""
+"""Time budget; tests that have not begun by then are left to `make test`."""
 NO_TESTS = 5
 """pytest's exit code when it ran none."""
 

@@ -14,7 +14,12 @@ MARKERS = (PURE, PROCESS, CONTAINERD, CLUSTER)
 """Each needs all that those before it need."""
 
 FOLDERS = {
-    "agent": PROCESS,
+    "agent/api": PROCESS,
+    "agent/lifecycle": PROCESS,
+    "agent/node": PROCESS,
+    "agent/recovery": PROCESS,
+    "agent/specs": PROCESS,
+    "agent/volumes": PROCESS,
     "base": PROCESS,
     "base/pure": PURE,
     "certificates": PROCESS,

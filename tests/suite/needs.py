@@ -1,4 +1,4 @@
-"""What tests need beyond a bare Debian with Python: programs of further packages, and rights.
+"""Needs of tests beyond a bare Debian with Python: programs of further packages, and rights.
 
 A test declares it: `@pytest.mark.needs("openssl")`. A need with a package moves the test to `make test-node`, which
 installs the package. A test whose rights are missing is left out of `make test`, which says so at its end.
@@ -45,7 +45,7 @@ def _can_make_networks() -> bool:
 
 @functools.cache
 def _has_nftables() -> bool:
-    """Whether the kernel has netfilter's tables: a pod network with host ports needs them."""
+    """Return True when the kernel has netfilter's tables, which a pod network with host ports needs."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12):
         return _can_make_networks()
     return False
@@ -53,7 +53,7 @@ def _has_nftables() -> bool:
 
 @functools.cache
 def _can_write_cgroups() -> bool:
-    """Whether a cgroup can be made in the hierarchy of each controller, or in the one of version 2."""
+    """Return True when a cgroup can be made in each controller's hierarchy, or in that of v2."""
     root = Path("/sys/fs/cgroup")
     name = f"nvneed-{os.getpid()}"
     for top in (root, root / "memory"):
@@ -66,7 +66,7 @@ def _can_write_cgroups() -> bool:
 
 @functools.cache
 def _has_user_namespaces() -> bool:
-    """Whether an ordinary user has them, for the tests of root take that user's place."""
+    """Return True when an ordinary user has them: tests of root act as that user."""
     user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
     return _ran(*user, "unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
 

@@ -101,7 +101,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Whoever asks for a test by name is told what it lacks; a target has left it out."""
+    """Fail a test with missing needs. Only a test requested by name gets here: targets leave it out."""
     budget_s = item.config.getoption("--budget-s")
     if budget_s and time.monotonic() - _began > budget_s:
         pytest.skip("time is up; make test runs it")

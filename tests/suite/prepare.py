@@ -48,7 +48,7 @@ def missing_packages() -> list[str]:
 
 
 def missing_programs() -> list[str]:
-    """Those of the control plane, for which Debian has a source package only."""
+    """Return missing programs of the control plane, for which Debian has only a source package."""
     return [name for name in BUILT if find(name) is None]
 
 

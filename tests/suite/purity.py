@@ -1,8 +1,8 @@
-"""Sees what a `pure` test does: a process started, a socket opened, a sleep.
+"""Detects forbidden actions of a `pure` test: a started process, an opened socket, a sleep.
 
-It listens to the interpreter's audit events (https://docs.python.org/3/library/audit_events.html) of the main thread,
-while a pure test runs, and to calls of time.sleep, which has an event from Python 3.13 on only. What C libraries do by
-themselves it does not see.
+While a pure test runs, it listens to the main thread's audit events
+(https://docs.python.org/3/library/audit_events.html). It also wraps time.sleep, which has an event only from Python
+3.13 on. Actions inside C libraries are not seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Watch:
         sys.addaudithook(self.hear)
 
     def start(self) -> None:
-        """From here on."""
+        """Record from here on."""
         self._seen.clear()
         self._is_on = True
         time.sleep = self._slept

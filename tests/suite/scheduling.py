@@ -1,6 +1,6 @@
 """Keeps tests of one group on one worker of xdist.
 
-xdist has this, too (`--dist loadgroup` with marks), by a suffix of the node ID that pytest from 9.2 on ignores. Here a
+xdist has `--dist loadgroup` with marks, too. It uses a suffix of the node ID, which pytest from 9.2 on ignores. Here a
 worker writes the groups to a file, and the process that hands out the tests reads it when all workers have collected.
 """
 
@@ -31,7 +31,7 @@ class GroupScheduling(LoadScopeScheduling):
 
 
 def write(path: Path, groups: Mapping[str, str]) -> None:
-    """By test: its group. Every worker writes the same, so the last one may win."""
+    """Test to its group. Every worker writes the same, so the last one may win."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(groups))
     beside.rename(path)

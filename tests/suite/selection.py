@@ -1,4 +1,4 @@
-"""Which tests a make target runs, in which order, and which of them stay together on one worker."""
+"""Selects and orders the tests of a make target, and groups tests for one worker."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tests.suite.needs import NEEDS
 
 TEST, NODE = "test", "node"
 TARGETS = (TEST, NODE)
-"""Of `make test` and of `make test-node`."""
+"""Names of `make test` and `make test-node`."""
 
 BOTH = "embedded"
 """A fixture whose tests are run by both targets: on the runtime's own network and isolation, then on CNI and runc."""
 
 
 class Facts(NamedTuple):
-    """What decides about a test."""
+    """The facts that decide about a test."""
 
     marker: str
     needs: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Of `needs`, what this machine does not have."""
+    """The `needs` that this machine does not have."""
     fixtures: Collection[str] = ()
 
 

@@ -1,4 +1,4 @@
-"""What `make check` runs."""
+"""The tests that `make check` runs."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -14,7 +14,7 @@ TREE: dict[str, Collection[str]] = {
     "tests/probe/pure/test_policy.py": {"actors.probe.policy"},
     "tests/kube/test_stream.py": {"actors._kube.connection.stream"},
     "tests/cli/test_start.py": {"supervisor.cli", "supervisor.cli.agent.start"},
-    "tests/status/test_duties.py": {"actors.status.duties", "actors.probe.policy"},
+    "tests/status/test_duties.py": {"actors.status.sync_actions", "actors.probe.policy"},
 }
 
 
@@ -35,13 +35,11 @@ TREE: dict[str, Collection[str]] = {
         (["tests/gone/test_gone.py"], []),
     ],
 )
-def test_changed_files_concern_what_imports_them_and_their_packages_tests(
-    changed: list[str], expected: list[str]
-) -> None:
+def test_changed_files_select_importers_and_their_packages_tests(changed: list[str], expected: list[str]) -> None:
     assert affected(changed, TREE) == expected
 
 
-def test_a_package_has_the_tests_of_its_folder_and_those_that_import_it() -> None:
+def test_package_has_its_folders_tests_and_importers() -> None:
     assert of_package("actors/probe/", TREE) == [
         "tests/probe/pure/test_policy.py", "tests/probe/test_network.py", "tests/status/test_duties.py",
     ]  # fmt: skip

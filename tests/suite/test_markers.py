@@ -68,12 +68,12 @@ def test_a_test_is_left_out_for_a_reason(facts: Facts, by_test: str, by_node: st
 
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("needed", [(), *((name,) for name in NEEDS)])
-def test_one_of_the_targets_runs_it_where_nothing_is_missing(marker: str, needed: tuple[str, ...]) -> None:
+def test_each_test_is_run_by_one_of_the_targets(marker: str, needed: tuple[str, ...]) -> None:
     facts = Facts(marker, needed)
     assert "" in (left_out(TEST, facts), left_out(NODE, facts))
 
 
-def test_what_was_left_out_is_told_with_counts_and_a_command() -> None:
+def test_left_out_tests_are_reported_with_counts_and_command() -> None:
     counts = Counter({CONTAINERD: 763, "needs openssl": 12, "lacks root": 3, "lacks user namespaces": 4})
     first, second = report(TEST, counts)
     assert first == "Left out: 775 tests (containerd: 763, needs openssl: 12). Run them: make test-node"

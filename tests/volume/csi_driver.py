@@ -1,8 +1,7 @@
 # ruff: noqa: N802, ARG002  (the methods are named after their rpcs)
 """A CSI driver: speaks plugin registration v1 and CSI v1 on unix sockets, and really bind-mounts directories.
 
-It can be told what a call is to do instead: end with any gRPC code, before or after it has done its work, never answer,
-or say that it has done what it has not.
+Calls can be replaced: they end with any gRPC code, before or after their work, never answer, or report a false success.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SERVICES = (
 
 @dataclass
 class Fault:
-    """What a call does instead. `code` of gRPC; `done`: after its work; `hang`: it waits; `lie`: success, no work."""
+    """Replaces a call's result. `code` of gRPC; `done`: after its work; `hang`: it waits; `lie`: success, no work."""
 
     code: str = ""
     done: bool = False
@@ -59,7 +58,7 @@ class Driver:
     faults: dict[str, Fault] = field(default_factory=dict)
     """By rpc; taken when the call comes."""
     max_volumes: int = 7
-    """What a node takes."""
+    """Volume limit of the node."""
     calls: list[tuple[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     """Calls that hang end once it is set."""
@@ -208,7 +207,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def bound(path: str | Path) -> bool:
-    """Whether something is mounted there: a bind mount of the same file system is not told by st_dev."""
+    """True when something is mounted there; st_dev does not show a bind mount of the same file system."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return any(line.split()[4] == str(path) for line in lines)
 

@@ -1,7 +1,7 @@
 """A FUSE file system that is mounted, takes every request and never answers one: a storage server that died.
 
-Whoever asks it anything hangs in the kernel, where not even SIGKILL reaches, until `close`, or until it comes alive.
-Alive it is an empty directory.
+A process that calls it hangs in the kernel, beyond SIGKILL, until `close` or until the file system answers again. Then
+it is an empty directory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class DeadFuse:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
         self.asked = threading.Event()
-        """Somebody waits for an answer."""
+        """A process waits for an answer."""
         self.askers: dict[int, str] = {}
-        """Command lines, by pid, of who has asked while it was dead."""
+        """Command lines by PID of the processes that called while it was dead."""
         self._alive = alive
         self._held: list[tuple[int, int]] = []
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class DeadFuse:
                 self._answer(*self._held.pop())
 
     def close(self) -> None:
-        """Unmount, and let go of whoever hangs."""
+        """Unmount, and release hanging processes."""
         subprocess.run(["umount", "-l", self.path], check=True)
         os.eventfd_write(self._end, 1)
         self._thread.join()

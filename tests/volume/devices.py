@@ -1,4 +1,4 @@
-"""What machines have that volumes come from: loop devices, and in place of an NFS client a program."""
+"""Sources of volumes for tests: loop devices, and a program in place of an NFS client."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_pod_without_volumes_costs_nothing(actor: ActorProcess) -> None:
     assert actor.ask(Describe()).state["helpers"]["forked"] == 0
 
 
-def test_a_host_path_that_fails_names_the_volume_and_is_tried_again(actor: ActorProcess, tmp_path: Path) -> None:
+def test_failed_host_path_names_the_volume_and_is_retried(actor: ActorProcess, tmp_path: Path) -> None:
     path = tmp_path / "late"
     with pytest.raises(Refused) as caught:
         actor.ask(MountPod(pod=pod(empty("e"), host("h", path, "Directory"))))
@@ -219,7 +219,7 @@ def test_a_tmpfs_in_use_is_refused_and_goes_once_it_is_free(actor: ActorProcess)
     actor.ask(UnmountPod(pod_uid=UID))
 
 
-def test_what_another_agent_left_goes_when_it_is_the_pods_own(actor: ActorProcess) -> None:
+def test_pod_volumes_of_another_agent_are_removed(actor: ActorProcess) -> None:
     token = pod_dir(actor) / "volumes/kubernetes.io~projected/kube-api-access-x"
     token.mkdir(parents=True)
     (token / "token").write_text("x")
@@ -238,7 +238,7 @@ def test_what_another_agent_left_goes_when_it_is_the_pods_own(actor: ActorProces
     assert list(pod_dir(actor).iterdir()) == []
 
 
-def test_a_large_removal_holds_up_nobody(actor: ActorProcess) -> None:
+def test_large_removal_does_not_block_other_pods(actor: ActorProcess) -> None:
     actor.ask(MountPod(pod=pod(empty("e"))))
     directory = volume_dir(actor, "e")
     for top in range(20):

@@ -1,5 +1,5 @@
-"""A root directory on a disk that is full or cannot be written: the volume is named, what was there stays, and it is
-brought up to date once the disk can be written again."""
+"""A root directory on a disk that is full or cannot be written: errors name the volume, old content stays,
+and it is updated once the disk can be written again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_new_volume_is_refused_and_comes_by_itself(
 
 @CASES
 @pytest.mark.needs("mounts")
-def test_the_content_before_stays_whole_until_the_new_one_can_be_written(
+def test_old_content_stays_complete_until_new_content_is_written(
     actor: ActorProcess, disk: Disk, spoil: Callable[[Disk], None], mend: Callable[[Disk], None], reason: str
 ) -> None:
     path = Path(actor.ask(MountPod(pod=SPEC)).host_paths["c"])

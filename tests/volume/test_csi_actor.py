@@ -23,15 +23,19 @@ from tests.volume.test_actor import UID, empty, pod
 
 QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
-    "from actors.volume.csi.blocking import mounter; from actors.volume.csi import driver, meeting, publisher; "
-    "mounter.PATIENCE_S = 1.0; meeting.MEET_S = 1.0; "
+    "from actors.volume.csi import driver, registration; from actors.volume.reconcile import mounter, publisher; "
+    "mounter.PATIENCE_S = 1.0; registration.MEET_S = 1.0; "
     "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )
 """The same with less patience; and loaded ahead what the forkserver has loaded for every actor."""
 
 DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CSIDriver", "csi.test"): {
-        "spec": {"attachRequired": False, "podInfoOnMount": True, "volumeLifecycleModes": ["Persistent", "Ephemeral"]}
+        "spec": {
+            "attachRequired": False,
+            "podInfoOnMount": True,
+            "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+        }
     },
     ("CSIDriver", "csi.again"): {"spec": {"attachRequired": False, "requiresRepublish": True}},
     ("CSIDriver", "csi.tokens"): {"spec": {"attachRequired": False, "tokenRequests": [{"audience": "a"}]}},
@@ -114,7 +118,7 @@ def inline(**fields: Any) -> Volume:
     return Volume(name="i", csi=CSIVolumeSource(driver="csi.test", **fields))
 
 
-def patiently(actor: ActorProcess, request: Any) -> Any:
+def retry_forbidden(actor: ActorProcess, request: Any) -> Any:
     """As pod_workers asks: again until it is done."""
 
     def done() -> Any:
@@ -137,7 +141,7 @@ def refused(actor: ActorProcess, request: Any) -> str:
 def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = (*driver.capabilities, "GET_VOLUME_STATS")
     spec = in_default(claim(), inline(volume_attributes={"x": "y"}), empty("e"))
-    paths = patiently(actor, MountPod(pod=spec)).host_paths
+    paths = retry_forbidden(actor, MountPod(pod=spec)).host_paths
     base = f"{actor.settings.root_dir}/pods/{UID}/volumes/kubernetes.io~csi"
     assert (paths["v"], paths["i"]) == (f"{base}/pv-1/mount", f"{base}/i/mount")
     Path(paths["v"], "file").write_text("x")
@@ -154,10 +158,10 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
     actor.restart()
     registered(actor, driver)
     before = len(driver.calls)
-    assert patiently(actor, MountPod(pod=spec)).host_paths == paths
+    assert retry_forbidden(actor, MountPod(pod=spec)).host_paths == paths
     assert driver.names()[before:] == [], "what is there is found, and left alone"
     assert "NodePublishVolume" not in [name for name, _ in driver.calls[before:]]
-    patiently(actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
     assert driver.names().count("NodeUnpublishVolume") == 2
     assert driver.names().count("NodeUnstageVolume") == 1
     assert (driver.data / "vol-1/file").read_text() == "x"
@@ -166,9 +170,7 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
 
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume"])
 @pytest.mark.needs("mounts")
-def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
-    actor: ActorProcess, driver: Driver, rpc: str
-) -> None:
+def test_kill_between_csi_calls_is_continued_or_undone(actor: ActorProcess, driver: Driver, rpc: str) -> None:
     driver.faults[rpc] = Fault(hang=True)
     for goes_on in (True, False):
         calls = len(driver.of(rpc))
@@ -178,10 +180,10 @@ def test_killed_between_the_calls_the_next_incarnation_goes_on_or_undoes(
         registered(actor, driver)
         if goes_on:
             driver.faults.clear()
-            paths = patiently(actor, MountPod(pod=in_default(claim()))).host_paths
+            paths = retry_forbidden(actor, MountPod(pod=in_default(claim()))).host_paths
             assert bound(paths["v"])
             driver.faults[rpc] = Fault(hang=True)
-        patiently(actor, UnmountPod(pod_uid=UID))
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
         assert mounts_under(actor.dir) == []
         assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
 
@@ -201,11 +203,11 @@ def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, drive
     driver.release.set()
     told = actor.peers["pod_workers"]
     wait_for(lambda: told.of(VolumesMounted), 30, "pod_workers hears that it is there")
-    assert set(patiently(actor, MountPod(pod=in_default(claim(), empty("e")))).host_paths) == {"v", "e"}
+    assert set(retry_forbidden(actor, MountPod(pod=in_default(claim(), empty("e")))).host_paths) == {"v", "e"}
     driver.faults["NodeUnpublishVolume"] = Fault("INTERNAL")
     assert "UnmountVolume.TearDown failed" in refused(actor, UnmountPod(pod_uid=UID))
     driver.faults.clear()
-    patiently(actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.needs("mounts")
@@ -221,19 +223,19 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     wait_for(lambda: not described(actor)["drivers"], what="it is no longer registered")
     assert "not found in the list of registered CSI drivers" in refused(actor, UnmountPod(pod_uid=UID))
     driver.start()
-    patiently(actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.needs("mounts")
-def test_other_plugins_and_silent_sockets_are_turned_away(actor: ActorProcess, driver: Driver) -> None:
+def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, driver: Driver) -> None:
     mute = Mute(driver.registry / "mute.sock")
     device = new_driver(actor, "device", kind="DevicePlugin").start()
     try:
         wait_for(lambda: len(described(actor)["refused"]) == 2, 20, "both are refused")
         problems = described(actor)["refused"]
         assert "no handler registered for plugin type: DevicePlugin" in problems[device.socket]
-        assert patiently(actor, MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
-        patiently(actor, UnmountPod(pod_uid=UID))
+        assert retry_forbidden(actor, MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
     finally:
         mute.close()
         device.close()
@@ -250,9 +252,9 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
         assert "attachRequired: false" in message
         message = refused(actor, MountPod(pod=in_default(claim("tokens"), uid="tokens")))
         assert "wants service account tokens" in message
-        patiently(actor, MountPod(pod=in_default(claim("again"), uid="again")))
+        retry_forbidden(actor, MountPod(pod=in_default(claim("again"), uid="again")))
         wait_for(lambda: len(drivers[2].of("NodePublishVolume")) > 2, 20, "it is published again and again")
-        patiently(actor, UnmountPod(pod_uid="again"))
+        retry_forbidden(actor, UnmountPod(pod_uid="again"))
         asked = {ref for one in actor.peers["objects"].of(GetObjects) for ref in one.refs}
         assert ObjectRef(kind="CSIDriver", name="csi.attached") in asked
     finally:
@@ -275,7 +277,7 @@ def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess,
 
     try:
         document["spec"]["capacity"] = {"storage": "1Ki"}
-        patiently(actor, MountPod(pod=in_default(claim())))
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
         assert driver.of("NodeExpandVolume") == []
         document["spec"]["capacity"] = {"storage": "4Ki"}
         actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))
@@ -285,4 +287,4 @@ def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess,
         wait_for(lambda: (GROWN, text) in [(one.reason, one.message) for one in events(actor)], 20, "the pod is told")
     finally:
         del document["spec"]["capacity"]
-    patiently(actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.volume.csi import driver, meeting, operations, policy
-from actors.volume.csi.blocking import disk
+from actors.volume.csi import disk, driver, operations, policy, registration
 from actors.volume.csi.driver import CallFailed
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps import places
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
+from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 
 UNCERTAIN = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"}
@@ -57,7 +57,7 @@ def request(plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> CsiMount:
 
 def mount(root: str, plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> Path:
     operations.mount(root, request(plugin, volume, **fields), nothing)
-    return Path(policy.target_dir(root, volume.uid, volume.spec_name), "mount")
+    return Path(places.csi_volume_dir(root, volume.uid, volume.spec_name), "mount")
 
 
 def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
@@ -65,7 +65,7 @@ def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
 
 
 def everything(root: str) -> list[str]:
-    """What is on disk about volumes; directories of pods and drivers themselves stay."""
+    """Files of volumes on disk, without the directories of pods and drivers."""
     return sorted(
         str(path.relative_to(root))
         for path in Path(root).rglob("*")
@@ -78,7 +78,7 @@ def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin
     target = mount(root, plugin)
     (target / "file").write_text("x")
     assert (plugin.data / "vol-1/file").read_text() == "x"
-    staging = Path(policy.staging_dir(root, "csi.test", "vol-1"))
+    staging = Path(places.csi_staging_dir(root, "csi.test", "vol-1"))
     assert target == Path(root, "pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount")
     assert str(staging).startswith(f"{root}/plugins/kubernetes.io/csi/csi.test/")
     assert json.loads((target.parent / "vol_data.json").read_text()) == {
@@ -99,11 +99,11 @@ def test_a_volume_is_staged_published_unpublished_and_unstaged(root: str, plugin
 
 
 @pytest.mark.needs("mounts")
-def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: str, plugin: Driver) -> None:
+def test_shared_volume_is_staged_once_and_unstaged_last(root: str, plugin: Driver) -> None:
     mount(root, plugin)
     mount(root, plugin, OTHER)
     unmount(root, plugin)
-    assert bound(Path(policy.staging_dir(root, "csi.test", "vol-1"), "globalmount"))
+    assert bound(Path(places.csi_staging_dir(root, "csi.test", "vol-1"), "globalmount"))
     unmount(root, plugin, OTHER)
     assert plugin.names() == [
         "NodeStageVolume", "NodePublishVolume", "NodePublishVolume",
@@ -113,9 +113,7 @@ def test_a_volume_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
 
 @pytest.mark.parametrize("code", ["", *CODES])
 @pytest.mark.needs("mounts")
-def test_growth_that_cannot_be_while_it_is_used_keeps_the_volume_from_nobody(
-    root: str, plugin: Driver, code: str
-) -> None:
+def test_refused_growth_does_not_keep_the_volume_from_pods(root: str, plugin: Driver, code: str) -> None:
     plugin.capabilities = ALL
     plugin.faults["NodeExpandVolume"] = Fault(code)
     step = request(plugin, expand_bytes=4096)
@@ -129,7 +127,7 @@ def test_growth_that_cannot_be_while_it_is_used_keeps_the_volume_from_nobody(
 
 
 @pytest.mark.needs("mounts")
-def test_what_a_driver_is_told(root: str, plugin: Driver) -> None:
+def test_publication_has_the_volumes_attributes(root: str, plugin: Driver) -> None:
     plugin.capabilities = ALL
     mount(
         root,
@@ -174,7 +172,7 @@ def test_an_ephemeral_volume_is_not_staged(root: str, plugin: Driver) -> None:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.needs("mounts")
 def test_every_code_of_a_publication(root: str, plugin: Driver, code: str) -> None:
-    """One that may have happened is undone; one that certainly has not leaves nothing of it but the staging."""
+    """A publication with unknown outcome is undone; after a certain failure only the staging is left."""
     plugin.faults["NodePublishVolume"] = Fault(code, done=code in UNCERTAIN)
     with pytest.raises(CallFailed, match="was told to fail") as caught:
         mount(root, plugin)
@@ -210,7 +208,7 @@ def test_every_code_of_a_staging(root: str, plugin: Driver, code: str) -> None:
 @pytest.mark.parametrize("rpc", ["NodeUnpublishVolume", "NodeUnstageVolume"])
 @pytest.mark.parametrize("code", ["NOT_FOUND", "INTERNAL", "UNAVAILABLE", "FAILED_PRECONDITION"])
 @pytest.mark.needs("mounts")
-def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: str, code: str) -> None:
+def test_failed_unmount_is_retried(root: str, plugin: Driver, rpc: str, code: str) -> None:
     mount(root, plugin)
     plugin.faults[rpc] = Fault(code)
     for _ in range(2):
@@ -226,13 +224,13 @@ def test_what_cannot_be_undone_is_tried_again(root: str, plugin: Driver, rpc: st
 @pytest.mark.parametrize(
     ("rpc", "words"),
     [
-        ("NodePublishVolume", "says that it published the volume, and there is no "),
-        ("NodeUnpublishVolume", "says that it unpublished the volume, and it is still mounted"),
-        ("NodeUnstageVolume", "says that it unstaged the volume, and it is still mounted"),
+        ("NodePublishVolume", "reported the volume as published, but "),
+        ("NodeUnpublishVolume", "reported the volume as unpublished, but it is still mounted"),
+        ("NodeUnstageVolume", "reported the volume as unstaged, but it is still mounted"),
     ],
 )
 @pytest.mark.needs("mounts")
-def test_a_driver_that_lies_is_found_out(root: str, plugin: Driver, rpc: str, words: str) -> None:
+def test_driver_that_reports_a_false_success_is_an_error(root: str, plugin: Driver, rpc: str, words: str) -> None:
     plugin.faults[rpc] = Fault(lie=True)
     if rpc == "NodePublishVolume":
         with pytest.raises(VolumeError, match=words):
@@ -294,7 +292,7 @@ def test_publishing_again_keeps_what_is_there_when_it_fails(root: str, plugin: D
     ],
 )
 @pytest.mark.needs("mounts")
-def test_which_volumes_are_given_to_the_pods_group(
+def test_fs_group_policy_decides_about_ownership(
     root: str, plugin: Driver, driver_policy: str, fs_type: str, modes: tuple[str, ...], read_only: bool, given: bool
 ) -> None:
     wish = FsGroup(4321, driver_policy=driver_policy)
@@ -304,7 +302,7 @@ def test_which_volumes_are_given_to_the_pods_group(
 
 
 @pytest.mark.needs("mounts")
-def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
+def test_figures_come_from_the_driver(root: str, plugin: Driver) -> None:
     mount(root, plugin)
     step = CsiMeasure(VOLUME, "v", plugin.socket)
     assert operations.measure(root, step, nothing) is None
@@ -320,10 +318,10 @@ def test_figures_are_the_drivers(root: str, plugin: Driver) -> None:
 
 
 def meet(plugin: Driver, **highest: str) -> Any:
-    return meeting.meet(Register(plugin.socket, highest), nothing)
+    return registration.register(Register(plugin.socket, highest), nothing)
 
 
-def test_a_driver_is_met_and_told_that_it_is_registered(plugin: Driver) -> None:
+def test_driver_is_registered_and_notified(plugin: Driver) -> None:
     plugin.versions = ("1.0.0", "v1.3.0", "2.0.0")
     info = meet(plugin)
     assert (info.name, info.endpoint, info.version, info.node_id) == ("csi.test", plugin.socket, "v1.3.0", "node-1")
@@ -343,12 +341,12 @@ def test_a_driver_is_met_and_told_that_it_is_registered(plugin: Driver) -> None:
         ({"faults": {"NodeGetInfo": Fault(lie=True)}}, "node ID is empty"),
     ],
 )
-def test_a_plugin_that_is_turned_away_is_told_why(plugin: Driver, changes: dict[str, Any], words: str) -> None:
+def test_refused_plugin_is_notified_with_the_reason(plugin: Driver, changes: dict[str, Any], words: str) -> None:
     socket = plugin.socket
     for key, value in changes.items():
         setattr(plugin, key, value)
     with pytest.raises(VolumeError) as caught:
-        meeting.meet(Register(socket), nothing)
+        registration.register(Register(socket), nothing)
     assert words in str(caught.value)
     (status,) = plugin.of("NotifyRegistrationStatus")
     assert not status.plugin_registered
@@ -360,17 +358,17 @@ def test_an_older_driver_does_not_displace_a_newer(plugin: Driver) -> None:
         meet(plugin, **{"csi.test": "1.4.0"})
 
 
-def test_a_socket_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "MEET_S", 0.5)
+def test_silent_socket_fails_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "MEET_S", 0.5)
     mute = Mute(tmp_path / "mute.sock")
     try:
         with pytest.raises(VolumeError, match=r"DeadlineExceeded|Unavailable"):
-            meeting.meet(Register(str(tmp_path / "mute.sock")), nothing)
+            registration.register(Register(str(tmp_path / "mute.sock")), nothing)
     finally:
         mute.close()
 
 
-def test_steps_survive_the_way_to_a_helper() -> None:
+def test_steps_survive_encoding() -> None:
     step = CsiMount(VOLUME, "v", "/s", "n", secrets=Secrets({"k": "v"}), fs_group=FsGroup(1))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=CsiMount) == step
-    assert os.path.basename(policy.staging_dir("/r", "d", "h")) != "h"
+    assert os.path.basename(places.csi_staging_dir("/r", "d", "h")) != "h"

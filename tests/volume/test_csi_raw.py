@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors.volume.csi import operations
-from actors.volume.csi.blocking import disk, raw
-from actors.volume.ops.setup import VolumeError
+from actors.volume.csi import disk, operations, raw_block
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
 from tests.volume.devices import loop_device, loops_below
 from tests.volume.test_csi_operations import CODES, nothing, plugin, root
@@ -42,13 +41,13 @@ def unmount(root: str, driver: Driver, volume: Volume = VOLUME) -> None:
 
 
 def left(root: str) -> list[str]:
-    """What is on disk about volumes; the directories that all volumes share stay."""
+    """Files of volumes on disk, without the directories that all volumes share."""
     shared = {PLACE, f"{PLACE}/staging", f"{PLACE}/publish"}
     found = {str(path.relative_to(root)) for top in ("plugins", "pods") for path in Path(root, top).rglob("*")}
     return sorted(one for one in found if one not in shared and one.startswith((f"{PLACE}/", "pods")) and "pv-1" in one)
 
 
-def test_a_device_is_staged_published_and_linked_and_all_of_it_taken_back(root: str, served: Driver) -> None:
+def test_device_is_staged_published_linked_and_removed(root: str, served: Driver) -> None:
     mount(root, served, access_modes=("ReadWriteMany",))
     link = Path(root, "pods/uid-1/volumeDevices/kubernetes.io~csi/pv-1")
     target = f"{root}/{PLACE}/publish/pv-1/uid-1"
@@ -71,7 +70,7 @@ def test_a_device_is_staged_published_and_linked_and_all_of_it_taken_back(root: 
     unmount(root, served)
 
 
-def test_a_device_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: str, served: Driver) -> None:
+def test_shared_device_is_staged_once_and_unstaged_last(root: str, served: Driver) -> None:
     mount(root, served)
     mount(root, served, OTHER)
     unmount(root, served)
@@ -84,9 +83,9 @@ def test_a_device_of_two_pods_is_staged_once_and_unstaged_with_the_last(root: st
 
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])
 @pytest.mark.parametrize("code", CODES)
-def test_whatever_a_driver_answers_all_of_it_can_be_taken_back(root: str, served: Driver, rpc: str, code: str) -> None:
+def test_any_driver_answer_can_be_undone(root: str, served: Driver, rpc: str, code: str) -> None:
     acts = {"NodeStageVolume": mount, "NodePublishVolume": mount}
-    stage = {"NodeStageVolume": raw.SET_UP_FAILED, "NodePublishVolume": raw.MAP_FAILED}.get(rpc, "")
+    stage = {"NodeStageVolume": raw_block.SET_UP_FAILED, "NodePublishVolume": raw_block.MAP_FAILED}.get(rpc, "")
     for done in (False, True):
         if rpc not in acts:
             mount(root, served)
@@ -100,9 +99,9 @@ def test_whatever_a_driver_answers_all_of_it_can_be_taken_back(root: str, served
         assert loops_below(root) == {}
 
 
-def test_a_driver_that_publishes_something_else_is_found_out(root: str, served: Driver) -> None:
+def test_driver_without_a_published_device_is_an_error(root: str, served: Driver) -> None:
     served.faults["NodePublishVolume"] = Fault(lie=True)
-    with pytest.raises(VolumeError, match="says that it published the volume, and there is no"):
+    with pytest.raises(VolumeError, match="reported the volume as published, but"):
         mount(root, served)
     served.faults.clear()
     served.devices["vol-1"] = str(served.data)

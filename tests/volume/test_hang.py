@@ -1,4 +1,4 @@
-"""A file system that never answers: its pod says so, everybody else goes on, and nothing is lost when it is over."""
+"""A file system that never answers: its pod is refused, others go on, and all recover when it answers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def refused(actor: ActorProcess, dead: DeadFuse, type_: str = "") -> str:
 
 
 @pytest.mark.parametrize("type_", ["", "Directory"])
-def test_its_pod_says_which_volume_and_since_when_and_comes_up_once_it_answers(
-    actor: ActorProcess, dead: DeadFuse, type_: str
-) -> None:
+def test_refusal_names_hanging_volume_until_it_answers(actor: ActorProcess, dead: DeadFuse, type_: str) -> None:
     began = time.monotonic()
     message = refused(actor, dead, type_)
     assert time.monotonic() - began < 15
@@ -69,7 +67,7 @@ def test_its_pod_says_which_volume_and_since_when_and_comes_up_once_it_answers(
     actor.ask(UnmountPod(pod_uid=UID))
 
 
-def test_the_next_incarnation_knows_what_hangs_and_for_how_long(actor: ActorProcess, dead: DeadFuse) -> None:
+def test_next_incarnation_knows_hanging_volumes_and_since_when(actor: ActorProcess, dead: DeadFuse) -> None:
     refused(actor, dead)
     (pid,) = written_off(actor)
     for _ in range(2):
@@ -80,7 +78,7 @@ def test_the_next_incarnation_knows_what_hangs_and_for_how_long(actor: ActorProc
         assert written_off(actor) == [pid]
 
 
-def test_one_that_dies_later_is_asked_once_and_told_of_when_it_answers(actor: ActorProcess, dead: DeadFuse) -> None:
+def test_mount_that_dies_later_is_measured_once_until_it_answers(actor: ActorProcess, dead: DeadFuse) -> None:
     dead.revive()
     spec, path = pod(host("h", dead.path)), str(dead.path)
     actor.ask(MountPod(pod=spec))
@@ -104,7 +102,7 @@ def test_one_that_dies_later_is_asked_once_and_told_of_when_it_answers(actor: Ac
     actor.ask(UnmountPod(pod_uid=UID))
 
 
-def test_other_pods_come_and_go_meanwhile(actor: ActorProcess, dead: DeadFuse) -> None:
+def test_other_pods_are_not_delayed_by_a_hanging_volume(actor: ActorProcess, dead: DeadFuse) -> None:
     for number in range(3):
         actor.tell(MountPod(pod=pod(host("h", dead.path), uid=f"hangs-{number}")))
     assert dead.asked.wait(5)
@@ -120,14 +118,14 @@ def test_other_pods_come_and_go_meanwhile(actor: ActorProcess, dead: DeadFuse) -
     wait_for(lambda: len(actor.ask(Describe()).state["helpers"]["written_off"]) == 3, what="three are written off")
 
 
-def test_a_pod_that_hangs_can_go(actor: ActorProcess, dead: DeadFuse) -> None:
+def test_pod_with_a_hanging_volume_can_be_removed(actor: ActorProcess, dead: DeadFuse) -> None:
     refused(actor, dead)
     actor.ask(UnmountPod(pod_uid=UID))
     assert not volume_dir(actor, "e").exists()
     assert actor.ask(Describe()).state["hung"] == {}
 
 
-def test_one_mounted_over_a_volume_is_named_and_not_waited_for(actor: ActorProcess) -> None:
+def test_mount_over_a_volume_is_named_and_does_not_block(actor: ActorProcess) -> None:
     actor.ask(MountPod(pod=pod(empty("e"), empty("f"))))
     with closing(DeadFuse(volume_dir(actor, "e"))):
         with pytest.raises(Refused, match=r'volume "e" : its directory is a mount point \(fuse\) that is not ours'):

@@ -7,7 +7,7 @@ from contextlib import closing
 from actors.volume.helper import channel
 
 
-def test_whatever_is_left_unread_a_side_that_is_gone_is_an_end() -> None:
+def test_closed_channel_is_an_end_with_unread_packets() -> None:
     actor, helper = channel.pair()
     with closing(helper):
         channel.send(helper, b"an answer nobody reads")

@@ -126,7 +126,7 @@ def helpers(actor: ActorProcess) -> set[int]:
     return found
 
 
-def test_a_helper_ends_with_its_actor_and_when_it_has_nothing_to_do() -> None:
+def test_helper_ends_with_its_actor_and_when_idle() -> None:
     prelude = "from actors.volume.helper import pool; pool.IDLE_S = 1.0\n"
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude) as actor:
         actor.ask(MountPod(pod=pod(empty("e"))))

@@ -1,4 +1,4 @@
-"""What volumes take, measured by a helper of its own and kept for a while."""
+"""Usage of volumes, measured by a dedicated helper and cached."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
 
 
 @pytest.mark.needs("fuse")
-def test_one_that_does_not_answer_is_left_out(impatient: ActorProcess) -> None:
+def test_hanging_volume_is_left_out_of_figures(impatient: ActorProcess) -> None:
     impatient.ask(MountPod(pod=pod(empty("e"))))
     impatient.ask(MountPod(pod=pod(empty("e"), uid="other")))
     inside = volume_dir(impatient, "e") / "inside"
@@ -101,7 +101,7 @@ usage.measure_pod = measure_pod
 
 
 @pytest.mark.needs("mounts")
-def test_figures_that_cannot_be_renewed_are_those_of_before(tmp_path: Path) -> None:
+def test_failed_measurement_keeps_the_old_figures(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=DIES, volume_stats_agg_period_s=0.0) as actor:
         serve(actor, *claimed(local={"path": str(tmp_path / "shared")}))
@@ -117,7 +117,7 @@ def test_figures_that_cannot_be_renewed_are_those_of_before(tmp_path: Path) -> N
 
 
 @pytest.mark.needs("fuse")
-def test_a_mount_that_does_not_answer_is_left_out_and_then_in_peace(tmp_path: Path) -> None:
+def test_hanging_mount_is_left_out_and_not_asked_again_soon(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     with ActorProcess(

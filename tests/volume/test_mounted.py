@@ -80,7 +80,7 @@ def mount(actor: ActorProcess, spec: Pod) -> Path:
 
 
 def open_to_others(root: Path) -> list[str]:
-    """Directories around volumes that anybody may write to: who can, can have something else mounted over."""
+    """World-writable directories around volumes: a writer can have something else mounted over them."""
     found = [path for deep in range(1, 5) for top in ("pods", "plugins") for path in root.glob(f"{top}{'/*' * deep}")]
     around = [path for path in found if "volumes" not in path.parts[:-2] and path.is_dir()]
     return [str(path) for path in (root / "pods", root / "plugins", *around) if path.exists() and writable(path)]
@@ -154,7 +154,7 @@ def disk(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.needs("loop devices")
-def test_a_disk_gets_a_file_system_once_and_is_mounted_while_a_pod_has_it(actor: ActorProcess, disk: str) -> None:
+def test_disk_is_formatted_once_and_mounted_while_used(actor: ActorProcess, disk: str) -> None:
     serve(actor, *claimed(local={"path": disk, "fsType": "ext4"}))
     path = mount(actor, user(A))
     (path / "kept").write_text("a")
@@ -256,7 +256,7 @@ def test_a_kill_between_the_steps_of_a_device_leaves_nothing(actor: ActorProcess
     assert not link.parent.exists()
 
 
-def test_what_is_no_device_is_refused_as_the_kubelet_does(actor: ActorProcess, tmp_path: Path) -> None:
+def test_file_that_is_no_device_is_refused_as_in_the_kubelet(actor: ActorProcess, tmp_path: Path) -> None:
     serve(actor, *raw(str(tmp_path)))
     text = f'MapVolume.MapBlockVolume failed for volume "pv" : {tmp_path} is not a block device'
     assert text in refused(actor, raw_user(A))
@@ -269,7 +269,7 @@ def test_what_is_no_device_is_refused_as_the_kubelet_does(actor: ActorProcess, t
 
 
 @pytest.mark.needs("mounts")
-def test_a_group_that_comes_second_is_told_that_the_volume_is_anothers(actor: ActorProcess, tmp_path: Path) -> None:
+def test_second_fs_group_gets_a_warning(actor: ActorProcess, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     serve(actor, *claimed(local={"path": str(shared)}))
@@ -287,7 +287,7 @@ def test_a_group_that_comes_second_is_told_that_the_volume_is_anothers(actor: Ac
 
 
 @pytest.mark.needs("loop devices")
-def test_figures_of_a_claim_are_those_of_what_is_mounted_for_it(actor: ActorProcess, disk: str) -> None:
+def test_claim_figures_are_of_its_mounted_file_system(actor: ActorProcess, disk: str) -> None:
     serve(actor, *claimed(local={"path": disk}))
     path = mount(actor, user(A))
     (path / "f").write_bytes(b"x" * 1_000_000)
@@ -308,7 +308,7 @@ def nfs(server: str) -> Pod:
 
 
 @pytest.mark.needs("mounts")
-def test_an_export_is_mounted_and_what_the_server_says_is_passed_on(actor: ActorProcess) -> None:
+def test_nfs_export_is_mounted_and_server_errors_are_reported(actor: ActorProcess) -> None:
     for _ in range(2):
         path = mount(actor, nfs("server"))
     assert mounted(actor) == [f"pods/{A}/volumes/kubernetes.io~nfs/v"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from actors.volume.ops.setup import VolumeError, check_host_path, set_up_empty_dir
+from actors.volume.ops.setup import check_host_path, set_up_empty_dir
 from actors.volume.policy import Actual
 from actors.volume.reconcile.reconstruct import find_volumes
-from actors.volume.steps.codec import EmptyDir, HostPath
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import EmptyDir, HostPath
 
 
 def empty(name: str, **fields: Any) -> EmptyDir:
@@ -51,9 +52,7 @@ def node(tmp_path: Path) -> Path:
         ("/dev/null", "BlockDevice", "block device"),
     ],
 )
-def test_each_type_takes_what_it_is_and_says_what_it_misses(
-    node: Path, path: str, type_: str, fails_as: str | None
-) -> None:
+def test_host_path_types_are_checked_or_created(node: Path, path: str, type_: str, fails_as: str | None) -> None:
     full = str(node / path)
     if fails_as is None:
         check_host_path(HostPath("v", full, type_))
@@ -64,7 +63,7 @@ def test_each_type_takes_what_it_is_and_says_what_it_misses(
         assert str(caught.value) == f"hostPath type check failed: {full} is not a {fails_as}"
 
 
-def test_directories_that_are_made_are_the_kubelets_whatever_the_umask(tmp_path: Path) -> None:
+def test_created_directories_have_modes_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         check_host_path(HostPath("v", str(tmp_path / "new/deep"), "DirectoryOrCreate"))
@@ -81,14 +80,14 @@ def test_directories_that_are_made_are_the_kubelets_whatever_the_umask(tmp_path:
         ("/proc/no/such/file", "FileOrCreate", "open /proc/no/such/file: no such file or directory"),
     ],
 )
-def test_what_the_kubelet_says_of_a_bad_host_path(path: str, type_: str, message: str) -> None:
+def test_bad_host_path_gives_the_kubelets_message(path: str, type_: str, message: str) -> None:
     with pytest.raises(VolumeError) as caught:
         check_host_path(HostPath("v", path, type_))
     assert str(caught.value) == message
 
 
 @pytest.mark.needs("root")
-def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp_path: Path) -> None:
+def test_empty_dir_has_mode_0777_and_the_kubelets_ready_mark(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         set_up_empty_dir(str(tmp_path), empty("v", fs_group=2000))
@@ -102,14 +101,14 @@ def test_an_empty_dir_is_open_to_all_and_marked_ready_where_the_kubelet_does(tmp
     assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="", path=str(volume))}}
 
 
-def test_what_was_not_set_up_to_the_end_is_not_ready(tmp_path: Path) -> None:
+def test_incomplete_volume_is_not_ready(tmp_path: Path) -> None:
     set_up_empty_dir(str(tmp_path), empty("v"))
     (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").unlink()
     assert find_volumes(str(tmp_path)) == {"u": {}}
     assert find_volumes(str(tmp_path / "none")) == {}
 
 
-def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_a_directory_is_an_error(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "pods").mkdir()

@@ -1,4 +1,4 @@
-"""Walking to a sub path: whatever is in the volume, and whoever changes it meanwhile, nobody gets out of it."""
+"""Walks to a sub path never leave the volume, with any content and with concurrent changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.volume.ops.setup import VolumeError
 from actors.volume.ops.subpath import open_beneath
+from actors.volume.steps.errors import VolumeError
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def volume(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def walked(fd: int, sub_path: str) -> str:
-    """Where it ends, by the kernel's word."""
+    """Final path, as the kernel resolves it."""
     found = open_beneath(fd, sub_path)
     try:
         return os.readlink(f"/proc/self/fd/{found}")
@@ -56,7 +56,7 @@ def test_links_inside_are_followed_and_directories_made(volume: tuple[Path, int]
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o1777, 0o2770, 0o3777, 0o4755, 0o7777])
-def test_a_missing_directory_is_made_with_the_whole_mode_of_the_volume(volume: tuple[Path, int], mode: int) -> None:
+def test_missing_directory_gets_the_volumes_full_mode(volume: tuple[Path, int], mode: int) -> None:
     path, fd = volume
     path.chmod(mode)
     walked(fd, "new/deep")
@@ -76,7 +76,7 @@ def test_a_missing_directory_is_made_with_the_whole_mode_of_the_volume(volume: t
         (".", "link/../secret"),
     ],
 )
-def test_what_leads_out_is_refused(volume: tuple[Path, int], link: str, sub_path: str) -> None:
+def test_path_out_of_the_volume_is_refused(volume: tuple[Path, int], link: str, sub_path: str) -> None:
     path, fd = volume
     (path / "a").mkdir()
     (path / "link").symlink_to(link.format(path=path))
@@ -91,7 +91,7 @@ def test_links_in_a_circle_and_through_files_end(volume: tuple[Path, int]) -> No
     (path / "one").symlink_to("two")
     (path / "two").symlink_to("one")
     (path / "file").write_text("x")
-    with pytest.raises(OSError, match="Too many levels"):
+    with pytest.raises(OSError, match="too many levels"):
         open_beneath(fd, "one")
     with pytest.raises(OSError, match="Not a directory"):
         open_beneath(fd, "file/x")
@@ -169,7 +169,7 @@ def racing(change: Callable[[int], None]) -> tuple[threading.Event, threading.Th
     return stop, thread
 
 
-def test_a_link_that_takes_a_directorys_place_in_between_leads_nowhere(volume: tuple[Path, int]) -> None:
+def test_directory_replaced_by_a_link_is_not_followed(volume: tuple[Path, int]) -> None:
     path, fd = volume
     (path / "real/key").mkdir(parents=True)
     (path / "evil").symlink_to("../secret")
@@ -194,7 +194,7 @@ def test_a_link_that_takes_a_directorys_place_in_between_leads_nowhere(volume: t
     assert ends <= {f"{path}/real/key", "refused"}
 
 
-def test_a_directory_that_moves_out_in_between_takes_nobody_along(tmp_path: Path, volume: tuple[Path, int]) -> None:
+def test_directory_moved_out_of_the_volume_is_not_followed(tmp_path: Path, volume: tuple[Path, int]) -> None:
     path, fd = volume
     (path / "a/b").mkdir(parents=True)
     (path / "in").symlink_to("a/b/../../a/b")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors._host.files import mounts
-from actors.volume.ops import mounted
-from actors.volume.ops.setup import VolumeError
-from actors.volume.steps.codec import LOCAL_VOLUME, NFS
+from actors.volume.ops import unmounting
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.places import LOCAL_VOLUME, NFS
 
 PLAIN, FORCE, DETACH = 0, mounts.MNT_FORCE, mounts.MNT_DETACH
 REAL = mounts.unmount
@@ -42,7 +42,7 @@ class Server:
         """Remove it; the ways that were tried."""
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            mounted.remove(directory, plugin, "v", str(self.path), bool)
+            unmounting.remove(directory, plugin, "v", str(self.path), bool)
         finally:
             os.close(directory)
         return self.tried()
@@ -55,20 +55,20 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     one = Server(tmp_path)
     monkeypatch.setattr(mounts, "unmount", one.unmount)
-    monkeypatch.setattr(mounted, "UNMOUNT_S", 3.0)
+    monkeypatch.setattr(unmounting, "UNMOUNT_S", 3.0)
     yield one
     while mounts.type_at(str(one.path)):
         REAL(str(one.path), DETACH)
 
 
 @pytest.mark.needs("mounts")
-def test_a_server_that_answers_is_left_politely(server: Server) -> None:
+def test_answering_server_is_unmounted_plainly(server: Server) -> None:
     assert server.remove() == [PLAIN]
     assert not server.path.exists()
 
 
 @pytest.mark.needs("mounts")
-def test_one_that_does_not_is_left_by_force(server: Server) -> None:
+def test_dead_server_is_unmounted_by_force(server: Server) -> None:
     server.hangs = {PLAIN}
     assert server.remove() == [PLAIN, FORCE]
     assert not server.path.exists()
@@ -76,7 +76,7 @@ def test_one_that_does_not_is_left_by_force(server: Server) -> None:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["force hangs", "force is refused"])
 @pytest.mark.needs("mounts")
-def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: bool) -> None:
+def test_mount_that_survives_force_is_detached(server: Server, busy: bool) -> None:
     server.hangs = {PLAIN} if busy else {PLAIN, FORCE}
     with (server.path / "open").open("w"):  # so that force really finds it busy
         assert server.remove() == [PLAIN, FORCE, DETACH]
@@ -84,7 +84,7 @@ def test_what_even_force_does_not_end_is_put_out_of_sight(server: Server, busy: 
 
 
 @pytest.mark.needs("mounts")
-def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> None:
+def test_busy_mount_of_an_answering_server_stays(server: Server) -> None:
     with (server.path / "open").open("w"), pytest.raises(VolumeError, match="device or resource busy"):
         server.remove()
     assert server.tried() == [PLAIN]
@@ -92,7 +92,7 @@ def test_what_somebody_uses_on_a_server_that_answers_stays(server: Server) -> No
 
 
 @pytest.mark.needs("mounts")
-def test_an_error_of_force_is_told(server: Server) -> None:
+def test_error_of_a_forced_unmount_is_reported(server: Server) -> None:
     server.hangs, server.fails = {PLAIN}, {FORCE: errno.EIO}
     with pytest.raises(VolumeError, match="input/output error"):
         server.remove()

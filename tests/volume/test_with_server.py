@@ -33,19 +33,19 @@ from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault
 from tests.volume.test_actor import UID
-from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, patiently, registered
+from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, registered, retry_forbidden
 
 UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
 SOON = (
     QUICK
     + "from actors.volume.reconcile import reconciler as r; r.ANNOUNCE_S = 0.5; r.SOONEST_RENEWAL_S = 0.05\n"
-    + "from actors.volume.csi import limits; limits.LOOK_S = 0.2\n"
+    + "from actors.volume.drivers import limits; limits.LOOK_S = 0.2\n"
     + "from actors.volume import policy; policy.MAY_ATTACH_S = 3.0\n"
 )
 
 
 class Server:
-    """What the API server has, as objects and node tell it."""
+    """The API server's objects, as the objects and node actors report them."""
 
     def __init__(self, actor: ActorProcess) -> None:
         self.actor = actor
@@ -100,7 +100,7 @@ class Server:
         return Done()
 
     def in_use(self) -> list[tuple[str, ...]]:
-        """What the Node was to say, one after the other."""
+        """Volumes in use as reported to the Node, in order."""
         told = self.actor.peers["node"].of(SetVolumesInUse)
         return [one.volumes for one in told]
 
@@ -131,7 +131,7 @@ def token_pod() -> Any:
     return in_default(Volume(name="t", projected=projected))
 
 
-def test_a_token_is_replaced_when_it_is_due_and_a_failure_leaves_the_old_one(server: Server) -> None:
+def test_due_token_is_renewed_and_a_failure_keeps_the_old_one(server: Server) -> None:
     server.life_s = 1.0
     path = Path(server.actor.ask(MountPod(pod=token_pod())).host_paths["t"]) / "token"
     first = path.read_text()
@@ -147,7 +147,7 @@ def test_a_token_is_replaced_when_it_is_due_and_a_failure_leaves_the_old_one(ser
     server.actor.ask(UnmountPod(pod_uid=UID))
 
 
-def test_no_token_no_volume_and_the_reason_is_the_servers(server: Server) -> None:
+def test_volume_without_token_has_the_servers_error(server: Server) -> None:
     text = 'failed to fetch token: serviceaccounts "default" not found'
     server.actor.peers["objects"].answers[GetToken] = lambda _: Refused("TokenFailed", text)
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     )  # fmt: skip
     assert driver.of("NodeStageVolume") == []
     server.attached = True
-    paths = patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths
+    paths = retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths
     (staged,), (published,) = driver.of("NodeStageVolume"), driver.of("NodePublishVolume")
     assert dict(staged.publish_context) == {"device": "/dev/x"}
     tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
@@ -181,8 +181,8 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation knows from the disk")
     assert server.in_use()[-1] == (UNIQUE,)
     registered(server.actor, driver)
-    assert patiently(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    assert retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
 
 
@@ -193,12 +193,12 @@ def refusal(server: Server) -> str:
 
 
 @pytest.mark.needs("mounts")
-def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver: Driver) -> None:
+def test_grown_claim_is_expanded_and_reported_once(server: Server, driver: Driver) -> None:
     server.attached = True
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     assert driver.of("NodeExpandVolume") == []
     server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
     written = server.actor.peers["objects"]
@@ -209,7 +209,7 @@ def test_a_claim_that_grew_is_seen_expanded_and_told_once(server: Server, driver
     looks = len(written.of(GetObjects))
     wait_for(lambda: len(written.of(GetObjects)) > looks + 3, 20, "it is looked at again")
     assert len(driver.of("NodeExpandVolume")) == len(written.of(SetClaimCapacity)) == 1
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.parametrize(("code", "phase"), [("INTERNAL", "NodeResizeError"), ("OUT_OF_RANGE", "NodeResizeInfeasible")])
@@ -219,7 +219,7 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     driver.faults["NodeExpandVolume"] = Fault(code)
     server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
     told, events = server.actor.peers["objects"], server.actor.peers["events"]
@@ -237,11 +237,11 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
         wait_for(lambda: len(driver.of("NodeExpandVolume")) > len(calls), 20, "it is asked again")
         del driver.faults["NodeExpandVolume"]
         wait_for(lambda: told.of(SetClaimCapacity), 20, "in time it grows")
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
 @pytest.mark.needs("mounts")
-def test_a_claim_that_cannot_grow_keeps_its_volume_from_no_pod(server: Server, driver: Driver) -> None:
+def test_claim_that_cannot_grow_still_mounts(server: Server, driver: Driver) -> None:
     server.attached = True
     claims = server.documents["PersistentVolumeClaim", "data"]
     claims["status"]["allocatedResourceStatuses"] = {"storage": "NodeResizeInfeasible"}
@@ -250,12 +250,12 @@ def test_a_claim_that_cannot_grow_keeps_its_volume_from_no_pod(server: Server, d
     with pytest.raises(Refused):
         server.actor.ask(MountPod(pod=in_default(claim())))
     server.report()
-    patiently(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     assert driver.of("NodeExpandVolume") == []
-    patiently(server.actor, UnmountPod(pod_uid=UID))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
-def test_the_cluster_is_told_which_drivers_there_are(server: Server, driver: Driver) -> None:
+def test_drivers_are_reported_to_the_cluster(server: Server, driver: Driver) -> None:
     told = server.actor.peers["objects"]
     wait_for(lambda: [x for x in told.of(SetCsiDrivers) if x.complete and x.drivers], 20, "the driver is told")
     (one,) = told.of(SetCsiDrivers)[-1].drivers
@@ -265,12 +265,12 @@ def test_the_cluster_is_told_which_drivers_there_are(server: Server, driver: Dri
 
 
 def told_limits(server: Server) -> list[int]:
-    """What the CSINode was to say, one after the other."""
+    """Drivers as reported for the CSINode, in order."""
     told = server.actor.peers["objects"].of(SetCsiDrivers)
     return [one.max_volumes for message in told for one in message.drivers]
 
 
-def test_a_driver_is_asked_for_its_limit_as_often_as_its_csi_driver_says(server: Server, driver: Driver) -> None:
+def test_driver_limit_is_updated_every_period_of_the_csi_driver(server: Server, driver: Driver) -> None:
     assert set(told_limits(server)) == {7}
     looks = len(server.actor.peers["objects"].of(GetObjects))
     wait_for(lambda: len(server.actor.peers["objects"].of(GetObjects)) > looks + 3, 20, "its CSIDriver is looked at")
@@ -287,7 +287,7 @@ def test_a_driver_is_asked_for_its_limit_as_often_as_its_csi_driver_says(server:
     assert told_limits(server)[-1] == 5, "nor to forget what it said"
 
 
-def test_a_pod_with_a_volume_too_many_is_turned_away_and_the_limit_asked(server: Server, driver: Driver) -> None:
+def test_pod_beyond_the_limit_is_rejected_and_limit_updated(server: Server, driver: Driver) -> None:
     server.attach_error = {"message": "no slot is free", "errorCode": 8}
     refusal(server)
     server.report()
@@ -301,7 +301,7 @@ def test_a_pod_with_a_volume_too_many_is_turned_away_and_the_limit_asked(server:
     wait_for(lambda: refusal(server) == wanted, 20, "in time the pod is to go elsewhere")
 
 
-def test_the_nodes_labels_are_those_the_server_has(server: Server, driver: Driver) -> None:
+def test_node_labels_come_from_the_server(server: Server, driver: Driver) -> None:
     zone = {"key": "zone", "operator": "In", "values": ["z1"]}
     spec = server.documents["PersistentVolume", "pv-1"]["spec"]
     spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}

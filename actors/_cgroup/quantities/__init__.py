@@ -1,1 +1,1 @@
-"""Pure arithmetic of limits: requests, QoS classes, swap, and what is allocatable."""
+"""Pure arithmetic of requests, limits, QoS classes, swap and node allocatable."""

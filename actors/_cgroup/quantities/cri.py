@@ -1,4 +1,4 @@
-"""Limits as CRI messages."""
+"""Converts limits to CRI messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from proto.cri import api_pb2 as pb
 
 
 def linux_container_resources(resources: LinuxResources) -> pb.LinuxContainerResources:
-    """The message for RunPodSandbox, CreateContainer or UpdateContainerResources."""
+    """Return the message for RunPodSandbox, CreateContainer or UpdateContainerResources."""
     return pb.LinuxContainerResources(
         cpu_period=resources.cpu_period,
         cpu_quota=resources.cpu_quota,

@@ -1,4 +1,4 @@
-"""A pod's quality-of-service class, from its requests and limits. Pure.
+"""Computes a pod's quality-of-service class from its requests and limits. Pure.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/ and ComputePodQOS of pkg/apis/core/v1/helper/qos.
 """
@@ -15,22 +15,21 @@ from proto.v1.scalars.quantity import parse
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
 
 _COUNTED = ("cpu", "memory")
-"""Other resources do not make a pod more than BestEffort."""
+"""Other resources do not count: a pod with only those is BestEffort."""
 
 
 def qos_class(pod: Pod) -> QosClass:
-    """The class of `pod`; the one in its status, where there is one, since a running pod never changes class.
+    """Return the class in the pod's status, else compute it. A running pod never changes class.
 
-    Requests are expected to be defaulted from limits already, as the API server and our manifest reader do.
-    Raises QuantityError.
+    Expects requests defaulted from limits, as by the API server and our manifest reader. Raises QuantityError.
     """
     if pod.status.qos_class in ("Guaranteed", "Burstable", "BestEffort"):
-        return pod.status.qos_class  # type: ignore[return-value]  # compared with each member just above
+        return pod.status.qos_class  # type: ignore[return-value]  # compared with each member above
     return compute_qos_class(pod)
 
 
 def compute_qos_class(pod: Pod) -> QosClass:
-    """The class of `pod` from its spec alone. Raises QuantityError."""
+    """Return the class of `pod` by its spec alone. Raises QuantityError."""
     if pod.spec.resources is not None:
         owners = [pod.spec.resources]
         all_limited = not pod.spec.resources.limits or _limits_all(pod.spec.resources.limits)
@@ -51,7 +50,7 @@ def _limits_all(limits: ResourceList) -> bool:
 
 
 def _sum(lists: Iterable[ResourceList]) -> dict[str, int]:
-    """Nanos by resource; without the resources whose sum is zero."""
+    """Return nanos by resource, without zero sums."""
     total: dict[str, int] = {}
     for resources in lists:
         for name in _COUNTED:

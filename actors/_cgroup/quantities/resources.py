@@ -1,4 +1,4 @@
-"""Requests and limits as the numbers of cgroups and of CRI's LinuxContainerResources. Pure.
+"""Converts requests and limits to the values of cgroup files and of CRI's LinuxContainerResources. Pure.
 
 Sources: pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go and pkg/kubelet/kuberuntime of Kubernetes 1.36, and
 KEP-2837 for resources of the pod as a whole.
@@ -8,40 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from actors._cgroup.quantities import totals
-from actors._cgroup.quantities.critical import is_node_critical
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
+from actors._host.node.critical import is_node_critical
 from proto.v1 import Container, Pod
 from proto.v1.scalars.base import ResourceList
 from proto.v1.scalars.quantity import milli_value, parse, value
 
+if TYPE_CHECKING:
+    from proto.agent.settings import Settings
+
 MIN_SHARES = 2
 MAX_SHARES = 262_144
 MIN_QUOTA_US = 1_000
-"""The kernel takes no quota below 1 ms."""
+"""The kernel rejects a quota below 1 ms."""
 
 GUARANTEED_OOM_SCORE_ADJ = -997
 BEST_EFFORT_OOM_SCORE_ADJ = 1000
 NO_SWAP_RULES = SwapRules()
 
 
-class CpuSettings(Protocol):
-    """The part of proto.agent.settings.Settings that decides limits."""
-
-    @property
-    def cpu_cfs_quota(self) -> bool: ...
-    @property
-    def cpu_cfs_quota_period_us(self) -> int: ...
-    @property
-    def single_process_oom_kill(self) -> bool | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class LinuxResources:
-    """CRI's LinuxContainerResources, by its field names; 0 is not set."""
+    """CRI's LinuxContainerResources with its field names; 0 is unset."""
 
     cpu_period: int = 0
     """Microseconds."""
@@ -54,12 +46,12 @@ class LinuxResources:
     hugepage_limits: tuple[tuple[str, int], ...] = ()
     """Page size as CRI writes it (`2MB`) and bytes."""
     unified: tuple[tuple[str, str], ...] = ()
-    """Files of cgroup v2 and what to write there."""
+    """Files of cgroup v2 and their content."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLimits:
-    """What a pod's cgroup is given; None leaves the kernel's default."""
+    """The limits of a pod's cgroup; None keeps the kernel's default."""
 
     cpu_shares: int | None = None
     cpu_quota_us: int | None = None
@@ -68,55 +60,54 @@ class PodLimits:
     memory_bytes: int | None = None
     pids: int | None = None
     memory_min_bytes: int | None = None
-    """cgroup v2 alone, and only under the gate MemoryQoS."""
+    """Only on cgroup v2 with the feature gate MemoryQoS."""
     huge_pages: tuple[tuple[str, int], ...] = ()
     """Page size as CRI writes it (`2MB`) and bytes."""
 
 
 def milli_cpu_to_shares(milli_cpu: int) -> int:
-    """cpu.shares of a request in thousandths of a core: 1024 for one core, never below 2 nor above 262144."""
+    """Return cpu.shares for a request in thousandths of a core: 1024 for one core, within 2 and 262144."""
     return min(MAX_SHARES, max(MIN_SHARES, milli_cpu * 1024 // 1000))
 
 
 def milli_cpu_to_quota(milli_cpu: int, period_us: int = 100_000) -> int:
-    """cpu.cfs_quota_us of a limit in thousandths of a core; 0 where there is no limit, else at least 1000."""
+    """Return cpu.cfs_quota_us for a limit in thousandths of a core, at least 1000; 0 for no limit."""
     return max(MIN_QUOTA_US, milli_cpu * period_us // 1000) if milli_cpu else 0
 
 
 def shares_to_weight(shares: int) -> int:
-    """cpu.weight of cgroup v2 (1 to 10000) for cpu.shares of v1 (2 to 262144), by the kubelet's linear map."""
+    """Return cpu.weight of v2 (1 to 10000) for cpu.shares of v1 (2 to 262144), by the kubelet's linear map."""
     return 1 + (min(MAX_SHARES, max(MIN_SHARES, shares)) - MIN_SHARES) * 9999 // 262_142
 
 
 def weight_to_shares(weight: int) -> int:
-    """cpu.shares of v1 for cpu.weight of v2, back by the same map."""
+    """Return cpu.shares of v1 for cpu.weight of v2, the inverse of `shares_to_weight`."""
     return MIN_SHARES + (min(10_000, max(1, weight)) - 1) * 262_142 // 9999
 
 
 def shares_to_milli_cpu(shares: int) -> int:
-    """The request in thousandths of a core that cpu.shares stand for; 0 for fewer than the least."""
+    """Return the request in thousandths of a core for cpu.shares; 0 below MIN_SHARES."""
     return -(-shares * 1000 // 1024) if shares >= MIN_SHARES else 0
 
 
 def quota_to_milli_cpu(quota_us: int, period_us: int) -> int:
-    """The limit in thousandths of a core that a quota stands for; 0 for none."""
+    """Return the limit in thousandths of a core for a quota; 0 for no limit."""
     return quota_us * 1000 // period_us if quota_us > 0 and period_us > 0 else 0
 
 
 def container_resources(
     pod: Pod,
     container: Container,
-    settings: CpuSettings,
+    settings: Settings,
     *,
     memory_capacity_bytes: int,
     page_sizes: Iterable[str] = (),
     swap: SwapRules = NO_SWAP_RULES,
 ) -> LinuxResources:
-    """What CreateContainer and UpdateContainerResources get for `container` of `pod`.
+    """Return the resources of `container` for CreateContainer and UpdateContainerResources. Raises QuantityError.
 
-    A container without a limit of its own has the pod's (KEP-2837). `page_sizes`: the machine's huge page sizes
-    (`hierarchy.huge_page_sizes`). Swap is forbidden on cgroup v1 by limiting memory and swap together as memory alone.
-    Raises QuantityError.
+    A container without a limit gets its pod's (KEP-2837). `page_sizes`: the machine's huge page sizes
+    (`hierarchy.huge_page_sizes`). On cgroup v1 an equal limit for memory, and for memory and swap, forbids swap.
     """
     limits = _with_pod_limits(pod, container.resources.limits)
     basic = _basic(container.resources.requests, limits, settings)
@@ -138,8 +129,7 @@ def _with_pod_limits(pod: Pod, limits: ResourceList) -> ResourceList:
     return limits | {name: own[name] for name in inherited}
 
 
-def _unified(pod: Pod, container: Container, settings: CpuSettings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
-    """Only cgroup v2 has these."""
+def _unified(pod: Pod, container: Container, settings: Settings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
     files = []
     if swap.unified and not settings.single_process_oom_kill:
         files.append(("memory.oom.group", "1"))  # the kernel ends the container as a whole
@@ -149,20 +139,20 @@ def _unified(pod: Pod, container: Container, settings: CpuSettings, swap: SwapRu
     return tuple(files)
 
 
-def sandbox_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
-    """What RunPodSandbox gets as linux.resources: the pod's containers together. Raises QuantityError."""
+def sandbox_resources(pod: Pod, settings: Settings) -> LinuxResources:
+    """Return linux.resources for RunPodSandbox: the sum of the pod's containers. Raises QuantityError."""
     return _basic(totals.requests(pod, overhead=False), totals.limits(pod, overhead=False), settings)
 
 
-def overhead_resources(pod: Pod, settings: CpuSettings) -> LinuxResources:
-    """What RunPodSandbox gets as linux.overhead: spec.overhead; nothing set where there is none."""
+def overhead_resources(pod: Pod, settings: Settings) -> LinuxResources:
+    """Return linux.overhead for RunPodSandbox: spec.overhead, or nothing set. Raises QuantityError."""
     overhead = pod.spec.overhead
     return _basic(overhead, overhead, settings) if overhead else LinuxResources()
 
 
-def _basic(requests: ResourceList, limits: ResourceList, settings: CpuSettings) -> LinuxResources:
+def _basic(requests: ResourceList, limits: ResourceList, settings: Settings) -> LinuxResources:
     limit = milli_value(limits.get("cpu", 0))
-    # A limit alone is a request too; the API server sees to it, the kubelet and we once more.
+    # A limit without a request is a request, too. The API server defaults it, and the kubelet does so again.
     request = milli_value(requests["cpu"]) if "cpu" in requests else limit
     quota, period = settings.cpu_cfs_quota, settings.cpu_cfs_quota_period_us
     return LinuxResources(
@@ -174,12 +164,12 @@ def _basic(requests: ResourceList, limits: ResourceList, settings: CpuSettings) 
 
 
 def _huge_pages(amounts: ResourceList, page_size: str) -> int:
-    """Bytes of huge pages of `page_size` (`2MB`), whose resource is called hugepages-2Mi."""
+    """Return the bytes of huge pages of `page_size` (`2MB`, the resource hugepages-2Mi)."""
     return value(amounts.get(f"hugepages-{page_size.removesuffix('B')}i", 0))
 
 
 def oom_score_adj(pod: Pod, container: Container, memory_capacity_bytes: int) -> int:
-    """The container's /proc/PID/oom_score_adj: the less of the machine it asked for, the sooner it is killed.
+    """Return /proc/PID/oom_score_adj of a container: a smaller memory request gives a higher score.
 
     https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-out-of-memory-behavior
     """
@@ -191,7 +181,7 @@ def oom_score_adj(pod: Pod, container: Container, memory_capacity_bytes: int) ->
     share = totals.spare_memory_per_container(pod)
     request = _memory(container)
     if container.restart_policy == "Always" and container in pod.spec.init_containers:
-        # A sidecar outlives none of the containers it serves by less than they have.
+        # A sidecar scores no higher than the main container with the smallest request.
         request = max(request, min((_memory(main) for main in pod.spec.containers), default=0))
     score = 1000 - 1000 * (request + share) // memory_capacity_bytes
     return min(BEST_EFFORT_OOM_SCORE_ADJ - 1, max(1000 + GUARANTEED_OOM_SCORE_ADJ, score))
@@ -201,12 +191,12 @@ def _memory(container: Container) -> int:
     return value(container.resources.requests.get("memory", 0))
 
 
-def pod_limits(pod: Pod, settings: CpuSettings, pids_limit: int = -1, page_sizes: Iterable[str] = ()) -> PodLimits:
-    """What the pod's cgroup is given (ResourceConfigForPod). Raises QuantityError.
+def pod_limits(pod: Pod, settings: Settings, pids_limit: int = -1, page_sizes: Iterable[str] = ()) -> PodLimits:
+    """Return the limits of the pod's cgroup (ResourceConfigForPod). Raises QuantityError.
 
-    A Burstable pod is limited only in what every container, or the pod itself, is limited in. `pids_limit` is
-    Settings.pod_pids_limit, -1 for none; `page_sizes` the machine's huge page sizes, of which a pod has what it
-    requests and otherwise none.
+    A Burstable pod is limited in a resource only when the pod itself or every container limits it. `pids_limit` is
+    Settings.pod_pids_limit, -1 for none. `page_sizes` are the machine's huge page sizes: a pod gets the huge pages
+    that it requests, and no others.
     """
     pids = pids_limit if pids_limit > 0 else None
     qos, requests = qos_class(pod), totals.requests(pod)

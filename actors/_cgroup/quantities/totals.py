@@ -1,4 +1,4 @@
-"""Requests and limits of a pod as a whole: containers summed, or the largest init container. Pure.
+"""Sums the requests and limits of a pod: its containers together, or its largest init container. Pure.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers, KEP-753
 (sidecars), KEP-2837 (pod-level resources) and KEP-688 (overhead).
@@ -17,7 +17,7 @@ Pick = Callable[[Container], ResourceList]
 
 
 def requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
-    """What the pod is sure to get, by resource; with spec.overhead unless told otherwise. Raises QuantityError."""
+    """Return the pod's requests by resource, with spec.overhead unless told otherwise. Raises QuantityError."""
     total = _of_containers(pod, lambda container: container.resources.requests)
     if pod.spec.resources is not None:
         total |= _parsed(pod.spec.resources.requests)
@@ -28,19 +28,19 @@ def requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
 
 
 def limits(pod: Pod, *, overhead: bool = True) -> ResourceList:
-    """What the pod may use at most, by resource, as far as its containers say. Raises QuantityError."""
+    """Return the pod's limits by resource, of the containers that have some. Raises QuantityError."""
     total = _of_containers(pod, lambda container: container.resources.limits)
     if pod.spec.resources is not None:
         total |= _parsed(pod.spec.resources.limits)
     if overhead:
         for name, nanos in _parsed(pod.spec.overhead).items():
-            if total.get(name):  # overhead limits nothing that was not limited
+            if total.get(name):  # overhead adds to a limit and creates none
                 total[name] += nanos
     return _printed(total)
 
 
 def all_limited(pod: Pod, resource: str) -> bool:
-    """Whether every container, or the pod itself, has a limit of `resource`: only then does the pod have one."""
+    """Return True when the pod itself or every container limits `resource`: only then is the pod limited."""
     if pod.spec.resources is not None and parse(pod.spec.resources.limits.get(resource, 0)):
         return True
     containers = (*pod.spec.containers, *pod.spec.init_containers)
@@ -48,7 +48,7 @@ def all_limited(pod: Pod, resource: str) -> bool:
 
 
 def spare_memory_per_container(pod: Pod) -> int:
-    """Bytes of the pod's own memory request beyond its containers', shared equally among them; 0 without one."""
+    """Return each container's equal share, in bytes, of the memory that the pod requests beyond its containers."""
     own = pod.spec.resources.requests.get("memory", 0) if pod.spec.resources is not None else 0
     if not parse(own):
         return 0

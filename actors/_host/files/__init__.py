@@ -1,1 +1,1 @@
-"""Files and directories of the node: paths, checkpoints, marks, and reading what pods can write."""
+"""Files of the node: directory layout, checkpoints, pod ownership marks, mounts, and reading untrusted files."""

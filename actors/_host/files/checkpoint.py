@@ -1,7 +1,7 @@
-"""Small files in which an actor keeps what nobody could tell it again after a crash.
+"""Saves and loads checkpoints: small files with the state that an actor cannot rebuild from elsewhere after a crash.
 
-Covers one value per file: written atomically, checked when read. Not here: what is worth keeping, and when; a
-checkpoint is never the only source of something the runtime or a peer knows.
+A file holds one value. It is written atomically and checked when read. Callers decide what to keep and when; anything
+that the runtime or a peer can tell is not kept here.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from proto.common import untrusted
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
-"""Of a checkpoint: a hundred times the largest one, and no danger to the process that reads it."""
+"""Largest checkpoint that is read: a hundred times the largest one seen, and harmless to the reader's memory."""
 
 
 class _File(msgspec.Struct):
-    """The file: JSON, so that a person can read it; the checksum is the CRC-32 of `data`'s bytes as they stand."""
+    """The file's JSON. `checksum` is the CRC-32 of the bytes of `data` as written."""
 
     version: int
     checksum: int
@@ -34,31 +34,31 @@ class _File(msgspec.Struct):
 
 
 def save(path: str | os.PathLike[str], version: int, data: Any, *, sync: bool = True) -> None:
-    """Replace the checkpoint at `path` by `data`, anything msgspec writes as JSON. Missing directories are made.
+    """Replace the checkpoint at `path` by `data`, any value that msgspec encodes as JSON. Creates directories.
 
-    A reader sees the old file or the new one whole, whenever this process is killed. `sync` makes that true of a power
-    cut too and may take tens of milliseconds; leave it out for what does not outlive the node's boot. Blocks: call it
-    through `Actor.blocking`. One writer per path at a time. Raises OSError.
+    A kill at any moment leaves the old or the new file whole. `sync` extends that to a power cut and may take tens of
+    milliseconds; state that ends with the node's boot does not need it. Blocks: call it through `Actor.blocking`.
+    Allows one writer per path. Raises OSError.
     """
     target = Path(path)
     body = msgspec.json.encode(data)
     content = msgspec.json.encode(_File(version=version, checksum=zlib.crc32(body), data=msgspec.Raw(body)))
-    # One name, not a random one: what a killed process leaves is overwritten by the next instead of piling up.
+    # A fixed name, so that files of killed processes are overwritten instead of piling up.
     temporary = target.with_name(f".{target.name}.tmp")
     try:
-        _write(temporary, content, sync)
+        write_file(temporary, content, sync=sync)
     except FileNotFoundError:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(temporary, content, sync)
+        write_file(temporary, content, sync=sync)
     temporary.replace(target)
     if sync:
         _sync_directory(target.parent)
 
 
 def load(path: str | os.PathLike[str], version: int) -> Any | None:
-    """The data of the checkpoint at `path` as plain JSON values; None when there is none to trust.
+    """Return the data of the checkpoint at `path` as plain JSON values; None when there is no valid one.
 
-    Missing is silent; unreadable, damaged, too large or of another version is logged, and the caller starts without it.
+    A missing file is not logged. An unreadable, damaged or too large file, or another version, is logged.
     """
     target = Path(path)
     try:
@@ -66,16 +66,15 @@ def load(path: str | os.PathLike[str], version: int) -> Any | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        log.warning("cannot read the checkpoint %s: %s; going on without it", target, error)
+        log.warning("cannot read the checkpoint %s: %s; starting without it", target, error)
         return None
     problem, data = _checked(content, version)
     if problem:
-        log.warning("cannot use the checkpoint %s: %s; going on without it", target, problem)
+        log.warning("cannot use the checkpoint %s: %s; starting without it", target, problem)
     return data
 
 
 def _read(path: Path) -> bytes:
-    """The content of a regular file of at most MOST_BYTES. Raises OSError for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -101,8 +100,9 @@ def _checked(content: bytes, version: int) -> tuple[str, Any | None]:
         return str(error), None
 
 
-def _write(path: Path, content: bytes, sync: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def write_file(path: str | os.PathLike[str], content: bytes, flags: int = os.O_TRUNC, *, sync: bool = False) -> None:
+    """Write all of `content` to a file of mode 0600. `flags`: O_TRUNC or O_APPEND. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
         view = memoryview(content)
         while view:
@@ -114,7 +114,7 @@ def _write(path: Path, content: bytes, sync: bool) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems refuse it; the rename stands all the same
+    with contextlib.suppress(OSError):  # some file systems refuse it; the rename is done
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -1,7 +1,6 @@
-"""How much directories take, by walking them. Blocks.
+"""Measures the space and inodes of directories by walking them. Blocks.
 
-Gives up at a deadline and at a number of entries: what was counted until then is the answer. Never leaves the file
-system it begins on.
+A walk stops at a deadline or at a number of entries, and returns the count so far. It stays on one file system.
 """
 
 from __future__ import annotations
@@ -19,34 +18,38 @@ log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 500_000
 MARK_ENTRIES = 1000
-"""After so many of one directory there is a sign of life, and a look at the bounds: with the lowest priority on a busy
-machine they take half a second."""
+"""Entries of one directory between two checks of the bounds and calls of `progress`.
+
+At the lowest priority on a busy machine this many take half a second.
+"""
 NICEST = 19
 _BLOCK = 512
-"""st_blocks counts these, whatever the file system's own blocks are (stat(2))."""
+"""Bytes of a block in st_blocks, on every file system (stat(2))."""
 
 
 class DiskUse(NamedTuple):
-    """Space and inodes taken."""
+    """Used bytes and inodes."""
 
     bytes: int = 0
     inodes: int = 0
 
     def plus(self, other: DiskUse) -> DiskUse:
-        """Both together."""
+        """Return the sum of both."""
         return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
 
 
-def yield_to_others() -> None:
-    """Give this thread the lowest CPU priority. For a thread that does nothing else afterwards."""
-    with contextlib.suppress(OSError):  # refused in some containers; then it is merely not nice
+def lower_cpu_priority() -> None:
+    """Give this thread the lowest CPU priority. The change is final, so use a dedicated thread."""
+    with contextlib.suppress(OSError):  # some containers refuse it
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)  # on Linux, 0 is the calling thread
 
 
 @contextlib.contextmanager
 def _entries(path: str, seen: os.stat_result) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """What is in a directory, if it is the one that was seen: a container may swap any component for a link out of its
-    volume. Raises OSError."""
+    """List a directory if it is still the inode `seen`. Raises OSError.
+
+    A container may replace any component by a link that leads out of its volume.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -59,11 +62,10 @@ def _entries(path: str, seen: os.stat_result) -> Iterator[Iterator[os.DirEntry[s
 
 
 class Walk:
-    """One walk with its bounds; counts a file with several names once."""
+    """One walk with its bounds. Counts a file with several hard links once."""
 
     def __init__(self, deadline: float, max_entries: int = MAX_ENTRIES, progress: Callable[[], object] = bool) -> None:
-        """`deadline`: monotonic time at which to stop. `progress` is called for every directory and from time to
-        time in a large one."""
+        """`deadline` is a monotonic time. `progress` is called for every directory and every MARK_ENTRIES entries."""
         self._progress = progress
         self.deadline = deadline
         self.left = max_entries
@@ -71,7 +73,7 @@ class Walk:
         self._links: set[tuple[int, int]] = set()
 
     def measure(self, path: str) -> DiskUse:
-        """What `path` and all below it on its file system take; nothing where it is not there."""
+        """Return the use of `path` and all below it on its file system; zero when it does not exist."""
         try:
             top = os.lstat(path)
         except OSError:
@@ -102,7 +104,7 @@ class Walk:
         return DiskUse(total_blocks * _BLOCK, inodes)
 
     def _count(self, status: os.stat_result) -> int:
-        """Blocks; -1 for another name of a file already counted."""
+        """Return the blocks of a file; -1 for another link to a file already counted."""
         if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
             key = (status.st_dev, status.st_ino)
             if key in self._links:
@@ -114,5 +116,5 @@ class Walk:
         over = self.left <= 0 or time.monotonic() > self.deadline
         if over and not self.cut_short:
             self.cut_short = True
-            log.warning("cannot count all of the pods' files in time; ranking pods by what was counted")
+            log.warning("cannot count all files of pods in time: using the count so far")
         return over

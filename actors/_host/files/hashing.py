@@ -1,7 +1,7 @@
-"""The hashes the kubelet writes beside containers, so that a node changes from it to us without restarting any.
+"""Computes the kubelet's container hash, the annotation `io.kubernetes.container.hash`.
 
-Covers the container hash (label-side annotation `io.kubernetes.container.hash`). The hash that names a static pod is in
-`actors.config.pods.podhash`.
+Equal hashes let a node change from the kubelet to nodevisor without a restart of containers. The hash that names a
+static pod is in `actors.config.pods.podhash`.
 """
 
 import json
@@ -11,10 +11,10 @@ _FNV32_PRIME = 0x01000193
 
 
 def container_hash(name: str, image: str) -> str:
-    """Return io.kubernetes.container.hash: lower-case hex, no padding, of what a change of restarts a container for.
+    """Return the container hash in lower-case hex without padding. A container with a new hash is restarted.
 
-    Since Kubernetes 1.31 that is name and image alone. The hash is FNV-1a 32 over the printed form (go-spew's `%#v`)
-    of the bytes of their JSON, as pkg/util/hash.DeepHashObject has it.
+    Since Kubernetes 1.31 it covers name and image alone. It is FNV-1a 32 over the printed form (`%#v` of go-spew) of
+    their JSON bytes, as in pkg/util/hash.DeepHashObject.
     """
     document = json.dumps({"image": image, "name": name}, separators=(",", ":"), ensure_ascii=False)
     printed = "([]uint8)[" + " ".join(map(str, _go_escaped(document).encode())) + "]"

@@ -1,4 +1,4 @@
-"""What is in a directory that may not be there."""
+"""Lists a directory that may not exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def names(directory: str) -> list[str]:
-    """Entries of a directory, sorted; none where there is no directory. Raises OSError for other reasons."""
+    """Return the sorted entries of a directory; none when it does not exist. Raises OSError for other errors."""
     try:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""Mounts of this machine: which there are, on which one a directory is, mounting and unmounting.
+"""Reads /proc/self/mountinfo, and mounts and unmounts by mount(2) and umount2(2).
 
-Covers /proc/self/mountinfo, mount(2) and umount2(2). Does not decide what to mount.
+Does not decide what to mount.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ class Mount:
 
 
 def mounts_under(directory: str, mountinfo: str = MOUNTINFO) -> list[Mount]:
-    """Mounts at or below `directory`, a real path (links resolved), in the order they were made.
+    """Return the mounts at or below `directory`, a path without links, in mount order. Raises OSError.
 
-    A table of thousands of lines costs little more than the kernel's writing it: only lines that hold the path are
-    looked at.
+    Only lines that contain the path are parsed: a table may have thousands of lines.
     """
     with open(mountinfo, "rb", buffering=0) as file:
         table = file.read()
@@ -55,14 +54,17 @@ def _parse(line: bytes) -> Mount:
 
 
 def type_at(path: str) -> str:
-    """The file system on top of a directory, by the table, which asks that file system nothing; empty without one."""
+    """Return the type of the topmost file system mounted at `path`; empty when there is none.
+
+    The mount table tells it, so a file system that hangs does not block the call.
+    """
     real = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
     types = [mount.fs_type for mount in mounts_under(real) if mount.mount_point == real]
     return types[-1] if types else ""
 
 
 def mount_id(fd: int) -> int:
-    """The mount that an open file or directory is on. Unlike st_dev it tells bind mounts apart."""
+    """Return the ID of the mount that an open file is on. Unlike st_dev it tells bind mounts apart. Raises OSError."""
     with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
         for line in file.read().splitlines():
             if line.startswith(b"mnt_id:"):
@@ -71,20 +73,20 @@ def mount_id(fd: int) -> int:
 
 
 def mount(source: str, target: str, fs_type: str, options: str, flags: int = 0) -> None:
-    """`options` are for the file system, `flags` are those of the system call. Raises OSError."""
+    """Mount a file system. `options` go to the file system, `flags` to the system call. Raises OSError."""
     code = _c().mount(source.encode(), os.fsencode(target), fs_type.encode(), flags, options.encode() or None)
     _check(code, target)
 
 
 def bind(source: str, target: str) -> None:
-    """Bind `source`, not what is mounted below it; raises OSError."""
+    """Bind-mount `source` without the mounts below it. Raises OSError."""
     _check(_c().mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), target)
 
 
 def unmount(target: str, flags: int = 0) -> None:
-    """Unmount, never through a link in the last component; raises OSError (EBUSY while it is in use).
+    """Unmount, and follow no link in the last component. Raises OSError: EBUSY while the mount is in use.
 
-    `flags`: MNT_FORCE or MNT_DETACH; without them it is strict.
+    `flags`: MNT_FORCE or MNT_DETACH.
     """
     _check(_c().umount2(os.fsencode(target), UMOUNT_NOFOLLOW | flags), target)
 
@@ -98,7 +100,7 @@ def _check(code: int, target: str) -> None:
 
 
 def _c() -> Any:
-    # ctypes only where something is really mounted: most nodes' pods never do, and it is memory in every process.
+    # Imported on first use: ctypes takes memory, and most processes never mount anything.
     global _libc  # noqa: PLW0603 - one handle per process
     if _libc is None:
         import ctypes  # noqa: PLC0415

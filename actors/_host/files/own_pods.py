@@ -7,7 +7,7 @@ Each mark exists before the pod has a cgroup, a sandbox or a log:
 - The pod's directory, ROOT_DIR/pods/UID. The kubelet also makes it first. container_gc removes it last.
 - A line in ROOT_DIR/nodevisor/removed-pods. container_gc writes it before it removes the directory. Some things outlive
   the directory: a busy cgroup, or a sandbox that the runtime finishes after its caller died.
-- The pod's admission: the kubelet's and our allocated_pods_state, and our api-pods.
+- The pod's admission: a line in allocated_pods_state (the kubelet's, too), or a file in our api-pods.
 
 The record of removed pods is not synced to the disk. A power cut ends all that runs, and the directories that it brings
 back are marks again.
@@ -28,13 +28,13 @@ from proto.common import untrusted
 log = logging.getLogger(__name__)
 
 RECORD_BYTES = 256 * 1024
-"""Of one file of the record, about 7,000 pods. A full one is kept as `removed-pods.1`, in place of the one before."""
+"""Size of one file of the record, about 7,000 pods. A full file becomes `removed-pods.1`, replacing the one before."""
 _LONGEST_UID = 253
 _STATES = ("allocated_pods_state", "actuated_pods_state")
 
 
 class OwnPods:
-    """The marks below one root directory. Keeps nothing in memory; may be used from any thread."""
+    """Reads and writes the marks below one root directory. Keeps no state; thread-safe."""
 
     def __init__(self, root_dir: str, *, take_over: bool = False) -> None:
         """`take_over`: every pod counts as ours (Settings.take_over)."""
@@ -69,9 +69,9 @@ class OwnPods:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._record, flags, 0o600)
         try:
-            # A write that a full disk cut short leaves half a line, which must not take the next one with it.
+            # A full disk may cut a write short. The leading newline keeps the half line apart from the next one.
             if os.write(descriptor, b"\n" + lines) != len(lines) + 1:
-                raise OSError(f"cannot write all of {self._record}")
+                raise OSError(f"cannot write all of {self._record}: the disk is full")
             full = os.fstat(descriptor).st_size > RECORD_BYTES
         finally:
             os.close(descriptor)
@@ -134,5 +134,5 @@ def _read(path: str) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        log.warning("cannot read %s: %s; pods that only it names are taken for another agent's", path, error.strerror)
+        log.warning("cannot read %s: %s; its pods count as another agent's", path, error.strerror)
         return b""

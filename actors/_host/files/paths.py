@@ -1,8 +1,8 @@
-"""Where things are under the root and log directories: the kubelet's layout, which log shippers and CSI drivers know.
+"""Builds the paths below the root and log directories: the kubelet's layout, which log shippers and CSI drivers expect.
 
-Covers paths, as strings. Creates nothing. Raises ValueError for a UID or a name that is no part of a path. `root` is
-Settings.root_dir, `uid` a pod's UID, `plugin` a volume plugin's directory name (`kubernetes.io~empty-dir`). Source:
-pkg/kubelet/kubelet_getters.go and pkg/kubelet/kuberuntime/helpers.go of Kubernetes 1.36.
+Creates nothing. `root` is Settings.root_dir, `uid` a pod's UID, `plugin` a volume plugin's directory name
+(`kubernetes.io~empty-dir`). Every function raises ValueError for a UID or name that is not a single path component.
+Source: pkg/kubelet/kubelet_getters.go and pkg/kubelet/kuberuntime/helpers.go of Kubernetes 1.36.
 """
 
 import os
@@ -11,83 +11,69 @@ from proto.common.safe_text import component
 
 MAX_SYMLINK_NAME = 251
 """Bytes of a log symlink's name before its suffix: NAME_MAX of 255 less `.log`."""
-
-
 SUBPATHS = "volume-subpaths"
-"""In a pod's directory: what containers mount of a part of a volume, by volume, container and mount."""
-
-
+"""Directory of a pod for subPath mounts, by volume, container and mount."""
 VOLUME_DEVICES = "volumeDevices"
-"""In a pod's directory: links to raw block devices."""
+"""Directory of a pod for links to raw block devices."""
 
 
 def pods_dir(root: str) -> str:
-    """All pods' directories."""
+    """The directory with one directory per pod."""
     return f"{root}/pods"
 
 
 def pod_dir(root: str, uid: str) -> str:
-    """All of one pod."""
+    """The directory of one pod."""
     return f"{root}/pods/{component(uid)}"
 
 
 def pod_volumes_dir(root: str, uid: str) -> str:
     """The pod's volumes, by plugin."""
-    return f"{root}/pods/{component(uid)}/volumes"
+    return f"{pod_dir(root, uid)}/volumes"
+
+
+def volume_dir(root: str, uid: str, plugin: str, name: str) -> str:
+    """One volume, as containers see it."""
+    return f"{pod_dir(root, uid)}/volumes/{plugin}/{name}"
 
 
 def pod_devices_dir(root: str, uid: str) -> str:
     """Links to the pod's raw block devices, by plugin and volume."""
-    return f"{root}/pods/{component(uid)}/{VOLUME_DEVICES}"
+    return f"{pod_dir(root, uid)}/{VOLUME_DEVICES}"
 
 
 def pod_device(root: str, uid: str, plugin: str, name: str) -> str:
-    """The link to one raw block device: what containers get."""
-    return f"{root}/pods/{component(uid)}/{VOLUME_DEVICES}/{plugin}/{name}"
-
-
-def volume_dir(root: str, uid: str, plugin: str, name: str) -> str:
-    """One volume: what containers see."""
-    return f"{root}/pods/{component(uid)}/volumes/{plugin}/{name}"
-
-
-def pod_plugins_dir(root: str, uid: str) -> str:
-    """What volume plugins keep about the pod's volumes, by plugin."""
-    return f"{root}/pods/{component(uid)}/plugins"
+    """The link to one raw block device that containers get."""
+    return f"{pod_dir(root, uid)}/{VOLUME_DEVICES}/{plugin}/{name}"
 
 
 def plugin_volume_dir(root: str, uid: str, plugin: str, name: str) -> str:
-    """What one volume plugin keeps about one of the pod's volumes."""
-    return f"{root}/pods/{component(uid)}/plugins/{plugin}/{name}"
+    """The private directory of a volume plugin for one volume of the pod."""
+    return f"{pod_dir(root, uid)}/plugins/{plugin}/{name}"
 
 
 def local_devices_dir(root: str) -> str:
-    """Where disks of local PersistentVolumes are mounted for all pods, by volume."""
+    """Mounts of local PersistentVolumes' disks, shared by all pods, by volume."""
     return f"{root}/plugins/kubernetes.io/local-volume/mounts"
 
 
 def subpaths_dir(root: str, uid: str) -> str:
-    """The pod's sub paths, by volume."""
-    return f"{root}/pods/{component(uid)}/{SUBPATHS}"
-
-
-def pod_containers_dir(root: str, uid: str) -> str:
-    """The pod's containers, by name."""
-    return f"{root}/pods/{component(uid)}/containers"
+    """The pod's subPath mounts, by volume."""
+    return f"{pod_dir(root, uid)}/{SUBPATHS}"
 
 
 def container_dir(root: str, uid: str, container: str) -> str:
-    """One container's directory, with a file for the termination message of each of its lives."""
-    return f"{root}/pods/{component(uid)}/containers/{component(container)}"
+    """One container's directory, with a termination message file for each restart count."""
+    return f"{pod_dir(root, uid)}/containers/{component(container)}"
 
 
 def etc_hosts_path(root: str, uid: str) -> str:
     """The pod's /etc/hosts."""
-    return f"{root}/pods/{component(uid)}/etc-hosts"
+    return f"{pod_dir(root, uid)}/etc-hosts"
 
 
 def checkpoints_dir(root: str) -> str:
-    """What our actors keep across restarts; the kubelet has nothing here."""
+    """State that the actors keep across restarts. The kubelet has no such directory."""
     return f"{root}/nodevisor"
 
 
@@ -97,14 +83,14 @@ def pod_log_dir(pod_logs_dir: str, namespace: str, name: str, uid: str) -> str:
 
 
 def container_log_path(container: str, restart_count: int) -> str:
-    """One container life's log, relative to the pod's log directory; CRI's log_path."""
+    """The log of one restart count, relative to the pod's log directory; CRI's log_path."""
     return f"{component(container)}/{restart_count}.log"
 
 
 def log_symlink(container_logs_dir: str, pod_name: str, pod_namespace: str, container: str, container_id: str) -> str:
-    """The link to a container's log that the kubelet keeps for log shippers, NAME_NAMESPACE_CONTAINER-ID.log.
+    """The kubelet's link to a container's log for log shippers, NAME_NAMESPACE_CONTAINER-ID.log.
 
-    A name too long for a directory entry loses the end of what precedes `.log`, as in the kubelet.
+    A name that is too long loses its end before `.log`, as in the kubelet.
     """
     name = f"{pod_name}_{pod_namespace}_{container}-{container_id}"
     return os.path.join(container_logs_dir, component(name[:MAX_SYMLINK_NAME]) + ".log")

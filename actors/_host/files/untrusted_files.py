@@ -2,7 +2,7 @@
 
 The container may have replaced such a file by a link, a FIFO or a device. It may have made it sparse and huge, or may
 hold a lease on it. These functions open regular files only, follow no link, never block and read at most a given bound.
-The directories above a file are expected to be root's. `beneath` names the first one that is not.
+The directories above a file are expected to be root's; `beneath` names the first untrusted directory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, beneath: str | None = None) -> int:
-    """A descriptor of the regular file at `path`, opened with `flags`.
+    """Return a descriptor of the regular file at `path`, opened with `flags`.
 
     With `beneath`, `path` is relative to that directory, and no component may be a link or `..`. Without it, only the
-    last component may not be a link. Raises OSError: ELOOP for a link, EISDIR for a directory, EINVAL for a FIFO, a
-    device or a socket, EWOULDBLOCK for a file that a process holds a lease on.
+    last component may not be a link. Raises OSError: ELOOP for a link, EISDIR for a directory, EWOULDBLOCK for a file
+    with a lease. EINVAL: a FIFO, a device or a socket.
     """
     parent, name = _parent(os.fspath(path), beneath)
     try:
@@ -29,7 +29,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, bene
             os.close(parent)
     try:
         _check_regular(os.fstat(found).st_mode, os.fspath(path))
-        # Through its O_PATH descriptor: opening a FIFO or a device by name, even to look what it is, can do something.
+        # Through its O_PATH descriptor: opening a FIFO or a device by name can have side effects.
         opened = os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
         os.close(found)
@@ -37,7 +37,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, bene
 
 
 def _parent(path: str, beneath: str | None) -> tuple[int | None, str]:
-    """A descriptor of the last component's directory, None without `beneath`, and the name to open there."""
+    """Return a descriptor of the last component's directory (None without `beneath`) and the name to open there."""
     if beneath is None:
         return None, path
     *above, name = [part for part in path.split("/") if part not in ("", ".")] or [""]
@@ -63,7 +63,7 @@ def _check_regular(mode: int, path: str) -> None:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int, *, beneath: str | None = None) -> bytes:
-    """All of a file of at most `limit` bytes. Raises OSError as `open_regular` does, and EFBIG for a larger one."""
+    """Return the content of a file of at most `limit` bytes. Raises OSError like `open_regular`, and EFBIG."""
     descriptor = open_regular(path, beneath=beneath)
     try:
         return read_bounded(descriptor, limit, os.fspath(path))
@@ -72,7 +72,7 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, beneath: str | Non
 
 
 def read_bounded(descriptor: int, limit: int, path: str) -> bytes:
-    """The rest of an open file, at most `limit` bytes; EFBIG for more. Files of /proc have no size before."""
+    """Return the rest of an open file. Raises OSError EFBIG beyond `limit` bytes. Also reads /proc."""
     content = bytearray()
     while part := os.read(descriptor, min(limit + 1 - len(content), 64 * 1024)):
         content += part
@@ -82,7 +82,7 @@ def read_bounded(descriptor: int, limit: int, path: str) -> bytes:
 
 
 def read_tail(path: str | os.PathLike[str], limit: int) -> tuple[bytes, bool]:
-    """The last `limit` bytes of a file, and whether that is all of it. Raises OSError as `open_regular` does."""
+    """Return the last `limit` bytes of a file, and True when these are all. Raises OSError like `open_regular`."""
     descriptor = open_regular(path)
     try:
         start = max(0, os.fstat(descriptor).st_size - limit)
@@ -92,9 +92,9 @@ def read_tail(path: str | os.PathLike[str], limit: int) -> tuple[bytes, bool]:
 
 
 def write_in_place(path: str | os.PathLike[str], content: bytes, mode: int) -> None:
-    """Give the file that content and mode and keep its inode, which a container may have mounted.
+    """Set the content and mode of a file, and keep its inode, because a container may have mounted it.
 
-    A file that has the content is left alone. A missing file is created. Raises OSError as `open_regular` does.
+    A file with that content stays as it is. A missing file is created. Raises OSError like `open_regular`.
     """
     try:
         descriptor = open_regular(path, os.O_RDWR)
@@ -111,6 +111,6 @@ def write_in_place(path: str | os.PathLike[str], content: bytes, mode: int) -> N
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fchmod(descriptor, mode)  # whatever the umask
+        os.fchmod(descriptor, mode)  # os.open applied the umask
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""Whose a condition of a pod is. Pure. Source: pkg/kubelet/types/pod_status.go."""
+"""Names the pod conditions that the kubelet owns. Source: pkg/kubelet/types/pod_status.go."""
 
-OF_KUBELET = frozenset(
+KUBELET_CONDITIONS = frozenset(
     {
         "PodScheduled",
         "PodReadyToStartContainers",
@@ -12,4 +12,4 @@ OF_KUBELET = frozenset(
         "PodResizeInProgress",
     }
 )
-"""The node writes these, and reads none of them from the API server."""
+"""The node writes these and never reads them from the API server."""

@@ -22,22 +22,21 @@ class NoSuchFieldError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the downward API tells of the node."""
+    """The node facts that the downward API exposes."""
 
     name: str = ""
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, int | str] = field(default_factory=dict)
-    """`cpu`, `memory`, `ephemeral-storage` as quantities: stands in for a limit that is not set."""
+    """`cpu`, `memory` and `ephemeral-storage` as quantities: the value of a limit that is not set."""
 
 
-def stand_ins(allocatable: Mapping[str, int]) -> dict[str, int | str]:
-    """What NodeFacts has of a node's allocatable amounts, whose `cpu` is in thousandths: other resources stand in for
-    no limit."""
+def default_limits(allocatable: Mapping[str, int]) -> dict[str, int | str]:
+    """Return NodeFacts.allocatable for a node's allocatable amounts, with `cpu` in thousandths of a core."""
     return {"cpu": f"{allocatable['cpu']}m"} | {name: allocatable[name] for name in ("memory", "ephemeral-storage")}
 
 
 def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) -> str:
-    """The value of one field path; labels and annotations whole are one `key="value"` a line. NoSuchFieldError."""
+    """Return the value of a field path. All labels or annotations are `key="value"` lines. Raises NoSuchFieldError."""
     meta, spec = pod.metadata, pod.spec
     subscript = _SUBSCRIPT.fullmatch(path)
     if subscript is not None:
@@ -61,7 +60,7 @@ def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) 
 
 
 def format_map(values: Mapping[str, str]) -> str:
-    """Sorted lines of `key="value"`, quoted as Go's %q quotes."""
+    """Return sorted lines of `key="value"`, quoted like %q in Go."""
     return "\n".join(f"{key}={_quoted(values[key])}" for key in sorted(values))
 
 
@@ -82,7 +81,10 @@ def _printable(character: str) -> str:
 
 
 def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, node: NodeFacts) -> str:
-    """A request or limit divided by the divisor, rounded up. A limit that is not set is the node's allocatable."""
+    """Return a request or limit divided by the divisor, rounded up. Raises NoSuchFieldError.
+
+    A limit that is not set is the node's allocatable amount.
+    """
     container = _named(pod, selector.container_name, own)
     kind, _, resource = selector.resource.partition(".")
     if kind not in ("limits", "requests") or not resource:

@@ -1,7 +1,6 @@
-"""Whether a node selector chooses this node: of a pod's affinity, or of where a volume can be reached. Pure.
+"""Matches node selectors, of pod affinity and of volume topology, against this node's labels. Pure.
 
-Covers the labels that every node has, too. Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity and
-k8s.io/apimachinery/pkg/labels.
+Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity and k8s.io/apimachinery/pkg/labels.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _INT64 = 1 << 63
 
 
 def node_labels(node_name: str, own: Mapping[str, str]) -> dict[str, str]:
-    """All labels of this node: those every node has, and its own from --node-labels."""
+    """Return the labels of this node: the default ones and `own`, from --node-labels."""
     return default_labels(node_name, architecture()) | dict(own)
 
 
 def default_labels(node_name: str, arch: str) -> dict[str, str]:
-    """The labels every node has."""
+    """Return the labels that a kubelet gives every node."""
     return {
         "beta.kubernetes.io/arch": arch,
         "beta.kubernetes.io/os": "linux",
@@ -34,22 +33,23 @@ def default_labels(node_name: str, arch: str) -> dict[str, str]:
     }
 
 
-def chooses(selector: NodeSelector, labels: Mapping[str, str], node_name: str) -> bool:
-    """One of the terms has to hold."""
+def matches_selector(selector: NodeSelector, labels: Mapping[str, str], node_name: str) -> bool:
+    """Return True when at least one term of the selector matches."""
     return any(_term(term, labels, {"metadata.name": node_name}) for term in selector.node_selector_terms)
 
 
 def _term(term: NodeSelectorTerm, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-    """One that is empty chooses nothing."""
-    if not term.match_expressions and not term.match_fields:
+    if not term.match_expressions and not term.match_fields:  # as in Kubernetes, an empty term matches nothing
         return False
-    return all(holds(one, labels) for one in term.match_expressions) and all(
+    return all(matches_requirement(one, labels) for one in term.match_expressions) and all(
         _field(one, fields) for one in term.match_fields
     )
 
 
-def holds(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """One requirement. One that makes no sense (an unknown operator, a wrong number of values) chooses nothing."""
+def matches_requirement(
+    requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]
+) -> bool:
+    """Return True when the labels match. An unknown operator or a wrong number of values never matches."""
     present, values = requirement.key in labels, requirement.values
     match requirement.operator:
         case "In":
@@ -69,7 +69,7 @@ def holds(requirement: NodeSelectorRequirement | LabelSelectorRequirement, label
 
 
 def _field(requirement: NodeSelectorRequirement, fields: Mapping[str, str]) -> bool:
-    """Fields are compared with exactly one value; a node has only metadata.name, any other is empty."""
+    """Compare a field with exactly one value. A node has only metadata.name; any other field is empty."""
     if len(requirement.values) != 1 or requirement.operator not in ("In", "NotIn"):
         return False
     same = fields.get(requirement.key, "") == requirement.values[0]

@@ -1,11 +1,11 @@
-"""The words for pods that end because their machine does, or may not begin for it; and what that means for later.
+"""Reasons and messages for pods that a node shutdown ends or rejects.
 
 Source: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/ and pkg/kubelet/nodeshutdown.
 """
 
 from __future__ import annotations
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from proto.v1 import Pod
 
 TERMINATED = "Terminated"
@@ -15,7 +15,9 @@ NOT_ADMITTED_MESSAGE = "Pod was rejected as the node is shutting down."
 NOT_READY = "node is shutting down"
 
 
-def is_over_with_shutdown(pod: Pod) -> bool:
-    """Whether that the pod is Failed ends with the shutdown: a static pod runs again when its machine is back. One of
-    an API server has had its last word there, and its controller makes another."""
+def ended_by_shutdown(pod: Pod) -> bool:
+    """Return True when the pod's failure is over once the machine is back: a static pod then runs again.
+
+    A pod of the API server stays Failed, and its controller creates another one.
+    """
     return is_static(pod) and pod.status.reason in (TERMINATED, NOT_ADMITTED)

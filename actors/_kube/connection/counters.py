@@ -1,4 +1,4 @@
-"""Requests to the API server as client-go counts them."""
+"""Counts requests to the API server as client-go does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from actors._metrics import kubelet as metrics
 
 NO_ANSWER = "<error>"
-"""client-go's code of a request that got none."""
+"""client-go's code of a request without an answer."""
 
 
 @dataclass
 class Request:
-    """A request under way; what is learned of it is written here."""
+    """A request being counted. The caller sets the fields as it learns them."""
 
     method: str
     server: str = ""
@@ -27,7 +27,7 @@ class Request:
 
 @contextmanager
 def counted(method: str, sent_bytes: int) -> Iterator[Request]:
-    """Around one request, whatever becomes of it."""
+    """Count and time one request, also a failed one."""
     request = Request(method, sent_bytes=sent_bytes)
     began = time.monotonic()
     try:
@@ -41,6 +41,6 @@ def counted(method: str, sent_bytes: int) -> Iterator[Request]:
             metrics.REST_RECEIVED_BYTES.observe(request.received_bytes, method, host)
 
 
-def held_back(method: str, server: str, delay_s: float) -> None:
-    """A request waited for its turn; 0 for one that did not."""
+def throttled(method: str, server: str, delay_s: float) -> None:
+    """Record the time that a request waited for the throttle; 0 without a wait."""
     metrics.REST_THROTTLED_SECONDS.observe(delay_s, method, urlsplit(server).netloc)

@@ -1,6 +1,6 @@
-"""Who we are to the API server, at this moment: tokens and certificates as they rotate, and credential plugins.
+"""The present credentials for the API server: rotated tokens and certificates, and credential plugins.
 
-Everything here may block and is called in a client's own threads. Source: client-go's transport and exec plugin.
+Calls may block; they run in a client's own threads. Source: client-go's transport and exec plugin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from actors._kube.connection.kubeconfig import load as load_kubeconfig
 from proto.common import untrusted
 
 TOKEN_FILE_S = 60.0
-"""How old a token from a file may be (client-go: a minute)."""
+"""Greatest age of a token from a file, as in client-go."""
 PLUGIN_S = 60.0
 EXPIRY_MARGIN_S = 10.0
 
@@ -36,13 +36,13 @@ class Identity(NamedTuple):
 
 
 class Credentials:
-    """Those of one kubeconfig, which is read again when it changes: that is how certificates are rotated."""
+    """The credentials of one kubeconfig. Changed files are read again, because rotation replaces them."""
 
     def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._read: tuple[tuple[bytes, bytes], tuple[float, float] | None] = ((b"", b""), None)
-        """A certificate and key that were refused, and from when until when it is good (Unix seconds)."""
+        """A refused certificate and key, and the certificate's validity (Unix seconds)."""
         self._use(access)
 
     def _use(self, access: Access) -> None:
@@ -53,7 +53,7 @@ class Credentials:
         self._stamps: tuple[Any, ...] | None = None
 
     def current(self) -> Identity:
-        """What to present now. Raises KubeconfigError, told as it stands."""
+        """The identity to present now. Raises KubeconfigError."""
         with self._lock:
             self._look_at_files()
             certificate, key = self._pair
@@ -72,13 +72,13 @@ class Credentials:
             return Identity(certificate, key, headers)
 
     def refused(self) -> None:
-        """The server did not accept them: a plugin is asked anew, a token file is read anew."""
+        """The server refused the credentials: run the plugin and read the token file again."""
         with self._lock:
             self._plugin, self._token_read = None, 0.0
 
     def why_refused(self) -> str:
-        """What can be told from here, as the end of a message: the client certificate has expired, or is not good yet.
-        Takes half a second for one that was not looked at before."""
+        """A message's end when the client certificate has expired or is not valid yet; else empty. Takes half a second
+        for a new certificate."""
         with self._lock:
             pair = self._pair
             if pair[0] and self._read[0] != pair:
@@ -87,7 +87,7 @@ class Credentials:
         return "" if validity is None else _words(*validity, self._now(), self.access.path)
 
     def _look_at_files(self) -> None:
-        """Read again what has changed on disk. A file that is being replaced leaves what there was."""
+        """Read changed files again. A file that is missing during its replacement changes nothing."""
         user = self.access.user
         stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
         if stamps == self._stamps:
@@ -96,8 +96,8 @@ class Credentials:
             with contextlib.suppress(KubeconfigError):
                 self._use(load_kubeconfig(self.access.path))
                 user = self.access.user
-                # Taken before reading: what changes meanwhile is read again with the next call, so that a certificate
-                # and the key of another never stay together.
+                # Taken before reading: files that change meanwhile are read again with the next call, so that a
+                # certificate does not stay with the key of another.
                 stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
         try:
             pair = (
@@ -137,7 +137,7 @@ def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:
     """The status of the ExecCredential that the plugin prints. Raises KubeconfigError."""
     where = f"credential plugin {plugin.command} of {access.path}"
     if plugin.interactive_mode == "Always":
-        raise KubeconfigError(f"cannot run the {where}: it wants a terminal (interactiveMode: Always)")
+        raise KubeconfigError(f"cannot run the {where}: it needs a terminal (interactiveMode: Always)")
     info: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": {"interactive": False}}
     if plugin.provide_cluster_info:
         info["spec"]["cluster"] = _cluster_info(access)
@@ -187,7 +187,7 @@ def _cluster_info(access: Access) -> dict[str, Any]:
 
 
 def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
-    """From when until when it is good; None where that cannot be told."""
+    """The certificate's validity (Unix seconds); None when it cannot be read."""
     from actors._pki import pki  # noqa: PLC0415 - seldom needed
 
     try:

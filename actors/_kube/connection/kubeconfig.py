@@ -1,7 +1,7 @@
-"""kubeconfig files: what is said of the cluster and of who we are, in one context.
+"""Parses kubeconfig files: the cluster and the user of the current context.
 
-https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths are relative to the file. Reading the
-files it names, running plugins and rotating are `credentials`.
+https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths are relative to the file. `credentials`
+reads the files that it names, runs plugins and follows rotation.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 class KubeconfigError(Exception):
-    """The file cannot be used; the message says where in it and why."""
+    """The file cannot be used. The message says why, and where in the file."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Fields as in the file."""
+    """A part of the file; fields have its names."""
 
 
 class Cluster(_Part, frozen=True, kw_only=True):
-    """Where the API server is and how it is known."""
+    """The API server's address, and how to verify it."""
 
     server: str
     tls_server_name: str = ""
@@ -37,11 +37,10 @@ class Cluster(_Part, frozen=True, kw_only=True):
     certificate_authority: str = ""
     certificate_authority_data: str = ""
     proxy_url: str = ""
-    disable_compression: bool = False
 
 
 class ExecVariable(_Part, frozen=True, kw_only=True):
-    """One more variable in a plugin's environment."""
+    """A variable of a plugin's environment."""
 
     name: str
     value: str
@@ -60,7 +59,7 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class User(_Part, frozen=True, kw_only=True):
-    """Who we are: a client certificate, a token, a plugin, a password, alone or with a certificate."""
+    """The user's credentials: a client certificate, and a token, plugin or password."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -92,7 +91,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     user: User
 
     def data(self, inline: str, path: str, what: str) -> bytes:
-        """What stands in the file, or in the one it names; empty when neither is given. Raises KubeconfigError."""
+        """The inline data, or the content of the file at `path`; empty without both. Raises KubeconfigError."""
         if inline:
             try:
                 return base64.b64decode(inline, validate=True)
@@ -116,7 +115,7 @@ def load(path: str) -> Access:
 
 
 def parse(text: bytes, path: str) -> Access:
-    """The same of a file's content. Raises KubeconfigError."""
+    """The current context of a file's content. Raises KubeconfigError."""
     config = _json(text) or _yaml(text, path)
     if not isinstance(config, dict):
         raise KubeconfigError(f"cannot use the kubeconfig {path}: it is no mapping with clusters, users and contexts")
@@ -132,7 +131,7 @@ def parse(text: bytes, path: str) -> Access:
 
 
 def _json(text: bytes) -> Any:
-    """A file that is JSON, as ours are after bootstrapping, needs no YAML parser: a megabyte in each process."""
+    """The content of a JSON file, as bootstrapping writes it. It saves the YAML parser, a megabyte in each process."""
     try:
         return untrusted.decode_json(text)
     except msgspec.DecodeError:
@@ -140,7 +139,7 @@ def _json(text: bytes) -> Any:
 
 
 def _yaml(text: bytes, path: str) -> Any:
-    import yaml  # noqa: PLC0415 - 2 MB that nobody needs once the file is read
+    import yaml  # noqa: PLC0415 - 2 MB that a JSON file saves
 
     try:
         return untrusted.load_yaml(text)
@@ -149,7 +148,7 @@ def _yaml(text: bytes, path: str) -> Any:
 
 
 def _named(config: dict[str, Any], list_: str, key: str, name: str, kind: type[T], path: str) -> T:
-    """The first entry of that name, as client-go takes it."""
+    """The first entry of that name, as in client-go."""
     for index, entry in enumerate(config.get(list_) or ()):
         if isinstance(entry, dict) and entry.get("name") == name:
             try:
@@ -171,13 +170,13 @@ def _absolute(part: T, path: str) -> T:
 
 
 def _check(access: Access) -> None:
-    """What could only fail later, and less clearly."""
+    """Check for errors that would fail later with a less clear message."""
     cluster, user, where = access.cluster, access.user, f"cannot use the kubeconfig {access.path}"
     if not cluster.server.startswith(("https://", "http://")):
         raise KubeconfigError(f"{where}: cluster.server: {cluster.server!r} is no URL with https:// or http://")
     for field, url in (("cluster.server", cluster.server), ("proxy-url", cluster.proxy_url)):
         try:
-            _ = urlsplit(url).port  # checked only when it is read
+            _ = urlsplit(url).port  # urlsplit checks the port when it is read
         except ValueError as error:
             raise KubeconfigError(f"{where}: {field}: {url!r} is no URL: {error}") from error
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):

@@ -1,7 +1,7 @@
-"""One kubeconfig's connections: a blocking call in, an answer or an ApiError out.
+"""Blocking calls of the API server on the connections of one kubeconfig.
 
-Covers TLS, credentials per request, deadlines, and closing everything when a certificate has changed or somebody says
-so. Which thread blocks is `client`'s and `watch`'s.
+Covers TLS, the credentials of each request, deadlines, and new connections after a certificate has changed. `client`
+and `watch` provide the threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -29,10 +30,10 @@ from actors._kube.errors import ApiError, Unauthorized, Unreachable
 log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-"""A server whose packets vanish is found out after this long, whatever the call's own deadline."""
+"""Time to connect, so that a server whose packets are dropped fails before the call's deadline."""
 CHUNK_BYTES = 256 * 1024
-MOST_BYTES = 512 * 1024 * 1024
-"""Of one answer, decompressed: a list of all that a node may watch is a few MB."""
+MAX_BYTES = 512 * 1024 * 1024
+"""Limit of a decompressed answer. The list of all objects that a node may watch is a few MB."""
 KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -41,23 +42,23 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
 )
-"""A watch waits for minutes: a peer that is gone without a word is found out within one."""
+"""A watch waits for minutes. These options detect a vanished peer within one."""
 USER_AGENT = "kubelet/v1.36 (linux) nodevisor"
 
 
 class Connections(NamedTuple):
-    """Where calls and streams get theirs, with one set of certificates."""
+    """The connections of calls and of streams, for one set of certificates."""
 
     pool: urllib3.HTTPConnectionPool
     endpoint: Endpoint
 
 
 class Session:
-    """Connections of one purpose. Safe from any thread."""
+    """The connections of one purpose. Safe from any thread."""
 
     def __init__(self, access: Access | str) -> None:
-        """A context, or the path of a kubeconfig, which is read with the first call that finds it: a node that is
-        only just bootstrapping has none yet, and its calls are Unreachable until then."""
+        """A context, or the path of a kubeconfig, which the first call reads. While the file is missing, as during
+        bootstrapping, calls fail with Unreachable."""
         self._path = access if isinstance(access, str) else ""
         self._known = None if isinstance(access, str) else Credentials(access)
         self._lock = threading.Lock()
@@ -66,7 +67,7 @@ class Session:
 
     @property
     def server(self) -> str:
-        """The API server's URL; empty while it is not known."""
+        """The API server's URL; empty before the kubeconfig was read."""
         return self._known.access.cluster.server if self._known is not None else ""
 
     def call(
@@ -79,9 +80,9 @@ class Session:
         content_type: str = "application/json",
         timeout_s: float,
     ) -> bytes:
-        """The body of a good answer. Blocks for `timeout_s` at most. Raises ApiError.
+        """The body of a successful answer. Blocks for at most `timeout_s`. Raises ApiError.
 
-        Credentials that are refused are asked for anew once, as they may just have been rotated.
+        Refused credentials are read again once, because they may have been rotated.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -122,19 +123,15 @@ class Session:
         content_type: str = "application/json",
         deadline: float,
     ) -> urllib3.BaseHTTPResponse:
-        """The answer, good or bad, with its body still to be read. Raises Unreachable."""
+        """The answer, also an error, with its body unread. Raises Unreachable."""
         left = max(0.01, deadline - time.monotonic())
-        server = self._path
-        try:
-            credentials = self._credentials()
-            server = credentials.access.cluster.server
-            identity = credentials.current()
-            headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        with self._unreachable(method, path):
+            connected, target, headers = self._prepared(path, query)
             if body is not None:
                 headers["Content-Type"] = content_type
-            return self._connected(credentials.access, identity).pool.urlopen(
+            return connected.pool.urlopen(
                 method,
-                _prefix(credentials.access) + path + (f"?{urlencode(query)}" if query else ""),
+                target,
                 body=body,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left),
@@ -142,37 +139,44 @@ class Session:
                 redirect=False,
                 preload_content=False,
             )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(f"{method} {server}{path}: {error}") from error
-        except KubeconfigError as error:
-            raise Unreachable(str(error)) from error
 
     def stream(self, path: str, query: Mapping[str, str], deadline: float) -> Stream:
-        """A GET whose answer goes on, on a connection of its own. Blocks until it has begun. Raises ApiError."""
+        """A GET with a streaming answer, on its own connection. Blocks until its head has come. Raises ApiError."""
         left = max(0.01, deadline - time.monotonic())
-        server = self._path
         try:
-            credentials = self._credentials()
-            server = credentials.access.cluster.server
-            identity = credentials.current()
-            headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
-            connection = self._connected(credentials.access, identity).endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
-            connection.sock.settimeout(left)
-            with counted("GET", 0) as counting:
-                counting.server = server
-                stream = open_stream(connection, f"{_prefix(credentials.access)}{path}?{urlencode(query)}", headers)
-                counting.code = "200"
-            return stream
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"GET {server}{path}: {error}") from error
-        except KubeconfigError as error:
-            raise Unreachable(str(error)) from error
+            with self._unreachable("GET", path):
+                connected, target, headers = self._prepared(path, query)
+                connection = connected.endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
+                connection.sock.settimeout(left)
+                with counted("GET", 0) as counting:
+                    counting.server = self.server
+                    stream = open_stream(connection, target, headers)
+                    counting.code = "200"
+                return stream
         except Unauthorized:
             self._credentials().refused()
             raise
 
+    def _prepared(self, path: str, query: Mapping[str, str] | None) -> tuple[Connections, str, dict[str, str]]:
+        """The connections, request target and headers of a request. Raises KubeconfigError."""
+        credentials = self._credentials()
+        identity = credentials.current()
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        return self._connected(credentials.access, identity), target, headers
+
+    @contextmanager
+    def _unreachable(self, method: str, path: str) -> Iterator[None]:
+        """Raise Unreachable for errors of the connection and of the kubeconfig."""
+        try:
+            yield
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+            raise Unreachable(f"{method} {self.server or self._path}{path}: {error}") from error
+        except KubeconfigError as error:
+            raise Unreachable(str(error)) from error
+
     def rebuild(self) -> None:
-        """Use none of the present connections any more; calls under way end by their deadlines."""
+        """Drop the present connections. Calls under way end by their deadlines."""
         with self._lock:
             used, self._used = self._used, None
         if used is not None:
@@ -198,25 +202,21 @@ class Session:
         return made
 
 
-def _prefix(access: Access) -> str:
-    return urlsplit(access.cluster.server).path.rstrip("/")
-
-
 def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The rest of the body. Raises as the connection does, OSError past MOST_BYTES, TimeoutError past the deadline."""
+    """The rest of the body. Raises the connection's errors, OSError over MAX_BYTES, TimeoutError at the deadline."""
     parts, size = [], 0
     while part := response.read(CHUNK_BYTES):
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            raise OSError(errno.EMSGSIZE, f"the answer has more than {MOST_BYTES} bytes")
+        if size > MAX_BYTES:
+            raise OSError(errno.EMSGSIZE, f"the answer has more than {MAX_BYTES} bytes")
         if time.monotonic() > deadline:
             raise TimeoutError("the answer did not end in time")
     return b"".join(parts)
 
 
 def connections(access: Access, identity: Identity) -> Connections:
-    """A new pool, and the way to further connections. Raises KubeconfigError."""
+    """A new pool, and an endpoint for streams. Raises KubeconfigError."""
     url = urlsplit(access.cluster.server)
     options: dict[str, Any] = {
         "maxsize": 4,
@@ -231,7 +231,7 @@ def connections(access: Access, identity: Identity) -> Connections:
         if access.cluster.insecure_skip_tls_verify:
             options["assert_hostname"] = False
             log.warning("the API server %s is not verified: insecure-skip-tls-verify", access.cluster.server)
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # said once, above
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # logged above, once
     proxy = access.cluster.proxy_url or _proxy_of_environment(url.scheme, url.hostname or "")
     endpoint = Endpoint(access.cluster.server, context, access.cluster.tls_server_name, proxy)
     if proxy:
@@ -242,7 +242,7 @@ def connections(access: Access, identity: Identity) -> Connections:
 
 
 def tls(access: Access, identity: Identity) -> ssl.SSLContext:
-    """What to trust and what to present. Raises KubeconfigError."""
+    """The TLS context: the trusted CA and our certificate. Raises KubeconfigError."""
     cluster = access.cluster
     authority = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
     try:
@@ -259,7 +259,7 @@ def tls(access: Access, identity: Identity) -> ssl.SSLContext:
 
 
 def _present(context: ssl.SSLContext, identity: Identity) -> None:
-    """Through a file in memory: the ssl module takes certificates from files only, and a key is for no disk."""
+    """Load our certificate from a memfd: ssl reads certificates from files only, and keys must not go to disk."""
     descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, identity.certificate.rstrip() + b"\n" + identity.key)
@@ -269,7 +269,7 @@ def _present(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def _proxy_of_environment(scheme: str, host: str) -> str:
-    """HTTPS_PROXY and the like, unless NO_PROXY names the host."""
+    """The proxy of HTTPS_PROXY or HTTP_PROXY; empty when NO_PROXY names the host."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     import urllib.request  # noqa: PLC0415 - seldom needed

@@ -1,6 +1,6 @@
-"""One TCP or TLS connection that never blocks: each method goes as far as it can and says what it waits for.
+"""A TCP or TLS connection of a probe, without blocking: a method that has to wait raises Wait with the event.
 
-Knows sockets and their errors in the words of Go's net package; knows no HTTP and no probe.
+Errors have the texts of Go's net package. HTTP and probes are in other modules.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _tls_context: ssl.SSLContext | None = None
 
 
 class Failed(Exception):
-    """The connection cannot be made or broke; the text is for the kubelet's message."""
+    """The connection cannot be opened, or failed. The text goes into the kubelet's message."""
 
 
 class Wait(Exception):
-    """Not yet: call again when the socket is ready for `event`."""
+    """The call is incomplete: repeat it when the socket is ready for `event`."""
 
     def __init__(self, event: int) -> None:
         super().__init__()
@@ -32,9 +32,9 @@ class Wait(Exception):
 
 
 class Connection:
-    """Towards one address. `connect`, then `secure` for TLS, then `send` and `receive`; `close` at any time.
+    """A connection to one address: `connect`, then `secure` for TLS, then `send` and `receive`; `close` at any time.
 
-    Each raises Wait or Failed.
+    Each method but `close` raises Wait or Failed.
     """
 
     def __init__(self, address: str, port: int) -> None:
@@ -47,14 +47,14 @@ class Connection:
             )
         except OSError as error:
             raise Failed(f"dial tcp {self.peer}: socket: {go_text(error)}") from error
-        self._fd = self._socket.fileno()  # kept: a socket that TLS has taken over no longer tells it
+        self._fd = self._socket.fileno()  # stored, because a socket that TLS has detached has none
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
+        """The descriptor to poll."""
         return self._fd
 
     def connect(self) -> None:
-        """Done once the peer has accepted."""
+        """Open the TCP connection. Returns when the peer has accepted it."""
         code = self._socket.connect_ex(self._address)
         if code in (errno.EINPROGRESS, errno.EALREADY):
             raise Wait(WRITE)
@@ -62,7 +62,7 @@ class Connection:
             raise Failed(f"dial tcp {self.peer}: connect: {go_text(OSError(code, ''))}")
 
     def secure(self, host: str) -> None:
-        """Done once TLS stands. Certificates are not checked, as in the kubelet: the pod's own word is what counts."""
+        """Make the TLS handshake. Certificates are not verified, as in the kubelet."""
         import ssl  # noqa: PLC0415 - OpenSSL costs megabytes that a node without HTTPS probes saves
 
         try:
@@ -80,7 +80,7 @@ class Connection:
             raise Failed(self._broken("read", error)) from error
 
     def send(self, data: bytes = b"") -> None:
-        """Send `data`; called again without data, the rest of it."""
+        """Send `data`. After Wait, call without data to send the rest."""
         self._unsent += data
         try:
             while self._unsent:
@@ -92,7 +92,7 @@ class Connection:
             raise Failed(self._broken("write", error)) from error
 
     def receive(self) -> bytes:
-        """What has come; empty at the end."""
+        """The next received bytes; empty at the end."""
         try:
             return self._socket.recv(16 * 1024)
         except BlockingIOError:
@@ -100,7 +100,7 @@ class Connection:
         except OSError as error:
             self._raise_if_waiting(error)
             if type(error).__name__ == "SSLEOFError":
-                return b""  # closed without TLS's own goodbye
+                return b""  # closed without close_notify
             raise Failed(self._broken("read", error)) from error
 
     @staticmethod
@@ -117,7 +117,7 @@ class Connection:
         return f"{operation} tcp {local}->{self.peer}: {operation}: {go_text(error)}"
 
     def close(self) -> None:
-        """At once."""
+        """Close at once."""
         self._socket.close()
 
 

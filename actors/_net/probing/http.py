@@ -1,6 +1,6 @@
-"""HTTP/1.1 as probes and hooks use it: one GET, one answer, no connection kept. Bytes in, decisions out.
+"""The HTTP/1.1 of probes and hooks: one GET and its answer, without sockets.
 
-h11 reads the answer. This module bounds it: a container sends it, and may send anything.
+h11 parses the answer. This module bounds it, because a hostile container may send it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from actors._net.probing.target import Url
 from proto.v1 import HTTPHeader
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of status lines and headers, interim answers included."""
+"""Limit of status lines and headers, interim answers included."""
 MAX_FRAMED_BYTES = 256 * 1024
-"""Of what brings the body: chunk sizes, chunk extensions and trailers take more than the body has."""
+"""Limit of the framed body. Chunk sizes, extensions and trailers may take more bytes than the body."""
 _MAX_INTERIM = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _NOT_SENT = frozenset({"host", "connection", "content-length", "transfer-encoding", "trailer"})
-"""Headers of a manifest that do not go out as they stand: they would say how the request itself is framed."""
+"""Headers of a manifest that are not sent as given: they frame the request, or Host is sent separately."""
 PROBE_AGENT = "kube-probe/1.36"
 LIFECYCLE_AGENT = "kube-lifecycle/1.36"
 """User-Agent of probes and of lifecycle hooks."""
 
 
 class BadResponse(ValueError):
-    """The answer is not HTTP or breaks a bound; the text is what Go's client says, as far as that is known."""
+    """The answer is not HTTP or exceeds a limit. The text is that of Go's client where it is known."""
 
 
 def request_headers(url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> list[tuple[bytes, bytes]]:
@@ -56,14 +56,14 @@ def _encoded(text: str) -> bytes:
 
 
 class Exchange:
-    """One request and its answer while it is read. Raises BadResponse where the answer is not to be read further."""
+    """One request and its answer while it is read. Raises BadResponse for an invalid answer."""
 
     def __init__(self, url: Url, headers: Sequence[HTTPHeader], agent: str = PROBE_AGENT) -> None:
         self.status = 0
         self.headers: tuple[tuple[str, str], ...] = ()
-        """Of the final answer: names in lower case, bytes as Latin-1."""
+        """Headers of the final answer: names in lower case, bytes as Latin-1."""
         self.body = b""
-        """At most MAX_BODY_BYTES of it."""
+        """The first MAX_BODY_BYTES of the body."""
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=2 * MAX_HEAD_BYTES)
         self._url, self._given, self._agent = url, headers, agent
         self._start = b""
@@ -71,7 +71,7 @@ class Exchange:
         self._ended = False
 
     def request(self) -> bytes:
-        """The bytes to send. Raises BadResponse for a header that HTTP does not know."""
+        """The bytes to send. Raises BadResponse for a header that HTTP does not allow."""
         headers = request_headers(self._url, self._given, self._agent)
         try:
             head = self._http.send(h11.Request(method="GET", target=self._url.path, headers=headers)) or b""
@@ -81,19 +81,19 @@ class Exchange:
 
     @property
     def has_head(self) -> bool:
-        """Whether status and headers of the final answer have arrived."""
+        """True when status and headers of the final answer have arrived."""
         return self.status != 0
 
     @property
     def location(self) -> str:
-        """Where a redirect leads; empty for any other answer."""
+        """The Location of a redirect; empty for other answers."""
         if self.status not in _REDIRECTS:
             return ""
         value = next((value for name, value in self.headers if name == "location"), "")
         return value.encode("latin-1").decode("utf-8", "replace")
 
     def take(self, data: bytes) -> None:
-        """More bytes have come; none is the end of the connection."""
+        """Take received bytes; none means the end of the connection."""
         if not self._start:
             self._start = data[:256]
         self._received += len(data)
@@ -101,8 +101,8 @@ class Exchange:
         self._http.receive_data(data)
 
     def read(self) -> Literal["more", "head", "complete"]:
-        """Read on in what has come: `head` once, when status and headers are there; `complete` at the end of the body
-        or at its bound; `more` when more bytes are needed."""
+        """Parse the received bytes. Returns `head` once, after status and headers; `complete` at the body's end or
+        limit; else `more`."""
         try:
             state = self._read()
         except h11.RemoteProtocolError as error:
@@ -126,7 +126,7 @@ class Exchange:
                 self._take_head(event)
                 return "head"
             elif isinstance(event, h11.InformationalResponse):
-                if event.status_code == 101:  # another protocol begins here; for a probe it is an answer
+                if event.status_code == 101:  # a switch of the protocol counts as the probe's answer
                     self._take_head(event)
                     return "head"
                 self._interim += 1
@@ -152,10 +152,10 @@ class Exchange:
 
 
 def redirect_of(target: Url | None, first_host: str, hops: int) -> Url | None:
-    """The URL to ask next, from where a redirect leads; None where the answer is final.
+    """The URL of the next request after a redirect; None when the answer is final.
 
-    Only redirects within the first host are followed; one that leads elsewhere proves the container alive.
-    Raises BadResponse past ten.
+    Only redirects within the first host are followed: any other redirect proves the container alive.
+    Raises BadResponse after ten redirects.
     """
     if target is None or target.host != first_host:
         return None
@@ -165,7 +165,7 @@ def redirect_of(target: Url | None, first_host: str, hops: int) -> Url | None:
 
 
 def judge(answer: Exchange) -> Outcome:
-    """The outcome of a complete answer that is not followed further."""
+    """The outcome of a complete, final answer."""
     if not 200 <= answer.status < 400:
         return Outcome("failure", f"HTTP probe failed with statuscode: {answer.status}")
     text = answer.body.decode("utf-8", "replace")

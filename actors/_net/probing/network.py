@@ -1,4 +1,4 @@
-"""HTTP and TCP probes over connections that never block: hundreds under way, no thread, no probe held up by another."""
+"""HTTP and TCP probes over non-blocking connections: hundreds at a time, without threads, independent of each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actors._net.probing.target import Url, joined, redirected
 from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
-_complaints = Limited(logging.getLogger(__name__))
+_limited_log = Limited(logging.getLogger(__name__))
 
 Done = Callable[[Outcome], None]
 
@@ -50,15 +50,15 @@ class TcpProbe:
             self._poller.wait(connection.fileno(), wait.event, self._step)
         except (Failed, http.BadResponse) as failure:
             self._finish(self._failed(str(failure)))
-        except Exception as error:  # a container sent what led here: it is the end of this request, not of the process
-            _complaints.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
+        except Exception as error:  # a container may cause it: it ends this request, not the process
+            _limited_log.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
             self._finish(self._failed(f"cannot read the answer: {type(error).__name__}"))
         else:
             if outcome is not None:
                 self._finish(outcome)
 
     def _advance(self, connection: Connection) -> Outcome | None:
-        """Go as far as possible; the outcome, or None when a new connection has taken over."""
+        """Advance as far as possible. The outcome, or None when the probe goes on with a new connection."""
         connection.connect()
         return Outcome("success")
 
@@ -73,7 +73,7 @@ class TcpProbe:
         self._finish(self._failed(self._late_text()))
 
     def cancel(self) -> None:
-        """Nobody wants the outcome any more."""
+        """End the probe without calling `done`."""
         self._done = None
         self._close()
 
@@ -136,7 +136,7 @@ class HttpProbe(TcpProbe):
                 self._answer.take(connection.receive())
 
     def _follow(self, url: Url) -> None:
-        """Ask there, on a new connection; the text beside a redirect that is followed is not worth waiting for."""
+        """Request the redirect's URL on a new connection. The body of the redirect is not read."""
         self._hops += 1
         self._url, self._peer = url, joined(self._address, url.port)
         self._close()
@@ -148,7 +148,7 @@ class HttpProbe(TcpProbe):
 
     def _failed(self, text: str) -> Outcome:
         if self._stage == "body":
-            return Outcome("errored", text)  # a body that breaks off says nothing, as in the kubelet
+            return Outcome("errored", text)  # an incomplete body gives no result, as in the kubelet
         return Outcome("failure", f'Get "{self._url}": {text}')
 
     def _late_text(self) -> str:
@@ -161,8 +161,7 @@ class HttpProbe(TcpProbe):
 
 
 class HttpHook(HttpProbe):
-    """The request of a lifecycle hook: any answer is success, whatever its status and its body. A redirect to another
-    host counts as an answer."""
+    """The request of a lifecycle hook. Any answer is success, also an error status or a redirect to another host."""
 
     agent = http.LIFECYCLE_AGENT
 

@@ -1,16 +1,16 @@
-"""What one probe of a container came to."""
+"""The outcome of one probe of a container."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 MAX_BODY_BYTES = 10 * 1024
-"""Of an HTTP body or of a command's output; the kubelet reads no more either."""
+"""Limit of an HTTP body and of a command's output, as in the kubelet."""
 
 
 class Outcome(NamedTuple):
-    """The end of one probe. `errored` is no answer at all: nothing is known of the container, and nothing changes."""
+    """The result of one probe. `errored`: the probe failed to learn the container's state, so its result stays."""
 
     kind: Literal["success", "warning", "failure", "errored"]
     output: str = ""
-    """In the kubelet's words, as far as they can be known; not more than MAX_BODY_BYTES."""
+    """The kubelet's text where it is known; at most MAX_BODY_BYTES."""

@@ -1,4 +1,4 @@
-"""Sockets that wait, behind one epoll descriptor of the bus; what is ready is stepped in the actor's thread."""
+"""Waits for sockets by one epoll descriptor on the bus, and calls back in the actor's thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from actors._base.messaging.bus import Bus
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
-_MOST_AT_ONCE = 256
+_MAX_AT_ONCE = 256
 
 
 class Poller:
-    """Callbacks by descriptor, each for one readiness. A callback may come without reason: the number may have been
-    another socket's when its readiness was noticed."""
+    """Calls a callback once when its descriptor is ready. A spurious call is possible: the readiness may be that of a
+    closed socket with the same number."""
 
     def __init__(self, bus: Bus, post: Callable[..., None]) -> None:
-        """`post(function, *args)` runs something in the actor's thread."""
+        """`post(function, *args)` runs a function in the actor's thread."""
         self._epoll = select.epoll()
         self._post = post
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -27,8 +27,8 @@ class Poller:
         return len(self._callbacks)
 
     def _take(self) -> None:
-        # One-shot: what is ready stays so until the actor's thread has run, and the I/O loop would spin meanwhile.
-        if ready := self._epoll.poll(0, _MOST_AT_ONCE):
+        # One-shot: a socket stays ready until the actor's thread has run, and the I/O loop would spin meanwhile.
+        if ready := self._epoll.poll(0, _MAX_AT_ONCE):
             self._post(self._step, [fd for fd, _ in ready])
 
     def _step(self, ready: list[int]) -> None:
@@ -47,6 +47,6 @@ class Poller:
             self._epoll.register(fd, event | select.EPOLLONESHOT)
 
     def forget(self, fd: int) -> None:
-        """No more of it; the caller closes it then."""
+        """Drop the descriptor's callback. The caller closes the descriptor afterwards."""
         self._callbacks.pop(fd, None)
         self._known.discard(fd)

@@ -1,4 +1,4 @@
-"""Where a network probe goes: host, port and URL, out of the Probe, the pod's address and the container's ports."""
+"""Computes a probe's host, port and URL from the Probe, the pod's address and the container's ports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import quote, urljoin, urlsplit
 from proto.v1 import ContainerPort, HTTPGetAction
 
 _URL_CHARACTERS = "/%?&=;:@!$'()*+,~[]#"
-"""What stays as it stands in a manifest's path: it may hold a query and escapes of its own."""
+"""Characters of a manifest's path that are not escaped, because it may have a query and its own escapes."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class BadTarget(ValueError):
-    """The probe names something that does not exist: a port, a scheme. Nothing is learned of the container."""
+    """The probe names a port or scheme that does not exist. This says nothing about the container."""
 
 
 class Url(NamedTuple):
@@ -26,7 +26,7 @@ class Url(NamedTuple):
     """Name or address, without brackets."""
     port: int
     path: str
-    """What the request line carries: path and query."""
+    """The target of the request line: path and query."""
     authority: str
     """host:port as it is written in a URL and in a Host header."""
 
@@ -35,7 +35,7 @@ class Url(NamedTuple):
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` needs no name lookup."""
+    """True when `host` needs no name lookup."""
     try:
         ip_address(host)
     except ValueError:
@@ -75,7 +75,7 @@ def url_of(action: HTTPGetAction, pod_ip: str, ports: Sequence[ContainerPort]) -
 
 
 def redirected(url: Url, location: str) -> Url | None:
-    """Where a redirect leads; None where that is nothing a probe can ask."""
+    """The URL of a redirect; None when a probe cannot request it."""
     try:
         parts = urlsplit(urljoin(str(url), location))
         port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)

@@ -1,6 +1,6 @@
-"""Kubernetes' streaming as its clients and servers agree on it: versions, channels, how the end of a command is told.
+"""The versions, channels and outcomes of Kubernetes' streaming protocols, for clients and servers.
 
-The remote command protocol is that of exec and attach: over SPDY in versions 1 to 4, over WebSocket in 1, 4 and 5.
+Exec and attach use the remote command protocol: versions 1 to 4 over SPDY, versions 1, 4 and 5 over WebSocket.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import msgspec
 from proto.common import untrusted
 
 VERSION = "X-Stream-Protocol-Version"
-"""The header in which a SPDY client offers versions, best first, and is told the one that is spoken."""
+"""The header in which a SPDY client offers versions, best first, and the server answers with the chosen one."""
 SPDY_COMMAND = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
 SPDY_FORWARD = ("portforward.k8s.io",)
 WITH_RESIZE = SPDY_COMMAND[:2]
-"""Those that have a stream for the size of the terminal."""
+"""The versions with a stream for the terminal's size."""
 V5 = "v5.channel.k8s.io"
 WEBSOCKET_COMMAND = (V5, "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io")
 TUNNELLED = "SPDY/3.1+"
 TUNNEL = TUNNELLED + "portforward.k8s.io"
-"""SPDY's bytes in WebSocket's messages (KEP-4006)."""
+"""SPDY tunnelled in WebSocket messages (KEP-4006)."""
 WEBSOCKET_FORWARD = (TUNNEL, "v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 CHANNELS = ("stdin", "stdout", "stderr", "error", "resize")
-"""By their number in WebSocket's messages."""
+"""The names of the channels, by their number in WebSocket messages."""
 END_OF_STREAM = 255
-"""Version 5: the channel on which the client says that another is at its end."""
+"""Version 5: the channel on which the client sends the number of a channel that it ends."""
 
 
 def choose(offered: Sequence[str], served: Iterable[str], fallback: str) -> str | None:
-    """The first of the client's protocols that is served; `fallback` if it names none, None if we have none of them."""
+    """The first offered protocol that is served; `fallback` without an offer; None when none is served."""
     if not offered:
         return fallback
     return next((one for one in offered if one in served), None)
 
 
 def listed(values: Iterable[str]) -> list[str]:
-    """The words of headers that may come several times and may have several each."""
+    """The comma-separated words of all values of a repeated header."""
     return [word.strip() for value in values for word in value.split(",") if word.strip()]
 
 
@@ -45,7 +45,7 @@ def listed(values: Iterable[str]) -> list[str]:
 
 
 class _Status(msgspec.Struct):
-    """As much of a metav1.Status as makes it one."""
+    """The one required field of a metav1.Status."""
 
     status: str
 
@@ -64,7 +64,7 @@ def ended(code: int) -> Mapping[str, object]:
 
 
 def failed(why: str) -> Mapping[str, object]:
-    """A metav1.Status for what is no end of a command."""
+    """A metav1.Status for a failure other than the command's exit."""
     return {
         "metadata": {},
         "status": "Failure",
@@ -76,14 +76,14 @@ def failed(why: str) -> Mapping[str, object]:
 
 
 def outcome(protocol: str, status: Mapping[str, object]) -> bytes:
-    """What goes out on the error channel: since version 4 the whole status, before that a text or nothing."""
+    """The content of the error channel: the whole status since version 4, before it a text, or nothing on success."""
     if protocol.startswith(("v4.", "v5.")):
         return msgspec.json.encode(status)
     return b"" if status["status"] == "Success" else str(status["message"]).encode()
 
 
 def as_status(protocol: str, told: bytes) -> bytes:
-    """The same the other way: what came on the error channel in that version, as a metav1.Status in JSON."""
+    """The inverse of `outcome`: the content of the error channel in `protocol` as a metav1.Status in JSON."""
     if not told:
         return msgspec.json.encode(ended(0))
     if not protocol.startswith(("v4.", "v5.")):
@@ -91,5 +91,5 @@ def as_status(protocol: str, told: bytes) -> bytes:
     try:
         untrusted.decode_json(told, _Status)
     except (msgspec.MsgspecError, RecursionError):
-        return msgspec.json.encode(failed(f"the runtime tells no status: {told[:1000].decode(errors='replace')}"))
+        return msgspec.json.encode(failed(f"the runtime sent no status: {told[:1000].decode(errors='replace')}"))
     return told

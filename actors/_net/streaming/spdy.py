@@ -1,10 +1,9 @@
-"""SPDY/3.1 as far as Kubernetes' streaming uses it: streams, data, their ends, pings. Bytes in and out, no socket.
+"""The part of SPDY/3.1 that Kubernetes' streaming uses, without sockets: streams, data, resets and pings.
 
-https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/. Header blocks go out compressed without the
-preset dictionary, which a reader need not have been referred to. The headers of a reply are not read: it says no more
-than that there is the stream. Neither side of Kubernetes' implementation has flow control: no window is told or kept
-to, what is not read holds up the whole connection. The command line and the server are clients of it, the embedded
-runtime serves it.
+https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/. Header blocks are compressed without the preset
+dictionary, which the format allows. The headers of a reply are not read: a reply only confirms its stream. Kubernetes
+has no flow control in SPDY: no windows are sent or respected, and unread data blocks the whole connection. The command
+line and the server use the client side, the embedded runtime the server side.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import NamedTuple
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY = 1, 2, 3, 4, 6, 7
 FIN = 1
-MOST_HEADERS = 64 * 1024
-"""Of one stream, unpacked; Kubernetes' are a few words."""
-MOST_CONTROL = 128 * 1024
-"""Of a control frame: the other side's headers, packed."""
+MAX_HEADERS = 64 * 1024
+"""Limit of one stream's decompressed headers. Kubernetes sends a few words."""
+MAX_CONTROL = 128 * 1024
+"""Limit of a control frame, which may hold compressed headers."""
 WHOLE_DATA = 4 * 1024 * 1024
-"""A data frame of at most this size is told in one event, a larger one as it comes."""
+"""A data frame up to this size becomes one event, a larger one an event for each part received."""
 _CONTROL = 0x8003_0000
 _VERSION = 0xFFFF_0000
-MOST_DATA = 0xFF_FFFF
+MAX_DATA = 0xFF_FFFF
 
 
 _NAMES = (
@@ -52,15 +51,15 @@ def _sized(text: str) -> bytes:
 
 
 DICTIONARY = b"".join(_sized(word) for word in (*_NAMES.split(), *_PHRASES)) + _VALUES.encode()
-"""The preset dictionary of section 2.6.10.1, which header blocks of others may be packed with."""
+"""The preset dictionary of section 2.6.10.1, with which the other side may compress header blocks."""
 
 
 class ProtocolError(Exception):
-    """The other side does not keep to SPDY; nothing that follows can be understood."""
+    """The other side violates SPDY. The connection cannot be parsed further."""
 
 
 class Opened(NamedTuple):
-    """The other side has begun a stream; the headers' names are in lower case."""
+    """The other side opened a stream; header names are in lower case."""
 
     stream: int
     headers: dict[str, str]
@@ -68,7 +67,7 @@ class Opened(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Bytes of a stream, a frame or a part of a large one; `end`: there will be no more."""
+    """Bytes of a stream: a frame, or a part of a large one. `end`: no more follow."""
 
     stream: int
     content: bytes
@@ -76,32 +75,32 @@ class Data(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The other side has the stream."""
+    """The other side accepted the stream."""
 
     stream: int
 
 
 class Reset(NamedTuple):
-    """The other side does not want the stream, or any more."""
+    """The other side rejected or ended the stream."""
 
     stream: int
 
 
 class Pinged(NamedTuple):
-    """To be answered with these bytes."""
+    """A ping came; `answer` is the frame to send."""
 
     answer: bytes
 
 
 class GoneAway(NamedTuple):
-    """The other side takes no more streams."""
+    """The other side accepts no more streams."""
 
 
 Event = Opened | Data | Accepted | Reset | Pinged | GoneAway
 
 
 class Session:
-    """One side of one connection. Streams are opened by the client alone."""
+    """One side of a connection. Only the client opens streams."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -109,17 +108,17 @@ class Session:
         self._pinged = 0
         self._coming = Data(0, b"", False)
         self._left = 0
-        """Of the large frame of which `_coming` says stream and end: so much is yet to come."""
+        """Bytes still to come of a large frame, whose stream and end are in `_coming`."""
         self._compress = zlib.compressobj()
         self._decompress = zlib.decompressobj(zdict=DICTIONARY)
 
     def open(self, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """A new stream's number, and what to send for it."""
+        """A new stream's number and its frame."""
         number, self._next = self._next, self._next + 2
         return number, _control(SYN_STREAM, struct.pack(">IIBB", number, 0, 0, 0) + self._packed(headers))
 
     def accept(self, stream: int) -> bytes:
-        """What to send for a stream that the other side has begun and that is taken."""
+        """The frame that accepts a stream of the other side."""
         return _control(SYN_REPLY, struct.pack(">I", stream) + self._packed({}))
 
     def _packed(self, headers: Mapping[str, str]) -> bytes:
@@ -130,27 +129,27 @@ class Session:
 
     @staticmethod
     def go_away() -> bytes:
-        """What to send when no more streams are taken."""
+        """The frame after which no more streams are accepted."""
         return _control(GOAWAY, struct.pack(">II", 0, 0))
 
     @staticmethod
     def data(stream: int, content: bytes, *, end: bool = False) -> bytes:
-        """What to send for bytes of a stream."""
-        assert len(content) <= MOST_DATA
+        """The frame with bytes of a stream, at most MAX_DATA."""
+        assert len(content) <= MAX_DATA
         return struct.pack(">II", stream, (FIN << 24 if end else 0) | len(content)) + content
 
     @staticmethod
     def reset(stream: int) -> bytes:
-        """What to send for a stream that is not wanted any more."""
+        """The frame that ends a stream at once."""
         return _control(RST_STREAM, struct.pack(">II", stream, 5))
 
     def ping(self) -> bytes:
-        """What to send to learn whether the other side is there; its answer is no event. Of a client alone."""
+        """A ping frame, for clients only. Its answer produces no event."""
         self._pinged += 1 if not self._pinged else 2
         return _control(PING, struct.pack(">I", self._pinged))
 
     def feed(self, received: bytes) -> list[Event]:
-        """What has come, as far as it is whole. Raises ProtocolError."""
+        """The events of the received bytes; an incomplete frame waits. Raises ProtocolError."""
         self._buffer += received
         events: list[Event] = []
         while self._left or len(self._buffer) >= 8:
@@ -160,12 +159,12 @@ class Session:
                 events.append(self._part())
                 continue
             first, second = struct.unpack_from(">II", self._buffer)
-            length = second & MOST_DATA
+            length = second & MAX_DATA
             if not first & 0x8000_0000 and length > WHOLE_DATA:
                 del self._buffer[:8]
                 self._coming, self._left = Data(first, b"", bool(second >> 24 & FIN)), length
                 continue
-            if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MOST_CONTROL):
+            if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MAX_CONTROL):
                 raise ProtocolError(f"this is no control frame of SPDY/3.1: it begins with {first:08x}{second:08x}")
             if len(self._buffer) < 8 + length:
                 break
@@ -184,7 +183,7 @@ class Session:
         if not first & 0x8000_0000:
             return [Data(first, content, bool(flags & FIN))]
         number = struct.unpack_from(">I", content)[0] & 0x7FFF_FFFF if len(content) >= 4 else 0
-        events: list[Event] = []  # of settings, headers, window updates: nothing to do for us
+        events: list[Event] = []  # none for settings, headers and window updates
         match first & 0xFFFF:
             case 1:
                 events = [Opened(number, self._unpacked(content[10:]), bool(flags & FIN))]
@@ -199,16 +198,16 @@ class Session:
         return events
 
     def _is_ours(self, ping: bytes) -> bool:
-        """Whether it is the answer to one of ours, which have odd numbers; to answer that would never end."""
+        """True when it answers our ping, which has an odd number. Answering it again would never end."""
         if len(ping) != 4:
             raise ProtocolError("a ping has no number")
         (number,) = struct.unpack(">I", ping)
         return bool(number & 1) and number <= self._pinged
 
     def _unpacked(self, packed: bytes) -> dict[str, str]:
-        """Each block goes on where the one before ended: one that cannot be read spoils all that follow."""
+        """Decompress a header block. All blocks share one zlib stream, so an error in one spoils the later ones."""
         try:
-            block = self._decompress.decompress(packed, MOST_HEADERS)
+            block = self._decompress.decompress(packed, MAX_HEADERS)
             if self._decompress.unconsumed_tail:
                 raise ProtocolError("the headers of a stream are too large")
             (count,) = struct.unpack_from(">I", block)

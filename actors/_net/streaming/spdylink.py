@@ -1,4 +1,4 @@
-"""SPDY over a transport: frames over a socket, or over the messages of a WebSocket. For either side of it."""
+"""A SPDY session over a transport, for clients and servers: a socket, or the messages of a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from actors._net.streaming.spdy import Event, Pinged, Session
 
 
 class Transport(Protocol):
-    """Bytes both ways."""
+    """A connection for bytes."""
 
     async def read(self) -> bytes:
-        """What has come; empty at the end. Raises OSError."""
+        """The next bytes; empty at the end. Raises OSError."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -23,7 +23,7 @@ class Transport(Protocol):
 
 
 class Link:
-    """A transport with SPDY on it. One reader; any number of writers."""
+    """A SPDY session on a transport. One coroutine reads; any number write."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class Link:
         early: bytes,
         on_ping: Callable[[bytes], Coroutine[Any, None, None]] | None = None,
     ) -> None:
-        """`early` has come already; `on_ping` gets the answers to pings, instead of their being sent before anything
-        else is read. Raises ProtocolError.
+        """`early` was received before. `on_ping` gets the answers to pings; by default they are sent before the next
+        read. Raises ProtocolError.
         """
         self.session = Session()
         self._transport = transport
@@ -41,7 +41,7 @@ class Link:
         self._events = deque(self.session.feed(early))
 
     async def event(self) -> Event | None:
-        """The next that is not answered here; None at the end. Raises OSError, ProtocolError."""
+        """The next event other than a ping; None at the end. Raises OSError, ProtocolError."""
         while True:
             while self._events:
                 event = self._events.popleft()
@@ -59,6 +59,6 @@ class Link:
             await self._transport.write(frame)
 
     async def accept(self, stream: int) -> None:
-        """Say that a stream is taken: packed in the order in which it is sent. Raises OSError."""
+        """Accept a stream of the other side. Raises OSError."""
         async with self._gate:
-            await self._transport.write(self.session.accept(stream))
+            await self._transport.write(self.session.accept(stream))  # compressed within the lock, in sending order

@@ -1,6 +1,6 @@
-"""WebSocket as a server speaks it after its 101: messages; numbered channels in them, or the bytes of another protocol.
+"""The server's side of a WebSocket after the 101: messages, numbered channels in them, or a byte stream.
 
-What a client does against the protocol ends the connection with the close code that says so (RFC 6455, 7.4.1).
+A violation of the protocol ends the connection with its close code (RFC 6455, 7.4.1).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from wsproto.utilities import LocalProtocolError
 from actors._base.messaging.tasks import Semaphore
 from actors._net.streaming.spdylink import Transport
 
-MOST_WHOLE = 1024 * 1024
-"""Of a message that is of use only as a whole."""
+MAX_WHOLE = 1024 * 1024
+"""Limit of a message that is delivered as a whole."""
 NORMAL, WRONG_TYPE, AGAINST_RULES, TOO_BIG = 1000, 1003, 1008, 1009
 """Close codes."""
 _NO_CODE = 1005
-"""Of a close frame without one; it must not be sent."""
+"""wsproto's code for a close frame without a code; it must not be sent."""
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 
 
@@ -34,7 +34,7 @@ def proof(key: str) -> str:
 
 
 class Piece(NamedTuple):
-    """A part of a message, as it comes."""
+    """A received part of a message."""
 
     content: bytes
     first: bool
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 class WebSocket:
-    """Messages over a connection. One reader; any number of writers."""
+    """Messages over a connection. One coroutine reads; any number write."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class WebSocket:
         on_ping: Callable[[], object] = lambda: None,
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
-        """`early` has come already; without `text` only binary messages are taken.
+        """`early` was received before. Without `text` only binary messages are accepted.
 
-        `on_close` is called once no more is received: the client has closed, or broken the protocol.
+        `on_close` is called when the client has closed or violated the protocol; nothing is received afterwards.
         """
         self._transport = transport
         self._protocol = Connection(ConnectionType.SERVER, trailing_data=early)
@@ -91,14 +91,14 @@ class WebSocket:
             elif isinstance(event, Ping):
                 self._on_ping()
                 await self._send(Pong(payload=event.payload))
-            elif isinstance(event, CloseConnection):  # the client's, or what wsproto makes of a frame against the rules
+            elif isinstance(event, CloseConnection):  # from the client, or from wsproto for an invalid frame
                 await self.fail(NORMAL if event.code == _NO_CODE else event.code, event.reason or "")
 
     async def whole(self, piece: Piece) -> bytes | None:
-        """The message that begins with `piece`; None at the end, or when it is too large. Raises OSError."""
+        """The whole message that begins with `piece`; None at the end, or when it is too large. Raises OSError."""
         content = bytearray(piece.content)
         while not piece.last:
-            if len(content) > MOST_WHOLE:
+            if len(content) > MAX_WHOLE:
                 await self.fail(TOO_BIG, "the message is too large for its channel")
                 return None
             more = await self.receive()
@@ -109,15 +109,15 @@ class WebSocket:
         return bytes(content)
 
     async def send(self, content: bytes, *, text: bool = False) -> None:
-        """One message. Raises OSError."""
+        """Send one message. Raises OSError."""
         await self._send(TextMessage(data=content.decode()) if text else BytesMessage(data=content))
 
     async def close(self) -> None:
-        """Say that it is over; the client's own close is still to be received. Raises OSError."""
+        """Send a close frame; the client's own one is still received. Raises OSError."""
         await self._send(CloseConnection(code=NORMAL))
 
     async def fail(self, code: int, why: str) -> None:
-        """Close with that code, and take nothing more in. Raises OSError."""
+        """Close with this code and receive no more. Raises OSError."""
         self._closed = True
         self._on_close()
         if self._protocol.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
@@ -133,7 +133,7 @@ class WebSocket:
 
 
 class WebSocketBytes:
-    """The messages' contents as one stream of bytes, for the protocol within."""
+    """The contents of the messages as one stream of bytes, for a tunnelled protocol."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -151,17 +151,17 @@ class WebSocketBytes:
 
 
 class Numbered:
-    """Channels by the first byte of each message; as text in base64 by its first digit."""
+    """Messages with a channel number in the first byte; in base64 protocols a digit, and text."""
 
     def __init__(self, websocket: WebSocket, protocol: str, undivided: frozenset[int] = frozenset()) -> None:
-        """`undivided` are the channels whose messages are of use only as a whole."""
+        """`undivided` are the channels whose messages are delivered as a whole."""
         self._websocket = websocket
         self._text = "base64" in protocol
         self._undivided = undivided
         self._current: int | None = None
 
     async def receive(self) -> tuple[int, bytes] | None:
-        """A channel and what came on it; None at the end. Raises OSError."""
+        """A channel's number and received bytes; None at the end. Raises OSError."""
         while (piece := await self._websocket.receive()) is not None:
             if self._text:
                 whole = await self._websocket.whole(piece)

@@ -1,1 +1,1 @@
-"""Defaults that an API server would have written into a pod."""
+"""Sets the defaults that an API server sets in a pod."""

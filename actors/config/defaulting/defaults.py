@@ -1,9 +1,8 @@
-"""The defaults the API gives a pod: what every later step may rely on being set.
+"""Sets a pod's API defaults, which every later step relies on.
 
-Covers the defaulting of core/v1 that can reach a Pod, in Kubernetes 1.36 with its default feature gates
-(pkg/apis/core/v1/defaults.go and the `+default` markers of the types). Does not cover what admission adds in a cluster
-(priority, service account, tolerations for not-ready nodes). A value that is set, even to "", is defaulted as Go does:
-by its zero value.
+Covers the defaulting of core/v1 for Pods in Kubernetes 1.36 with its default feature gates
+(pkg/apis/core/v1/defaults.go and the `+default` markers of the types). Leaves out the fields that admission adds in a
+cluster (priority, service account, tolerations for not-ready nodes). As in Go, a zero value such as "" is absent.
 """
 
 from typing import Any, TypeVar
@@ -12,40 +11,28 @@ from msgspec.structs import replace
 
 from actors.config.defaulting.images import pull_policy
 from actors.config.defaulting.pod_level import default_pod_resources
-from actors.config.defaulting.volume_defaults import default_volume
-from proto.v1 import (
-    Container,
-    ContainerPort,
-    EnvVar,
-    HTTPGetAction,
-    Lifecycle,
-    LifecycleHandler,
-    Pod,
-    PodSecurityContext,
-    PodSpec,
-    Probe,
-    ResourceRequirements,
-)
+from actors.config.defaulting.volume_defaults import default_field_refs, default_volume
+from proto import v1
 
 DEFAULT_GRACE_PERIOD_SECONDS = 30
 TERMINATION_MESSAGE_PATH = "/dev/termination-log"
 
-C = TypeVar("C", bound=Container)
+C = TypeVar("C", bound=v1.Container)
 
 
-def default_pod(pod: Pod) -> Pod:
-    """Return the pod with every default set; doing it again changes nothing."""
+def default_pod(pod: v1.Pod) -> v1.Pod:
+    """Return the pod with every default set. Idempotent."""
     spec = _default_spec(pod.spec)
     return replace(pod, spec=default_pod_resources(spec))
 
 
-def _default_spec(spec: PodSpec) -> PodSpec:
+def _default_spec(spec: v1.PodSpec) -> v1.PodSpec:
     host_network = bool(spec.host_network)
     return replace(
         spec,
         dns_policy=spec.dns_policy or "ClusterFirst",
         restart_policy=spec.restart_policy or "Always",
-        security_context=spec.security_context or PodSecurityContext(),
+        security_context=spec.security_context or v1.PodSecurityContext(),
         termination_grace_period_seconds=_present(spec.termination_grace_period_seconds, DEFAULT_GRACE_PERIOD_SECONDS),
         scheduler_name=spec.scheduler_name or "default-scheduler",
         enable_service_links=_present(spec.enable_service_links, True),
@@ -78,32 +65,27 @@ def _default_container(container: C, host_network: bool) -> C:
     )
 
 
-def _default_port(port: ContainerPort, host_network: bool) -> ContainerPort:
+def _default_port(port: v1.ContainerPort, host_network: bool) -> v1.ContainerPort:
     host_port = port.host_port or (port.container_port if host_network else port.host_port)
     return replace(port, protocol=port.protocol or "TCP", host_port=host_port)
 
 
-def _default_env(variable: EnvVar) -> EnvVar:
-    source = variable.value_from
-    if source is None:
+def _default_env(variable: v1.EnvVar) -> v1.EnvVar:
+    if variable.value_from is None:
         return variable
-    if source.field_ref is not None and not source.field_ref.api_version:
-        source = replace(source, field_ref=replace(source.field_ref, api_version="v1"))
-    if source.resource_field_ref is not None and source.resource_field_ref.divisor is None:
-        # A Quantity is never absent in Go: the zero one prints as "0" and counts as 1 where it divides.
-        source = replace(source, resource_field_ref=replace(source.resource_field_ref, divisor="0"))
+    source = default_field_refs(variable.value_from)
     if source.file_key_ref is not None and source.file_key_ref.optional is None:
         source = replace(source, file_key_ref=replace(source.file_key_ref, optional=False))
     return replace(variable, value_from=source)
 
 
-def _default_requests(resources: ResourceRequirements) -> ResourceRequirements:
+def _default_requests(resources: v1.ResourceRequirements) -> v1.ResourceRequirements:
     if not resources.limits:
         return resources
     return replace(resources, requests={**resources.limits, **resources.requests})
 
 
-def _default_probe(probe: Probe | None) -> Probe | None:
+def _default_probe(probe: v1.Probe | None) -> v1.Probe | None:
     if probe is None:
         return None
     grpc = probe.grpc
@@ -118,19 +100,18 @@ def _default_probe(probe: Probe | None) -> Probe | None:
     )
 
 
-def _default_http_get(action: HTTPGetAction | None) -> HTTPGetAction | None:
+def _default_http_get(action: v1.HTTPGetAction | None) -> v1.HTTPGetAction | None:
     if action is None:
         return None
     return replace(action, path=action.path or "/", scheme=action.scheme or "HTTP")
 
 
-def _default_lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
+def _default_lifecycle(lifecycle: v1.Lifecycle | None) -> v1.Lifecycle | None:
     if lifecycle is None:
         return None
-    return replace(
-        lifecycle, post_start=_default_handler(lifecycle.post_start), pre_stop=_default_handler(lifecycle.pre_stop)
-    )
+    post_start, pre_stop = _default_handler(lifecycle.post_start), _default_handler(lifecycle.pre_stop)
+    return replace(lifecycle, post_start=post_start, pre_stop=pre_stop)
 
 
-def _default_handler(handler: LifecycleHandler | None) -> LifecycleHandler | None:
+def _default_handler(handler: v1.LifecycleHandler | None) -> v1.LifecycleHandler | None:
     return None if handler is None else replace(handler, http_get=_default_http_get(handler.http_get))

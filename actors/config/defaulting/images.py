@@ -1,11 +1,8 @@
-"""What an image reference says about pulling: its tag and the policy that follows.
-
-Covers tag and default policy. Does not cover validity of references or credentials.
-"""
+"""The tag of an image reference, and the default pull policy."""
 
 
 def image_tag(image: str) -> str:
-    """Return the tag of an image reference: `latest` where it has neither tag nor digest, "" where only a digest."""
+    """Return the tag of an image reference: `latest` without tag and digest, "" with a digest only."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return tag or ("" if digest else "latest")

@@ -1,6 +1,6 @@
-"""Defaults of a pod's own resources (KEP-2837) from those of its containers.
+"""Completes a pod's own resources, spec.resources (KEP-2837), from those of its containers.
 
-Covers spec.resources where it is set. Does not cover the containers' own defaults (`defaults.py`), which come first.
+`defaults.py` sets the containers' defaults before.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from proto.v1.scalars.quantity import QuantityError, parse
 
 
 def default_pod_resources(spec: PodSpec) -> PodSpec:
-    """Return the spec with pod-level requests and limits completed; unchanged where spec.resources is absent."""
+    """Return the spec with pod-level requests and limits completed; without spec.resources it stays as it is."""
     resources = spec.resources
     if resources is None:
         return spec
@@ -21,7 +21,7 @@ def default_pod_resources(spec: PodSpec) -> PodSpec:
         requests = _requests(replace(resources, limits=limits), spec)
         limits = _limits(limits, requests, spec)
     except QuantityError:
-        return spec  # a quantity that cannot be read is reported by validation, with its field
+        return spec  # validation reports an unreadable quantity with its field
     return replace(spec, resources=replace(resources, limits=limits, requests=requests))
 
 
@@ -42,7 +42,7 @@ def _requests(resources: ResourceRequirements, spec: PodSpec) -> ResourceList:
 
 
 def _limits(limits: ResourceList, requests: ResourceList, spec: PodSpec) -> ResourceList:
-    # A pod with requests is limited by its containers' sum, provided each of them has a limit.
+    # A pod with requests gets the sum of its containers' limits, provided each of them has one.
     containers = (*spec.containers, *spec.init_containers)
     bounded = {name for name in ("cpu", "memory") if all(name in one.resources.limits for one in containers)}
     if not requests or not containers:
@@ -56,7 +56,7 @@ def _supported(resources: ResourceList) -> ResourceList:
 
 
 def _aggregate(spec: PodSpec, pick: Callable[[Container], ResourceList]) -> ResourceList:
-    """Return what the pod needs at most: sidecars and containers together, or the largest init container."""
+    """Return the pod's peak: sidecars and containers together, or the largest init container, per resource."""
     running = _sum(map(pick, spec.containers))
     before: ResourceList = {}
     peak: ResourceList = {}
@@ -84,7 +84,7 @@ def _largest(left: ResourceList, right: ResourceList) -> ResourceList:
 
 
 def _added(left: Quantity, right: Quantity) -> Quantity:
-    # In nanos there is no rounding; whole and milli amounts are written so that people recognise them.
+    # Sums are exact in nanos; whole and milli amounts are written in their usual form.
     nanos = parse(left) + parse(right)
     if nanos % 10**9 == 0:
         return str(nanos // 10**9)

@@ -1,6 +1,6 @@
-"""The defaults the API gives a volume: file modes, the type of a host path, legacy sources' options.
+"""Sets a volume's API defaults: file modes, the type of a host path, options of legacy sources.
 
-Covers every volume source with a default. Does not cover the pod around it (`defaults.py`).
+Covers every volume source with a default.
 """
 
 from typing import TypeVar
@@ -8,26 +8,16 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from actors.config.defaulting.images import pull_policy
-from proto.v1 import (
-    ConfigMapVolumeSource,
-    DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource,
-    EmptyDirVolumeSource,
-    EphemeralVolumeSource,
-    ImageVolumeSource,
-    ProjectedVolumeSource,
-    SecretVolumeSource,
-    Volume,
-    VolumeProjection,
-)
+from proto import v1
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
-S = TypeVar("S", SecretVolumeSource, ConfigMapVolumeSource)
+S = TypeVar("S", v1.SecretVolumeSource, v1.ConfigMapVolumeSource, v1.DownwardAPIVolumeSource, v1.ProjectedVolumeSource)
+R = TypeVar("R", v1.EnvVarSource, v1.DownwardAPIVolumeFile)
 
 FILE_MODE = 0o644
 TOKEN_EXPIRATION_SECONDS = 3600
 
-# Attribute of Volume to the defaults of that source, applied where the field is absent or empty.
+# Defaults by attribute of Volume, for fields that are absent or empty.
 _LEGACY: dict[str, dict[str, object]] = {
     "iscsi": {"iscsi_interface": "default"},
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -36,10 +26,10 @@ _LEGACY: dict[str, dict[str, object]] = {
 }
 
 
-def default_volume(volume: Volume) -> Volume:
-    """Return the volume with every default set; one without a source becomes an emptyDir."""
+def default_volume(volume: v1.Volume) -> v1.Volume:
+    """Return the volume with every default set. A volume without a source becomes an emptyDir."""
     if all(getattr(volume, source) is None for source in VOLUME_SOURCES):
-        return replace(volume, empty_dir=EmptyDirVolumeSource())
+        return replace(volume, empty_dir=v1.EmptyDirVolumeSource())
     for source, defaults in _LEGACY.items():
         found = getattr(volume, source)
         if found is not None:
@@ -66,39 +56,37 @@ def _with_mode(source: S | None) -> S | None:
     return replace(source, default_mode=FILE_MODE)
 
 
-def _default_downward_api(source: DownwardAPIVolumeSource | None) -> DownwardAPIVolumeSource | None:
-    if source is None:
-        return None
-    mode = FILE_MODE if source.default_mode is None else source.default_mode
-    return replace(source, default_mode=mode, items=tuple(map(_default_file, source.items)))
+def default_field_refs(source: R) -> R:
+    """Return an environment variable's source, or a file of the downward API, with the defaults of its references."""
+    if source.field_ref is not None and not source.field_ref.api_version:
+        source = replace(source, field_ref=replace(source.field_ref, api_version="v1"))
+    if source.resource_field_ref is not None and source.resource_field_ref.divisor is None:
+        # A Quantity is never absent in Go: the zero one prints as "0" and counts as 1 where it divides.
+        source = replace(source, resource_field_ref=replace(source.resource_field_ref, divisor="0"))
+    return source
 
 
-def _default_file(file: DownwardAPIVolumeFile) -> DownwardAPIVolumeFile:
-    if file.field_ref is not None and not file.field_ref.api_version:
-        file = replace(file, field_ref=replace(file.field_ref, api_version="v1"))
-    if file.resource_field_ref is not None and file.resource_field_ref.divisor is None:
-        file = replace(file, resource_field_ref=replace(file.resource_field_ref, divisor="0"))
-    return file
+def _default_downward_api(source: v1.DownwardAPIVolumeSource | None) -> v1.DownwardAPIVolumeSource | None:
+    source = _with_mode(source)
+    return source and replace(source, items=tuple(map(default_field_refs, source.items)))
 
 
-def _default_projected(source: ProjectedVolumeSource | None) -> ProjectedVolumeSource | None:
-    if source is None:
-        return None
-    mode = FILE_MODE if source.default_mode is None else source.default_mode
-    return replace(source, default_mode=mode, sources=tuple(map(_default_projection, source.sources)))
+def _default_projected(source: v1.ProjectedVolumeSource | None) -> v1.ProjectedVolumeSource | None:
+    source = _with_mode(source)
+    return source and replace(source, sources=tuple(map(_default_projection, source.sources)))
 
 
-def _default_projection(projection: VolumeProjection) -> VolumeProjection:
+def _default_projection(projection: v1.VolumeProjection) -> v1.VolumeProjection:
     token = projection.service_account_token
     if token is not None and token.expiration_seconds is None:
         token = replace(token, expiration_seconds=TOKEN_EXPIRATION_SECONDS)
     downward = projection.downward_api
     if downward is not None:
-        downward = replace(downward, items=tuple(map(_default_file, downward.items)))
+        downward = replace(downward, items=tuple(map(default_field_refs, downward.items)))
     return replace(projection, service_account_token=token, downward_api=downward)
 
 
-def _default_ephemeral(source: EphemeralVolumeSource | None) -> EphemeralVolumeSource | None:
+def _default_ephemeral(source: v1.EphemeralVolumeSource | None) -> v1.EphemeralVolumeSource | None:
     template = source.volume_claim_template if source is not None else None
     if source is None or template is None or template.spec.volume_mode is not None:
         return source
@@ -106,7 +94,7 @@ def _default_ephemeral(source: EphemeralVolumeSource | None) -> EphemeralVolumeS
     return replace(source, volume_claim_template=template)
 
 
-def _default_image(source: ImageVolumeSource | None) -> ImageVolumeSource | None:
+def _default_image(source: v1.ImageVolumeSource | None) -> v1.ImageVolumeSource | None:
     if source is None or source.pull_policy:
         return source
     return replace(source, pull_policy=pull_policy(source.reference or ""))

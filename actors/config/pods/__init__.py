@@ -1,1 +1,1 @@
-"""Manifests to static pods: parse, default, hash and name."""
+"""Makes static pods of manifest files: decodes, names and hashes them."""

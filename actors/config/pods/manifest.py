@@ -1,23 +1,27 @@
-"""A manifest file's bytes as a Pod, or one error that names file, line and field.
+"""Decodes a manifest file into a Pod.
 
-Covers the step from bytes to types: syntax through `document.py`, apiVersion and kind, the type of every field, the
-pod's name, warnings of unknown fields. Does not cover defaults, the API's rules (`validation.py`) or what makes a pod
-static. Source: tryDecodeSinglePod of the kubelet's pkg/kubelet/config.
+Checks apiVersion and kind, the type of every field, and the pod's name; warns of unknown fields. Later steps set
+defaults (`defaulting`), check the API's rules (`validation`) and make the pod static (`static_pods.py`).
+Source: tryDecodeSinglePod of the kubelet's pkg/kubelet/config.
 """
 
 from typing import NamedTuple
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
-from actors.config.pods import document
 from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto import v1
-from proto.schema.document import Document
+from proto.schema import document
+from proto.schema.document import Document, DocumentError, Limits
 from proto.schema.fieldpath import field_text
+
+MAX_BYTES = 3 * 1024 * 1024
+"""The API server's limit of a request body: no larger file can be a pod."""
+_LIMITS = Limits(MAX_BYTES, "a manifest", "a Pod")
 
 
 class Manifest(NamedTuple):
-    """A pod as its file has it, with the document for the lines of later findings."""
+    """A pod as in its file; `document` gives the lines of problems found later."""
 
     pod: v1.Pod
     document: Document
@@ -25,8 +29,11 @@ class Manifest(NamedTuple):
 
 
 def read(file: str, data: bytes) -> Manifest:
-    """Return the pod of a manifest; raises ManifestError with file, line, field and problem."""
-    parsed = document.parse(file, data)
+    """Return the pod of a manifest. Raises ManifestError with file, line, field and problem."""
+    try:
+        parsed = document.parse(data, _LIMITS)
+    except DocumentError as error:
+        raise ManifestError(file, error.line, field_text(error.path), error.problem) from error
     _require_pod(file, parsed)
     try:
         pod = typed.convert(v1.Pod, parsed.value)
@@ -40,24 +47,17 @@ def read(file: str, data: bytes) -> Manifest:
 
 def _require_pod(file: str, parsed: Document) -> None:
     if not isinstance(parsed.value, dict):
-        raise ManifestError(
-            file,
-            parsed.line(()),
-            "",
-            f"must be a mapping with apiVersion, kind and metadata, not {typed.shown(parsed.value)}",
-        )
+        problem = f"must be a mapping with apiVersion, kind and metadata, not {typed.shown(parsed.value)}"
+        raise ManifestError(file, parsed.line(()), "", problem)
     for name, wanted in (("apiVersion", "v1"), ("kind", "Pod")):
         found = parsed.value.get(name)
         if found == wanted:
             continue
-        hint = (
-            "; a file holds one Pod, put each pod of the list in its own file" if found in ("PodList", "List") else ""
-        )
         problem = (
-            f"Required value: must be {wanted}"
-            if found is None
-            else f"must be {wanted}, not {typed.shown(found)}{hint}"
+            f"must be {wanted}, not {typed.shown(found)}" if found is not None else f"Required value: must be {wanted}"
         )
+        if found in ("PodList", "List"):
+            problem += "; a file holds one Pod, put each pod of the list in its own file"
         raise ManifestError(file, parsed.line((name,)), name, problem)
 
 

@@ -1,9 +1,9 @@
-"""The UID of a static pod: the hash the kubelet gives it, so that a node changes to us without a container restarting.
+"""Computes a static pod's UID as the kubelet does, so that changing a node to this agent restarts no container.
 
-Covers go-spew's `%#v` print of the internal Pod, in the options of k8s.io/apimachinery/pkg/util/dump.ForHash, over the
-table in `podhash_types.py`. Does not cover the few pods a static one may not be (references to API objects, removed
-volume plugins) nor quantities Go keeps as big decimals (`1.5Gi`): those get a UID of the same form that the kubelet
-would not give.
+The kubelet hashes go-spew's `%#v` print of the internal Pod, with the options of dump.ForHash in
+k8s.io/apimachinery/pkg/util; `podhash_types.py` has the Go types. Two kinds of pods get a UID of the same form that
+differs from the kubelet's. The first may not be static pods (references to API objects, removed volume plugins). The
+second have quantities that Go keeps as big decimals (`1.5Gi`).
 """
 
 import hashlib
@@ -16,14 +16,16 @@ from actors.config.pods.podhash_types import TYPES
 from proto import v1
 from proto.v1 import Pod
 
-# Fields of the spec that are the internal security context's.
+# Fields of the spec that the internal types have in the security context.
 _HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 _NUMBERS = frozenset({"int32", "int64", "uint64"})
+_MAPS = {"map[string]string": "string", "ResourceList": "resource.Quantity"}
+"""Types that are maps, and the types of their values."""
 _NIL = "<nil>"
 
 
 def static_pod_uid(pod: Pod, path: str, node_name: str) -> str:
-    """Return 32 hexadecimal digits for a defaulted pod; a change of manifest, path or node changes them."""
+    """Return the UID of a defaulted pod, 32 hexadecimal digits. Manifest, path and node name determine it."""
     try:
         text = printed_pod(pod)
     except NotPrintable:
@@ -35,7 +37,7 @@ def static_pod_uid(pod: Pod, path: str, node_name: str) -> str:
 
 
 def printed_pod(pod: Pod) -> str:
-    """Return what the kubelet hashes of a defaulted pod; raises NotPrintable for what the table does not have."""
+    """Return the text that the kubelet hashes for a defaulted pod. Raises NotPrintable for types not in the table."""
     plain = v1.to_dict(pod)
     spec = plain.setdefault("spec", {})
     context = spec.setdefault("securityContext", {})
@@ -70,7 +72,7 @@ def _field(name: str, kind: str, json: str = "") -> _Field:
 
 
 def _json_name(name: str) -> str:
-    """HostIP is hostIP, DNSPolicy is dnsPolicy, TTY is tty."""
+    """Return the JSON name of a Go field: HostIP is hostIP, DNSPolicy is dnsPolicy, TTY is tty."""
     capitals = len(name) - len(name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
     lowered = capitals if capitals in (1, len(name)) else capitals - 1
     return name[:lowered].lower() + name[lowered:]
@@ -86,18 +88,16 @@ def _qualified(kind: str) -> str:
 
 
 def _print(out: list[str], kind: str, value: Any, *, typed: bool) -> None:
-    """Print a value of a Go type, with the type before it where it is not implied by a list or map."""
+    """Print a value of the Go type `kind`. `typed`: with its type, which lists and maps imply for their items."""
     if kind.startswith("*"):
         _print_pointer(out, kind, value, typed=typed)
         return
     if typed:
         out.append(f"({_qualified(kind)})")
     if kind.startswith("[]"):
-        _print_list(out, kind[2:], value)
-    elif kind == "map[string]string":
-        _print_map(out, "string", value)
-    elif kind == "ResourceList":
-        _print_map(out, "resource.Quantity", value)
+        _print_items(out, kind[2:], value)
+    elif kind in _MAPS:
+        _print_items(out, _MAPS[kind], value)
     elif kind == "resource.Quantity":
         out.append(printed_quantity(value))
     elif kind == "intstr.IntOrString":
@@ -117,26 +117,19 @@ def _print_pointer(out: list[str], kind: str, value: Any, *, typed: bool) -> Non
     _print(out, kind[1:], value, typed=False)
 
 
-def _print_list(out: list[str], kind: str, values: Any) -> None:
+def _print_items(out: list[str], kind: str, values: Any) -> None:
+    """Print a list, or a map in the order of its keys."""
     if values is None:
         out.append(_NIL)
         return
-    out.append("[")
-    for index, value in enumerate(values):
+    keys = sorted(values, key=str.encode) if isinstance(values, dict) else None
+    out.append("[" if keys is None else "map[")
+    for index, item in enumerate(values if keys is None else keys):
         if index:
             out.append(" ")
-        _print(out, kind, value, typed=False)
-    out.append("]")
-
-
-def _print_map(out: list[str], kind: str, values: Any) -> None:
-    if values is None:
-        out.append(_NIL)
-        return
-    out.append("map[")
-    for index, key in enumerate(sorted(values, key=str.encode)):
-        out.append(f" {key}:" if index else f"{key}:")
-        _print(out, kind, values[key], typed=False)
+        if keys is not None:
+            out.append(f"{item}:")
+        _print(out, kind, item if keys is None else values[item], typed=False)
     out.append("]")
 
 

@@ -1,7 +1,7 @@
-"""A quantity as go-spew prints Go's resource.Quantity: value, scale, the cached text and the format.
+"""Prints a quantity as go-spew prints Go's resource.Quantity: value, scale, cached text and format.
 
-Covers what ParseQuantity keeps as an int64 after the API's rounding up to milli. Larger or binary fractions are big
-decimals there and not printable here.
+Covers quantities that ParseQuantity keeps as an int64 after the API's rounding up to milli. Go keeps larger ones and
+binary fractions as big decimals, which cannot be printed here.
 """
 
 import re
@@ -16,14 +16,14 @@ _MILLI, _NANO = -3, -9
 
 
 class NotPrintable(Exception):
-    """The value has no printed form here; the message names it."""
+    """The value cannot be printed as Go does; the message names it."""
 
 
 def printed_quantity(quantity: Any) -> str:
-    """Return the print of a defaulted quantity; raises NotPrintable."""
+    """Return the print of a defaulted quantity. Raises NotPrintable."""
     text = "" if quantity is None else quantity.strip() if isinstance(quantity, str) else repr(quantity)
     if text in ("", "0"):
-        # The zero Quantity of an absent field has no text; the API shows it as "0", and so do our defaults.
+        # Go's zero Quantity of an absent field has no cached text; the API, and our defaulting, write it as "0".
         return _printed(0, 0, text if isinstance(quantity, int) else "", "")
     match = _FORM.fullmatch(text)
     if match is None:
@@ -38,7 +38,7 @@ def printed_quantity(quantity: Any) -> str:
     else:
         raise NotPrintable(text)
     if scale < _MILLI:
-        # The API's defaulting rounds up to milli, and with that the cached text is gone.
+        # The API's defaulting rounds up to milli and drops the cached text.
         value, scale, text = -(-value // 10 ** (_MILLI - scale)), _MILLI, ""
     return _printed(-value if sign == "-" else value, scale, text, form)
 

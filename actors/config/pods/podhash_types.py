@@ -1,9 +1,9 @@
-"""The Go types behind a static pod's hash: names and field order of the internal Pod of Kubernetes 1.36.
+"""The Go types that a static pod's hash depends on: the internal Pod of Kubernetes 1.36, names and order of fields.
 
-Data only: one struct to a line group, `PACKAGE.NAME: FIELD TYPE [JSON]; ...`. JSON is the field's name in the API
-where it is not the Go name with its first letters in lower case; `.` is an embedded struct whose fields are the
-parent's, `-` is never set. A type without a package is of `core`. Source: pkg/apis/core/types.go and the metav1 types
-it uses. Volume sources that a static pod cannot use any more (other objects, removed in-tree plugins) are left out.
+Each group of lines is a struct: `PACKAGE.NAME: FIELD TYPE [JSON]; ...`. JSON is the field's name in the API, unless it
+is the Go name with its first letters in lower case. `.` is an embedded struct whose fields are the parent's, `-` is
+never set. A type without a package is of `core`. Volume sources that a static pod cannot use (other objects, removed
+in-tree plugins) are left out. Source: pkg/apis/core/types.go and the metav1 types it uses.
 """
 
 TYPES = """

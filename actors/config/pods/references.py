@@ -1,8 +1,8 @@
-"""API objects a pod refers to, which a static pod may not: they could be changed or withheld by the API server.
+"""Finds references to API objects, which static pods may not have: the API server could change or withhold the objects.
 
-Covers what the kubelet refuses with the gate PreventStaticPodAPIReferences (on by default since Kubernetes 1.34), with
-its resource names. Where objects come from a directory of this node (--objects-dir) that reason does not hold for the
-kinds that it has, and they are allowed. Does not cover whether an object exists.
+Covers the references that the kubelet refuses with the gate PreventStaticPodAPIReferences (on by default since
+Kubernetes 1.34), with its resource names. Kinds that come from a directory of this node (--objects-dir) are allowed, as
+the reason does not hold for them.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from proto.schema.fieldpath import Path
 from proto.v1 import Container, Pod, Volume
 from proto.v1.scalars.base import json_name
 
-# Volume sources that are such a reference themselves, or carry a Secret's name in `secret_ref`.
+# By attribute of Volume: sources that refer to an object. `_WITH_SECRET` ones may do so in `secret_ref`.
 _SOURCES = {
     "config_map": "configmaps (via configmap volumes)",
     "secret": "secrets",
@@ -30,17 +30,12 @@ _PROJECTIONS = {
     "cluster_trust_bundle": "clustertrustbundles",
     "pod_certificate": "podcertificates",
 }
-
-
 _OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims", "csidrivers")
-"""What --objects-dir has, by the beginning of the resource names here."""
+"""Prefixes of the resource names whose objects --objects-dir can have."""
 
 
 def api_references(pod: Pod, *, objects_dir: bool = False) -> tuple[Violation, ...]:
-    """Return every reference to an API object; each is a reason not to run the pod as a static one.
-
-    `objects_dir`: this node has a directory of objects.
-    """
+    """Return a violation for each reference to an API object. `objects_dir`: this node has a directory of objects."""
     return tuple(
         Violation(path, f"static pods may not reference {resource}")
         for path, resource in _references(pod)

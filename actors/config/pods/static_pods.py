@@ -1,8 +1,7 @@
-"""Static pods: what the kubelet makes of a pod that a file names, and all checks such a file must pass.
+"""Makes the static pod of a manifest file, after all checks that the file must pass.
 
-Covers the way from a file's bytes to the pod that runs: name, namespace, UID, annotations, toleration, phase. Does not
-cover which files count or how pods of several sources merge (`policy.py`). Source: applyDefaults and
-tryDecodeSinglePod of pkg/kubelet/config/common.go.
+Sets the pod's name, namespace, UID, annotations, toleration and phase. `sources/files.py` selects the files, and
+`policy.py` merges the pods of several. Source: applyDefaults and tryDecodeSinglePod of pkg/kubelet/config/common.go.
 """
 
 from typing import NamedTuple
@@ -28,18 +27,17 @@ _NO_EXECUTE = Toleration(operator="Exists", effect="NoExecute")
 
 
 class StaticPod(NamedTuple):
-    """The pod of one manifest file, ready to run, and what its author may want to know."""
+    """The pod of one manifest file, ready to run, and the warnings for its author."""
 
     pod: Pod
     warnings: tuple[ManifestWarning, ...]
 
 
 def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -> StaticPod:
-    """Return the static pod of a file; raises ManifestError for the first problem, listing the others.
+    """Return the static pod of a file. Raises ManifestError for the first problem, with a list of the others.
 
-    `objects_dir`: the pod may refer to objects of this node's directory.
-
-    The annotations config.source and config.seen are added where the pod enters the merge (`mark_seen`).
+    `objects_dir`: the pod may refer to objects of this node's directory. The caller adds the annotations config.source
+    and config.seen with `mark_seen`.
     """
     read = manifest.read(path, data)
     pod = static_pod(default_pod(read.pod), path, node_name)
@@ -50,7 +48,7 @@ def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -
 
 
 def static_pod(pod: Pod, path: str, node_name: str) -> Pod:
-    """Return a defaulted pod with what makes it static: UID, name, namespace, node, annotation, toleration, phase."""
+    """Return a defaulted pod with a static pod's UID, name, namespace, node, hash annotation, toleration and phase."""
     metadata = pod.metadata
     uid = metadata.uid or static_pod_uid(pod, path, node_name)
     return replace(
@@ -62,24 +60,24 @@ def static_pod(pod: Pod, path: str, node_name: str) -> Pod:
             uid=uid,
             annotations={**metadata.annotations, CONFIG_HASH: uid},
         ),
-        spec=replace(pod.spec, node_name=node_name, tolerations=_tolerating(pod.spec.tolerations)),
+        spec=replace(pod.spec, node_name=node_name, tolerations=_with_no_execute_toleration(pod.spec.tolerations)),
         status=replace(pod.status, phase="Pending"),
     )
 
 
 def mark_seen(pod: Pod, source: str, seen: str) -> Pod:
-    """Return the pod with the annotations that say where (`file`) and when (RFC 3339) it was first seen."""
+    """Return the pod with the annotations of its source (`file`) and the time when it was first seen (RFC 3339)."""
     annotations = {**pod.metadata.annotations, CONFIG_SOURCE: source, CONFIG_SEEN: seen}
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
 
 def full_name(pod: Pod) -> str:
-    """Return NAME_NAMESPACE, the kubelet's key of a pod that may come back under another UID."""
+    """Return NAME_NAMESPACE, the kubelet's key of a pod across changes of its UID."""
     return f"{pod.metadata.name}_{pod.metadata.namespace}"
 
 
-def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Add the toleration of every NoExecute taint, so that no node problem evicts a static pod."""
+def _with_no_execute_toleration(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Add a toleration of every NoExecute taint, so that no node problem evicts a static pod."""
     same = [(t.key or None, t.operator, t.value or None, t.effect) for t in tolerations]
     wanted = (None, _NO_EXECUTE.operator, None, _NO_EXECUTE.effect)
     if wanted in same:
@@ -89,7 +87,7 @@ def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
 
 
 def _error(file: str, read: Manifest, problems: tuple[Violation, ...]) -> ManifestError:
-    # Several fields of one cause repeat a problem: a set that keeps its order.
+    # Several fields with one cause repeat a problem: the dict drops duplicates and keeps the order.
     lines = read.document
     found = list(dict.fromkeys((lines.line(path), field_text(path), problem) for path, problem in problems))
     line, field, problem = found[0]

@@ -1,1 +1,1 @@
-"""Where pods come from: manifest files and the API server."""
+"""The sources of pods: manifest files and the API server."""

@@ -1,7 +1,8 @@
-"""What the API server says of this node's pods, and what of that is news for whom. Pure.
+"""The view of the API server's pods, and the messages for status and pod_workers that its changes need. Pure.
 
-Covers decoding, mirror pods, which changes of a pod are the pod workers' business, and lists of a server that has gone
-back in time. Source: PodConfig of pkg/kubelet/config and https://kubernetes.io/docs/reference/using-api/api-concepts/.
+Decodes pods, separates mirror pods, selects the changes that pod workers act on, and recognises lists of a server that
+has gone back in time.
+Source: PodConfig of pkg/kubelet/config and https://kubernetes.io/docs/reference/using-api/api-concepts/.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors._files import typed
-from actors._host.node.conditions import OF_KUBELET
+from actors._host.node.conditions import KUBELET_CONDITIONS
 from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.static_pods import CONFIG_MIRROR, mark_seen
 from actors.config.policy import Changes, merge
@@ -29,7 +30,7 @@ TERMINAL = ("Succeeded", "Failed")
 
 
 class BadPod(NamedTuple):
-    """An object that cannot be a pod."""
+    """An object that is no valid pod."""
 
     uid: str
     name: str
@@ -37,10 +38,10 @@ class BadPod(NamedTuple):
     problem: str
 
 
-def decoded(item: dict[str, Any], seen: str) -> Pod | BadPod:
-    """An object of the API as the pod that runs, without what only the server needs. Unknown fields are ignored.
+def decode(item: dict[str, Any], seen: str) -> Pod | BadPod:
+    """Decode an API object, without managedFields and with its defaults. Unknown fields are ignored.
 
-    `seen`: now, RFC 3339; a pod that was seen before keeps its time, see `pod_workers.desired`.
+    `seen` is the time now, RFC 3339; pod_workers keeps the time of the first version.
     """
     meta = item.get("metadata") or {}
     item = {**item, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
@@ -50,14 +51,14 @@ def decoded(item: dict[str, Any], seen: str) -> Pod | BadPod:
         problem = f"{field_text(error.path)}: {error.problem}"
         uid, name, namespace = (str(meta.get(key) or "") for key in ("uid", "name", "namespace"))
         return BadPod(uid, name, namespace, problem)
-    for name, text in _in_paths(pod):
+    for name, text in _path_components(pod):
         if problem := component_problem(text):
             return BadPod(pod.metadata.uid, pod.metadata.name, pod.metadata.namespace, f"{name}: {problem}")
     return mark_seen(default_pod(pod), SOURCE, seen)
 
 
-def _in_paths(pod: Pod) -> Iterator[tuple[str, str]]:
-    """(field, value) of what becomes a part of a path on the node."""
+def _path_components(pod: Pod) -> Iterator[tuple[str, str]]:
+    """(field, value) of names that become components of paths on the node."""
     meta, spec = pod.metadata, pod.spec
     yield from (("metadata.uid", meta.uid), ("metadata.name", meta.name), ("metadata.namespace", meta.namespace))
     for one in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):
@@ -67,7 +68,7 @@ def _in_paths(pod: Pod) -> Iterator[tuple[str, str]]:
 
 
 def _typed(item: dict[str, Any]) -> Pod:
-    """Straight, as nearly always; and with a closer look where that fails, since Go takes null for any field."""
+    """Decode directly; only where that fails with `typed`, which is slower and takes null for any field, as Go does."""
     try:
         return v1.from_dict(Pod, item)
     except msgspec.ValidationError:
@@ -75,7 +76,7 @@ def _typed(item: dict[str, Any]) -> Pod:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether the pod only shows a static one, and is not to be run."""
+    """True when the pod is the mirror of a static pod, which is not run."""
     return CONFIG_MIRROR in pod.metadata.annotations
 
 
@@ -83,31 +84,33 @@ Op = Literal["ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
 
 
 @dataclass
-class News:
-    """What others have to hear, in the order in which they have to: what is new at the server, what it has no more, and
-    what that means for the pod workers."""
+class ViewChange:
+    """Messages after a change of the view, in the order of sending.
+
+    status gets `shown`, new or changed pods, and `gone`, UIDs. pod_workers gets `updates`.
+    """
 
     shown: list[Pod] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     updates: list[tuple[Op, tuple[Pod, ...]]] = field(default_factory=list)
     bad: list[BadPod] = field(default_factory=list)
-    """Those that were not known to be bad before."""
+    """Objects that were not known to be bad before."""
 
 
 @dataclass
 class ApiView:
-    """Every pod of this node as last told, by UID."""
+    """The API server's pods of this node by UID."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    """Those to run."""
+    """Pods to run, without mirror pods."""
     mirrors: dict[str, Pod] = field(default_factory=dict)
     bad: dict[str, BadPod] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
-    """Of `pods`, those that go on running though the server does not have them."""
+    """UIDs in `pods` of which the server has no object; they run on."""
 
-    def replaced(self, found: Iterable[Pod | BadPod], *, keep_missing: bool) -> News:
-        """A list. `keep_missing`: what it lacks goes on running all the same, though the server does not have it."""
-        news, pods, mirrors, bad = News(), dict[str, Pod](), dict[str, Pod](), dict[str, BadPod]()
+    def replaced(self, found: Iterable[Pod | BadPod], *, keep_missing: bool) -> ViewChange:
+        """Take a list. `keep_missing`: pods that it lacks run on."""
+        change, pods, mirrors, bad = ViewChange(), dict[str, Pod](), dict[str, Pod](), dict[str, BadPod]()
         for one in found:
             if isinstance(one, BadPod):
                 bad[one.uid] = one
@@ -115,48 +118,48 @@ class ApiView:
                     pods[one.uid] = self.pods[one.uid]
             else:
                 (mirrors if is_mirror(one) else pods)[one.metadata.uid] = one
-        news.gone = [uid for uid in (*self.pods, *self.mirrors) if uid not in pods and uid not in mirrors]
-        news.shown = [*pods.values(), *mirrors.values()]
-        news.bad = [one for uid, one in bad.items() if self.bad.get(uid) != one]
+        change.gone = [uid for uid in (*self.pods, *self.mirrors) if uid not in pods and uid not in mirrors]
+        change.shown = [*pods.values(), *mirrors.values()]
+        change.bad = [one for uid, one in bad.items() if self.bad.get(uid) != one]
         self.missing = set(self.pods) - set(pods) if keep_missing else set()
         pods = {**{uid: self.pods[uid] for uid in self.missing}, **pods}
-        news.updates = _updates(merge(self.pods.values(), pods.values(), same=_same_for_workers))
+        change.updates = _updates(merge(self.pods.values(), pods.values(), same=_same_for_workers))
         self.pods, self.mirrors, self.bad = pods, mirrors, bad
-        return news
+        return change
 
-    def changed(self, kind: str, one: Pod | BadPod) -> News:
-        """One event of the watch: ADDED, MODIFIED or DELETED."""
+    def changed(self, kind: str, one: Pod | BadPod) -> ViewChange:
+        """Take one event of the watch: ADDED, MODIFIED or DELETED."""
         if kind == "DELETED":
             return self._deleted(one.uid if isinstance(one, BadPod) else one.metadata.uid)
         if isinstance(one, BadPod):
-            news = News(bad=[one] if self.bad.get(one.uid) != one else [])
+            change = ViewChange(bad=[one] if self.bad.get(one.uid) != one else [])
             self.bad[one.uid] = one
-            return news
+            return change
         uid = one.metadata.uid
         self.bad.pop(uid, None)
         self.missing.discard(uid)
         if is_mirror(one):
             self.mirrors[uid] = one
-            return News(shown=[one])
+            return ViewChange(shown=[one])
         known = self.pods.get(uid)
         self.pods[uid] = one
         changes = merge((known,) if known is not None else (), (one,), same=_same_for_workers)
-        return News(shown=[one], updates=_updates(changes))
+        return ViewChange(shown=[one], updates=_updates(changes))
 
     def shown(self) -> list[Pod]:
-        """All that the server has."""
+        """All pods that the server has."""
         return [*(pod for uid, pod in self.pods.items() if uid not in self.missing), *self.mirrors.values()]
 
-    def _deleted(self, uid: str) -> News:
+    def _deleted(self, uid: str) -> ViewChange:
         self.bad.pop(uid, None)
         self.missing.discard(uid)
         self.mirrors.pop(uid, None)
         known = self.pods.pop(uid, None)
-        return News(gone=[uid], updates=[("REMOVE", (known,))] if known is not None else [])
+        return ViewChange(gone=[uid], updates=[("REMOVE", (known,))] if known is not None else [])
 
 
 def _updates(changes: Changes) -> list[tuple[Op, tuple[Pod, ...]]]:
-    """With a deletion told as such, as the kubelet has it."""
+    """The operations of PodUpdate; as in the kubelet, updates with a deletionTimestamp are DELETE."""
     deleted = tuple(pod for pod in changes.updated if pod.metadata.deletion_timestamp is not None)
     updated = tuple(pod for pod in changes.updated if pod.metadata.deletion_timestamp is None)
     found: tuple[tuple[Op, tuple[Pod, ...]], ...] = (
@@ -170,18 +173,18 @@ def _updates(changes: Changes) -> list[tuple[Op, tuple[Pod, ...]]]:
 
 
 def _same_for_workers(before: Pod, after: Pod) -> bool:
-    """Whether the statuses differ in nothing but what this node has written itself."""
-    return _of_others(before) == _of_others(after)
+    """True when the statuses differ only in fields that this node writes itself."""
+    return _foreign_fields(before) == _foreign_fields(after)
 
 
-def _of_others(pod: Pod) -> tuple[tuple[PodCondition, ...], str | None]:
+def _foreign_fields(pod: Pod) -> tuple[tuple[PodCondition, ...], str | None]:
     status = pod.status
-    conditions = tuple(one for one in status.conditions if one.type not in OF_KUBELET)
+    conditions = tuple(one for one in status.conditions if one.type not in KUBELET_CONDITIONS)
     return conditions, status.phase if status.phase in TERMINAL else None
 
 
 def view_of(pod: Pod) -> Pod:
-    """What status is told of a pod: everything but the spec."""
+    """The pod as status gets it: without the spec."""
     spec: PodSpec = NO_SPEC
     return replace(pod, spec=spec)
 
@@ -189,26 +192,29 @@ def view_of(pod: Pod) -> Pod:
 # A server that has gone back in time
 
 
-class Doubt(NamedTuple):
-    """What is remembered of lists: the newest version seen, and since when the server has been behind it.
+class SeenVersion(NamedTuple):
+    """The newest resourceVersion seen; `behind`: the server has gone back to an older one.
 
-    A server whose etcd was emptied, or restored from a backup, does not know pods that run; that is no reason to end
-    them. Versions only grow (KEP-5504), so a list that is older than the last one shows it.
+    A server whose etcd was emptied or restored from a backup lacks pods that run; that is no reason to end them.
+    Versions only grow (KEP-5504), so a list that is older than the last one is the sign.
     """
 
     version: int = 0
     behind: bool = False
 
 
-def judged(doubt: Doubt, version: int, *, newest: bool) -> tuple[Literal["take", "ask_newest", "keep_missing"], Doubt]:
-    """What to do with a list of this version, and what to remember then.
+Verdict = Literal["take", "ask_newest", "keep_missing"]
 
-    `newest`: it was asked of etcd, and did not come from a server's cache, which may lag behind.
+
+def judge_list(seen: SeenVersion, version: int, *, from_etcd: bool) -> tuple[Verdict, SeenVersion]:
+    """Decide what to do with a list of `version`, and the SeenVersion to keep.
+
+    `from_etcd`: the list did not come from a server's cache, which may lag.
     """
-    if doubt.behind:
-        return "keep_missing", doubt
-    if version >= doubt.version:
-        return "take", Doubt(version)
-    if not newest:
-        return "ask_newest", doubt
-    return "keep_missing", Doubt(doubt.version, behind=True)
+    if seen.behind:
+        return "keep_missing", seen
+    if version >= seen.version:
+        return "take", SeenVersion(version)
+    if not from_etcd:
+        return "ask_newest", seen
+    return "keep_missing", SeenVersion(seen.version, behind=True)

@@ -1,8 +1,8 @@
-"""The source of pods that is a directory (or a file) of manifests: read, judged, merged, told to pod_workers.
+"""A directory (or a file) of manifests as a source of pods: reads and merges them and sends changes to pod_workers.
 
-When files are read is `actors._files`; what is wrong and what changed is decided in `policy.py`, `static_pods.py` and
-below. Every start reads all files again, and pods keep their UIDs because those are hashes of the files. On disk is
-only the last good pod of each file, for files that are broken at a start.
+`actors._files` decides when files are read; `policy.py` and `pods/static_pods.py` find errors and changes. Every start
+reads all files again. Pods keep their UIDs, which are hashes of the files. The checkpoint has the last good pod of each
+file, for files that are broken at a start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
 from actors._host.files import checkpoint, paths
 from actors.config import policy
-from actors.config.pods.document import MAX_BYTES
+from actors.config.pods.manifest import MAX_BYTES
 from actors.config.pods.static_pods import load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 SOURCE = "file"
 CHECKPOINT_VERSION = 1
 SAVE_TIMEOUT_S = 2.0
-"""A disk that does not answer holds up one pool thread, and nobody else."""
+"""Deadline of a checkpoint: a disk that hangs blocks one pool thread only."""
 
 Tell = Callable[[Any, tuple[Pod, ...]], None]
 """An operation of `PodUpdate` and its pods, to pod_workers."""
 
 
 class _Read(NamedTuple):
-    """What one file gave: its pod, or the arguments of a ManifestError; and what its author may want to know."""
+    """The result of one file: its pod, or the arguments of a ManifestError; and warnings for its author."""
 
     pod: Pod | None = None
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
@@ -52,7 +52,7 @@ class _Read(NamedTuple):
 
 
 class ManifestPods:
-    """Used in the actor's mailbox thread. Without a path it has been seen at once, and has no pods."""
+    """State: the files with their last good pods. For the actor's thread. Without a path it has no pods."""
 
     def __init__(self, actor: Actor, tell: Tell) -> None:
         self._actor = actor
@@ -68,44 +68,44 @@ class ManifestPods:
         self._writing_checkpoint = Semaphore(1)
 
     def recover(self) -> None:
-        """The last good pod of every file: one that is broken or half written keeps its pod over our death, too."""
+        """Load the last good pod of each file, so that a file that is broken now keeps its pod across a restart."""
         for path, data in (checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}).items():
             try:
                 self._files[path] = FileState(msgspec.convert(data, Pod), None)
             except msgspec.ValidationError as error:
-                log.warning("leaving %s out of %s: %s", path, self._checkpoint_path(), error)
+                log.warning("cannot read %s in %s: %s; left out", path, self._checkpoint_path(), error)
 
     def start(self) -> None:
-        """Read every manifest now, and what changes from now on."""
+        """Read every manifest now, and each change from now on."""
         if self._source is None:
             self._seen = True
         else:
             self._source.start(self._actor.settings.file_check_frequency_s)
 
-    def resend(self) -> None:
-        """Tell a new pod_workers everything, which also says that the source has been seen."""
-        if self._seen:
+    def resend(self, name: str) -> None:
+        """Send all pods to a new pod_workers. The SET also means that the source has been read."""
+        if self._seen and name == "pod_workers":
             self._tell("SET", tuple(self._resolved.pods.values()))
 
     async def relist(self) -> None:
-        """Returns when the files have been read."""
+        """Read all files again; returns when that is done."""
         if self._source is not None:
             await self._source.relist()
 
     def names(self) -> tuple[str, ...]:
         """NAMESPACE/NAME of every pod."""
-        return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._resolved.pods.values())
+        return policy.names(self._resolved.pods.values())
 
     def problems(self) -> list[SourceProblem]:
-        """What is wrong with which file, and with the directory itself."""
-        problems = [self._described(error) for error in self._resolved.errors.values()]
+        """The errors of the files and of the directory."""
+        problems = [self._to_problem(error) for error in self._resolved.errors.values()]
         if self._source_problem:
             keeps = bool(self._resolved.pods)
             problems.append(SourceProblem(file=self._path, problem=self._source_problem, keeps_previous=keeps))
         return problems
 
     def describe(self) -> dict[str, Any]:
-        """What a console shows."""
+        """State for the console: the path, counts of files and pods, and problems."""
         return {
             "path": self._path,
             "watched": self._source is not None and self._source.watched,
@@ -120,7 +120,7 @@ class ManifestPods:
     def _source_problem(self) -> str:
         return self._source.problem if self._source is not None else ""
 
-    def _described(self, error: FileError) -> SourceProblem:
+    def _to_problem(self, error: FileError) -> SourceProblem:
         return SourceProblem(
             file=error.file,
             line=error.line,
@@ -132,7 +132,7 @@ class ManifestPods:
     # Merging
 
     async def _take(self, listing: Listing) -> None:
-        """Raises OSError and AskTimeout where nothing could be read; then nothing has changed."""
+        """Merge a listing. Raises OSError and AskTimeout, without a change, when nothing could be read."""
         read = await self._read(listing)
         files = {
             path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
@@ -141,13 +141,13 @@ class ManifestPods:
             files[path] = policy.next_state(files.get(path), one)
         self._files = files
         resolved = policy.resolve(files)
-        self._say_problems(resolved)
+        self._report_problems(resolved)
         named_again = {state.pod.metadata.uid for path in listing.again if (state := files[path]).pod is not None}
         changes = policy.merge(self._resolved.pods.values(), resolved.pods.values(), named_again)
         self._resolved = resolved
         if not self._seen:
             self._seen = True
-            self.resend()
+            self.resend("pod_workers")
         else:
             self._tell("REMOVE", changes.removed)
             self._tell("ADD", changes.added)
@@ -167,7 +167,7 @@ class ManifestPods:
                 await self._actor.blocking(SAVE_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
             except (OSError, AskTimeout) as error:
                 log.error(
-                    "cannot write %s: %s; a broken manifest would end its pod at a restart",
+                    "cannot write %s: %s; a manifest that breaks would end its pod at a restart",
                     self._checkpoint_path(),
                     error,
                 )
@@ -181,7 +181,7 @@ class ManifestPods:
         return read
 
     def _load(self, path: str, content: bytes) -> _Read:
-        """In a process of its own."""
+        """Load one file; runs in a child process."""
         settings = self._actor.settings
         try:
             loaded = load(path, content, settings.node_name, objects_dir=bool(settings.objects_dir))
@@ -195,10 +195,10 @@ class ManifestPods:
         if read.pod is None:
             assert read.error is not None
             return ManifestError(*read.error)
-        # The file's own time of change, not ours: the same after every restart of this actor.
+        # The file's ctime is the same after every restart of this actor.
         return mark_seen(read.pod, SOURCE, _rfc3339(stamp.ctime_ns))
 
-    def _say_problems(self, resolved: Resolved) -> None:
+    def _report_problems(self, resolved: Resolved) -> None:
         for path, error in resolved.errors.items():
             if str(error) != str(self._resolved.errors.get(path)):
                 keeps = "; the pod of its last good version keeps running" if self._files[path].pod is not None else ""
@@ -206,7 +206,7 @@ class ManifestPods:
                 self._record(error, self._files[path].pod)
 
     def _record(self, error: FileError, pod: Pod | None) -> None:
-        """Of the pod whose last good version runs; of the node where the file has given none yet."""
+        """Record an event: of the pod whose last good version runs, else of the node."""
         events = Recorder(self._actor.peer("events"))
         if pod is None:
             events.node("Warning", "FailedValidation", f"Error validating pod from {SOURCE}, ignoring: {error}")

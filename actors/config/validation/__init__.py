@@ -1,1 +1,1 @@
-"""Rules that an API server would have applied to a pod."""
+"""Checks a static pod against the API server's rules."""

@@ -1,7 +1,7 @@
-"""The API's rules a static pod can break, all of them at once.
+"""The API's rules for a pod; reports all violations at once.
 
-Covers what ValidatePodCreate checks and a node acts on: names, containers, volumes, policies, host settings. Left out
-is what only the scheduler or another object gives meaning (affinity terms, spread constraints, tolerations' keys).
+Covers the rules of ValidatePodCreate that matter to a node: names, containers, volumes, policies, host settings. Leaves
+out fields that only the scheduler or other objects use (affinity terms, spread constraints, tolerations' keys).
 Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1.36.
 """
 
@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 from actors.config.validation import rules
 from actors.config.validation.container import validate_containers
-from actors.config.validation.problems import Violation
+from actors.config.validation.problems import Path, Violation
 from actors.config.validation.security import validate_pod_security
 from actors.config.validation.volume import validate_volumes
 from proto.common.safe_text import component_problem
-from proto.schema.fieldpath import Path
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -24,45 +23,46 @@ _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_pod(pod: Pod) -> tuple[Violation, ...]:
-    """Return every rule the pod breaks, in document order of its parts."""
+    """Return the violations in document order."""
     return (*_metadata(pod.metadata), *_spec(pod.spec))
 
 
 def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
-    yield from rules.subdomain(("metadata", "name"), metadata.name)
-    yield from rules.label(("metadata", "namespace"), metadata.namespace)
+    at = Path(("metadata",))
+    yield from rules.subdomain(at / "name", metadata.name)
+    yield from rules.label(at / "namespace", metadata.namespace)
     if metadata.uid and (problem := component_problem(metadata.uid)):
-        yield Violation(("metadata", "uid"), f"Invalid value: it names directories and cgroups, and {problem}")
+        yield Violation(at / "uid", f"Invalid value: it names directories and cgroups, and {problem}")
     for key, value in metadata.labels.items():
-        yield from rules.qualified_name(("metadata", "labels"), key)
-        yield from rules.label_value(("metadata", "labels", key), value)
+        yield from rules.qualified_name(at / "labels", key)
+        yield from rules.label_value(at / "labels" / key, value)
     for key in metadata.annotations:
-        yield from rules.qualified_name(("metadata", "annotations"), key.lower())
+        yield from rules.qualified_name(at / "annotations", key.lower())
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
     if size > _MAX_ANNOTATION_BYTES:
-        yield Violation(("metadata", "annotations"), f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes")
+        yield Violation(at / "annotations", f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes")
 
 
 def _spec(spec: PodSpec) -> Iterator[Violation]:
-    at: Path = ("spec",)
-    yield from validate_volumes((*at, "volumes"), spec.volumes)
+    at = Path(("spec",))
+    yield from validate_volumes(at / "volumes", spec.volumes)
     yield from validate_containers(at, spec)
-    yield from rules.one_of((*at, "restartPolicy"), spec.restart_policy, RESTART_POLICIES)
-    yield from rules.one_of((*at, "dnsPolicy"), spec.dns_policy, DNS_POLICIES)
-    yield from rules.in_range((*at, "terminationGracePeriodSeconds"), spec.termination_grace_period_seconds, 0)
-    yield from rules.in_range((*at, "activeDeadlineSeconds"), spec.active_deadline_seconds, 1, 2**31 - 1)
+    yield from rules.one_of(at / "restartPolicy", spec.restart_policy, RESTART_POLICIES)
+    yield from rules.one_of(at / "dnsPolicy", spec.dns_policy, DNS_POLICIES)
+    yield from rules.in_range(at / "terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
+    yield from rules.in_range(at / "activeDeadlineSeconds", spec.active_deadline_seconds, 1, 2**31 - 1)
     yield from _host_settings(at, spec)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)
-    yield from validate_pod_security((*at, "securityContext"), spec.security_context or PodSecurityContext())
+    yield from validate_pod_security(at / "securityContext", spec.security_context or PodSecurityContext())
     if spec.ephemeral_containers:
-        yield Violation((*at, "ephemeralContainers"), "Forbidden: cannot be set on create")
+        yield Violation(at / "ephemeralContainers", "Forbidden: cannot be set on create")
 
 
 def _host_settings(at: Path, spec: PodSpec) -> Iterator[Violation]:
     if spec.host_pid and spec.share_process_namespace:
         yield rules.invalid(
-            (*at, "shareProcessNamespace"), True, "ShareProcessNamespace and HostPID cannot both be enabled"
+            at / "shareProcessNamespace", True, "ShareProcessNamespace and HostPID cannot both be enabled"
         )
     if spec.host_users is False:
         for field, value in (
@@ -71,30 +71,30 @@ def _host_settings(at: Path, spec: PodSpec) -> Iterator[Violation]:
             ("hostIPC", spec.host_ipc),
         ):
             if value:
-                yield Violation((*at, field), f"Forbidden: when `hostUsers` is false, `{field}` must not be set")
+                yield Violation(at / field, f"Forbidden: when `hostUsers` is false, `{field}` must not be set")
     if spec.os is not None:
-        yield from rules.one_of((*at, "os", "name"), spec.os.name, ("linux", "windows"))
+        yield from rules.one_of(at / "os" / "name", spec.os.name, ("linux", "windows"))
     for index, alias in enumerate(spec.host_aliases):
-        yield from rules.address((*at, "hostAliases", index, "ip"), alias.ip)
+        yield from rules.address(at / "hostAliases" / index / "ip", alias.ip)
         for position, name in enumerate(alias.hostnames):
-            yield from rules.subdomain((*at, "hostAliases", index, "hostnames", position), name)
+            yield from rules.subdomain(at / "hostAliases" / index / "hostnames" / position, name)
 
 
 def _names(at: Path, spec: PodSpec) -> Iterator[Violation]:
     if spec.hostname:
-        yield from rules.label((*at, "hostname"), spec.hostname)
+        yield from rules.label(at / "hostname", spec.hostname)
     if spec.subdomain:
-        yield from rules.label((*at, "subdomain"), spec.subdomain)
+        yield from rules.label(at / "subdomain", spec.subdomain)
     if spec.hostname_override:
         if len(spec.hostname_override) > 64:
-            yield rules.invalid((*at, "hostnameOverride"), spec.hostname_override, "must be no more than 64 characters")
-        yield from rules.subdomain((*at, "hostnameOverride"), spec.hostname_override)
+            yield rules.invalid(at / "hostnameOverride", spec.hostname_override, "must be no more than 64 characters")
+        yield from rules.subdomain(at / "hostnameOverride", spec.hostname_override)
         for conflicting, is_set in (
             ("setHostnameAsFQDN", spec.set_hostname_as_fqdn),
             ("hostNetwork", spec.host_network),
         ):
             if is_set:
-                yield Violation((*at, conflicting), "Forbidden: may not be set when `hostnameOverride` is")
+                yield Violation(at / conflicting, "Forbidden: may not be set when `hostnameOverride` is")
     for field, value in (
         ("nodeName", spec.node_name),
         ("priorityClassName", spec.priority_class_name),
@@ -102,28 +102,28 @@ def _names(at: Path, spec: PodSpec) -> Iterator[Violation]:
         ("serviceAccountName", spec.service_account_name),
     ):
         if value:
-            yield from rules.subdomain((*at, field), value)
+            yield from rules.subdomain(at / field, value)
 
 
 def _dns_config(at: Path, spec: PodSpec) -> Iterator[Violation]:
     config = spec.dns_config
     if spec.dns_policy == "None" and (config is None or not config.nameservers):
         yield rules.required(
-            (*at, "dnsConfig", "nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            at / "dnsConfig" / "nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None"
         )
     if config is None:
         return
-    at = (*at, "dnsConfig")
+    at = at / "dnsConfig"
     if len(config.nameservers) > _MAX_NAMESERVERS:
         yield rules.invalid(
-            (*at, "nameservers"), len(config.nameservers), f"must not have more than {_MAX_NAMESERVERS} nameservers"
+            at / "nameservers", len(config.nameservers), f"must not have more than {_MAX_NAMESERVERS} nameservers"
         )
     for index, nameserver in enumerate(config.nameservers):
-        yield from rules.address((*at, "nameservers", index), nameserver)
+        yield from rules.address(at / "nameservers" / index, nameserver)
     if len(config.searches) > _MAX_SEARCHES:
         yield rules.invalid(
-            (*at, "searches"), len(config.searches), f"must not have more than {_MAX_SEARCHES} search paths"
+            at / "searches", len(config.searches), f"must not have more than {_MAX_SEARCHES} search paths"
         )
     for index, option in enumerate(config.options):
         if not option.name:
-            yield rules.required((*at, "options", index))
+            yield rules.required(at / "options" / index)

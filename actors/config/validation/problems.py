@@ -1,24 +1,31 @@
-"""What is wrong with a manifest, and where: the error and the warning a person acts on.
+"""The error, warning and violation records of a manifest. `proto.schema.fieldpath` has the field paths."""
 
-Covers the records and the exception. Does not cover field paths (`proto.schema.fieldpath`) or what counts as wrong
-(`manifest.py`, `validation.py`).
-"""
+from __future__ import annotations
 
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from proto.schema.fieldpath import Path
+from proto.schema import fieldpath
+
+
+class Path(tuple[str | int, ...]):
+    """A field's path; `path / "name"` is the path of a field or an item below it."""
+
+    __slots__ = ()
+
+    def __truediv__(self, part: str | int) -> Path:
+        return Path((*self, part))
 
 
 class Violation(NamedTuple):
-    """One rule broken: the field and the problem, in the API server's words where it has some."""
+    """A broken rule: the field and the problem, in the API server's words where it has some."""
 
-    path: Path
+    path: fieldpath.Path
     problem: str
 
 
 class ManifestWarning(NamedTuple):
-    """Something that does not stop the pod but is hardly meant, with its line (from 1)."""
+    """A likely mistake that does not stop the pod, with its line (from 1)."""
 
     line: int
     field: str

@@ -1,7 +1,6 @@
 """The API's rules for single values: names, ports, environment names, paths, enumerations, quantities.
 
-Covers what one value may be, each as violations in the API server's words. Does not cover which field has which rule
-(`validation.py`, `validate_container.py`, `validate_volume.py`). Source: k8s.io/apimachinery/pkg/util/validation.
+Each function yields violations in the API server's words. Source: k8s.io/apimachinery/pkg/util/validation.
 """
 
 import re
@@ -9,8 +8,7 @@ import socket
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from actors.config.validation.problems import Violation
-from proto.schema.fieldpath import Path
+from actors.config.validation.problems import Path, Violation
 from proto.v1 import Quantity
 from proto.v1.scalars.quantity import QuantityError, parse
 
@@ -36,13 +34,15 @@ def required(path: Path, rule: str = "") -> Violation:
     return Violation(path, f"Required value: {rule}" if rule else "Required value")
 
 
-def duplicate(path: Path, value: Any) -> Violation:
-    """Return the violation of a value that is already taken."""
-    return Violation(path, f"Duplicate value: {shown(value)}")
+def unique(path: Path, value: str, taken: set[str]) -> Iterator[Violation]:
+    """A value that is not in `taken`, which then gets it."""
+    if value in taken:
+        yield Violation(path, f"Duplicate value: {shown(value)}")
+    taken.add(value)
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is printed in a problem, cut to a readable length."""
+    """Return a value as printed in a problem, cut to a readable length."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
     return text if len(text) <= 100 else text[:97] + "..."
 
@@ -106,7 +106,7 @@ def env_name(path: Path, value: str) -> Iterator[Violation]:
 
 
 def one_of(path: Path, value: str | None, accepted: Collection[str], *, optional: bool = False) -> Iterator[Violation]:
-    """One of a few words."""
+    """One of the `accepted` words."""
     if not value:
         if not optional:
             yield required(path, f"supported values: {_quoted(accepted)}")
@@ -115,13 +115,10 @@ def one_of(path: Path, value: str | None, accepted: Collection[str], *, optional
 
 
 def in_range(path: Path, value: int | None, low: int, high: int | None = None) -> Iterator[Violation]:
-    """A whole number within bounds, both included; absent is not a violation."""
+    """A whole number within bounds, both included; None is no violation."""
     if value is not None and (value < low or (high is not None and value > high)):
-        yield invalid(
-            path,
-            value,
-            f"must be greater than or equal to {low}" if high is None else f"must be between {low} and {high}",
-        )
+        rule = f"must be greater than or equal to {low}" if high is None else f"must be between {low} and {high}"
+        yield invalid(path, value, rule)
 
 
 def relative_path(path: Path, value: str) -> Iterator[Violation]:

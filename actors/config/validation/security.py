@@ -1,4 +1,4 @@
-"""The API's rules for what a pod and its containers may do: securityContext, seccomp and AppArmor profiles, sysctls.
+"""The API's rules for securityContext of a pod and its containers: users, seccomp and AppArmor profiles, sysctls.
 
 Source: validatePodSpecSecurityContext and validateContainerSecurityContext of pkg/apis/core/validation.
 """
@@ -6,8 +6,7 @@ Source: validatePodSpecSecurityContext and validateContainerSecurityContext of p
 from collections.abc import Iterator
 
 from actors.config.validation import rules
-from actors.config.validation.problems import Violation
-from proto.schema.fieldpath import Path
+from actors.config.validation.problems import Path, Violation
 from proto.v1 import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
@@ -16,37 +15,32 @@ _MAX_APPARMOR_NAME = 4095
 
 def validate_pod_security(at: Path, context: PodSecurityContext) -> Iterator[Violation]:
     """Yield the violations of spec.securityContext."""
-    for field, value in (
-        ("runAsUser", context.run_as_user),
-        ("runAsGroup", context.run_as_group),
-        ("fsGroup", context.fs_group),
-    ):
-        yield from rules.in_range((*at, field), value, 0)
+    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0)
+    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0)
+    yield from rules.in_range(at / "fsGroup", context.fs_group, 0)
     for index, group in enumerate(context.supplemental_groups):
-        yield from rules.in_range((*at, "supplementalGroups", index), group, 0)
+        yield from rules.in_range(at / "supplementalGroups" / index, group, 0)
     policies = ("OnRootMismatch", "Always")
-    yield from rules.one_of((*at, "fsGroupChangePolicy"), context.fs_group_change_policy, policies, optional=True)
+    yield from rules.one_of(at / "fsGroupChangePolicy", context.fs_group_change_policy, policies, optional=True)
     yield from rules.one_of(
-        (*at, "supplementalGroupsPolicy"), context.supplemental_groups_policy, ("Merge", "Strict"), optional=True
+        at / "supplementalGroupsPolicy", context.supplemental_groups_policy, ("Merge", "Strict"), optional=True
     )
     yield from _profiles(at, context.seccomp_profile, context.app_armor_profile)
     names: set[str] = set()
     for index, sysctl in enumerate(context.sysctls):
-        path = (*at, "sysctls", index, "name")
+        path = at / "sysctls" / index / "name"
         if not sysctl.name:
             yield rules.required(path)
-        elif sysctl.name in names:
-            yield rules.duplicate(path, sysctl.name)
-        names.add(sysctl.name)
+        yield from rules.unique(path, sysctl.name, names)
 
 
 def validate_container_security(at: Path, context: SecurityContext, *, host_users: bool) -> Iterator[Violation]:
     """Yield the violations of a container's securityContext. `host_users`: the pod has no user namespace of its own."""
-    yield from rules.in_range((*at, "runAsUser"), context.run_as_user, 0)
-    yield from rules.in_range((*at, "runAsGroup"), context.run_as_group, 0)
-    yield from rules.one_of((*at, "procMount"), context.proc_mount, ("Default", "Unmasked"), optional=True)
+    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0)
+    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0)
+    yield from rules.one_of(at / "procMount", context.proc_mount, ("Default", "Unmasked"), optional=True)
     if context.proc_mount == "Unmasked" and host_users:
-        yield rules.invalid((*at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
+        yield rules.invalid(at / "procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`")
     yield from _profiles(at, context.seccomp_profile, context.app_armor_profile)
     if context.allow_privilege_escalation is not False:
         return
@@ -60,24 +54,24 @@ def validate_container_security(at: Path, context: SecurityContext, *, host_user
 
 def _profiles(at: Path, seccomp: SeccompProfile | None, apparmor: AppArmorProfile | None) -> Iterator[Violation]:
     if seccomp is not None:
-        path = (*at, "seccompProfile")
+        path = at / "seccompProfile"
         yield from _profile(path, "seccomp", seccomp)
-        yield from rules.relative_path((*path, "localhostProfile"), seccomp.localhost_profile or "")
+        yield from rules.relative_path(path / "localhostProfile", seccomp.localhost_profile or "")
     if apparmor is not None:
-        path = (*at, "appArmorProfile")
+        path = at / "appArmorProfile"
         yield from _profile(path, "AppArmor", apparmor)
         name = apparmor.localhost_profile or ""
         if name != name.strip():
-            yield rules.invalid((*path, "localhostProfile"), name, "must not be padded with whitespace")
+            yield rules.invalid(path / "localhostProfile", name, "must not be padded with whitespace")
         if len(name) > _MAX_APPARMOR_NAME:
-            yield Violation((*path, "localhostProfile"), f"Too long: may not be more than {_MAX_APPARMOR_NAME} bytes")
+            yield Violation(path / "localhostProfile", f"Too long: may not be more than {_MAX_APPARMOR_NAME} bytes")
 
 
 def _profile(path: Path, kind: str, profile: SeccompProfile | AppArmorProfile) -> Iterator[Violation]:
-    yield from rules.one_of((*path, "type"), profile.type, _PROFILES)
+    yield from rules.one_of(path / "type", profile.type, _PROFILES)
     if profile.type == "Localhost" and not profile.localhost_profile:
-        yield rules.required((*path, "localhostProfile"), f"must be set when {kind} type is Localhost")
+        yield rules.required(path / "localhostProfile", f"must be set when {kind} type is Localhost")
     elif profile.type != "Localhost" and profile.localhost_profile is not None:
         yield rules.invalid(
-            (*path, "localhostProfile"), profile.localhost_profile, f"can only be set when {kind} type is Localhost"
+            path / "localhostProfile", profile.localhost_profile, f"can only be set when {kind} type is Localhost"
         )

@@ -1,15 +1,14 @@
-"""The API's rules for volumes: names, exactly one source, and what each source needs.
+"""The API's rules for volumes: names, exactly one source, and the fields of each source.
 
-Covers the sources a node serves itself, the projected kinds and CSI; of the vendors' in-tree sources only that there
-is one.
+Covers the fields of sources that a node serves itself, of projected sources and CSI; not of vendors' in-tree sources.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from actors.config.validation import rules
-from actors.config.validation.problems import Violation
-from proto.schema.fieldpath import Path
-from proto.v1 import DownwardAPIVolumeFile, KeyToPath, Volume
+from actors.config.validation.problems import Path, Violation
+from proto import v1
 from proto.v1.scalars.base import json_name
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
@@ -20,136 +19,93 @@ _FIELD_PATHS = frozenset(
 )
 
 
-def validate_volumes(at: Path, volumes: Sequence[Volume]) -> Iterator[Violation]:
+def validate_volumes(at: Path, volumes: Sequence[v1.Volume]) -> Iterator[Violation]:
     """Yield the violations of spec.volumes."""
     names: set[str] = set()
     for index, volume in enumerate(volumes):
-        path = (*at, index)
-        yield from rules.label((*path, "name"), volume.name)
-        if volume.name in names:
-            yield rules.duplicate((*path, "name"), volume.name)
-        names.add(volume.name)
+        path = at / index
+        yield from rules.label(path / "name", volume.name)
+        yield from rules.unique(path / "name", volume.name, names)
         sources = [name for name in VOLUME_SOURCES if getattr(volume, name) is not None]
         if not sources:
             yield rules.required(path, "must specify a volume type")
         for extra in sources[1:]:
-            yield Violation((*path, json_name(extra)), "Forbidden: may not specify more than 1 volume type")
-        if sources:
-            yield from _source(path, volume, sources[0])
+            yield Violation(path / json_name(extra), "Forbidden: may not specify more than 1 volume type")
+        for source in sources[:1]:
+            yield from _source(path / json_name(source), source, getattr(volume, source))
 
 
-def _source(path: Path, volume: Volume, source: str) -> Iterator[Violation]:
-    check = {
-        "host_path": _host_path,
-        "empty_dir": _empty_dir,
-        "secret": _secret,
-        "config_map": _config_map,
-        "downward_api": _downward_api,
-        "projected": _projected,
-        "nfs": _nfs,
-        "image": _image,
-        "csi": _csi,
-    }.get(source)
-    if check is not None:
-        yield from check((*path, json_name(source)), volume)
+def _source(path: Path, name: str, source: Any) -> Iterator[Violation]:
+    required = _REQUIRED.get(name)
+    if required is not None and not getattr(source, required):
+        yield rules.required(path / json_name(required))
+    if name in _WITH_MODE:
+        yield from _mode(path / "defaultMode", source.default_mode)
+    if check := _CHECKS.get(name):
+        yield from check(path, source)
 
 
-def _host_path(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.host_path is not None
-    if not volume.host_path.path:
-        yield rules.required((*path, "path"))
-    elif ".." in volume.host_path.path.split("/"):
-        yield rules.invalid((*path, "path"), volume.host_path.path, "must not contain '..'")
-    yield from rules.one_of((*path, "type"), volume.host_path.type, HOST_PATH_TYPES, optional=True)
+def _host_path(path: Path, source: v1.HostPathVolumeSource) -> Iterator[Violation]:
+    if ".." in source.path.split("/"):
+        yield rules.invalid(path / "path", source.path, "must not contain '..'")
+    yield from rules.one_of(path / "type", source.type, HOST_PATH_TYPES, optional=True)
 
 
-def _empty_dir(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.empty_dir is not None
-    medium = volume.empty_dir.medium or ""
+def _empty_dir(path: Path, source: v1.EmptyDirVolumeSource) -> Iterator[Violation]:
+    medium = source.medium or ""
     if medium not in ("", "Memory", "HugePages") and not medium.startswith("HugePages-"):
-        yield rules.invalid((*path, "medium"), medium, 'must be "", "Memory", "HugePages" or "HugePages-SIZE"')
-    if volume.empty_dir.size_limit is not None:
-        yield from rules.quantity((*path, "sizeLimit"), volume.empty_dir.size_limit)
+        yield rules.invalid(path / "medium", medium, 'must be "", "Memory", "HugePages" or "HugePages-SIZE"')
+    if source.size_limit is not None:
+        yield from rules.quantity(path / "sizeLimit", source.size_limit)
 
 
-def _secret(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.secret is not None
-    if not volume.secret.secret_name:
-        yield rules.required((*path, "secretName"))
-    yield from _mode((*path, "defaultMode"), volume.secret.default_mode)
-    yield from _items((*path, "items"), volume.secret.items)
+def _items(path: Path, source: v1.SecretVolumeSource | v1.ConfigMapVolumeSource) -> Iterator[Violation]:
+    for index, item in enumerate(source.items):
+        at = path / "items" / index
+        if not item.key:
+            yield rules.required(at / "key")
+        yield from _file_path(at / "path", item.path)
+        yield from _mode(at / "mode", item.mode)
 
 
-def _config_map(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.config_map is not None
-    if not volume.config_map.name:
-        yield rules.required((*path, "name"))
-    yield from _mode((*path, "defaultMode"), volume.config_map.default_mode)
-    yield from _items((*path, "items"), volume.config_map.items)
+def _downward_api(path: Path, source: v1.DownwardAPIVolumeSource) -> Iterator[Violation]:
+    yield from _files(path / "items", source.items)
 
 
-def _downward_api(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.downward_api is not None
-    yield from _mode((*path, "defaultMode"), volume.downward_api.default_mode)
-    yield from _files((*path, "items"), volume.downward_api.items)
-
-
-def _projected(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.projected is not None
-    yield from _mode((*path, "defaultMode"), volume.projected.default_mode)
-    for index, projection in enumerate(volume.projected.sources):
-        at = (*path, "sources", index)
+def _projected(path: Path, source: v1.ProjectedVolumeSource) -> Iterator[Violation]:
+    for index, projection in enumerate(source.sources):
+        at = path / "sources" / index
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
         if len(found) != 1:
             yield Violation(at, f"Forbidden: must specify exactly 1 volume type, not {len(found)}")
         if projection.downward_api is not None:
-            yield from _files((*at, "downwardAPI", "items"), projection.downward_api.items)
+            yield from _files(at / "downwardAPI" / "items", projection.downward_api.items)
         token = projection.service_account_token
         if token is not None and not token.path:
-            yield rules.required((*at, "serviceAccountToken", "path"))
+            yield rules.required(at / "serviceAccountToken" / "path")
 
 
-def _nfs(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.nfs is not None
-    if not volume.nfs.server:
-        yield rules.required((*path, "server"))
-    if not volume.nfs.path.startswith("/"):
-        yield rules.invalid((*path, "path"), volume.nfs.path, "must be an absolute path")
+def _nfs(path: Path, source: v1.NFSVolumeSource) -> Iterator[Violation]:
+    if not source.path.startswith("/"):
+        yield rules.invalid(path / "path", source.path, "must be an absolute path")
 
 
-def _image(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.image is not None
-    if not volume.image.reference:
-        yield rules.required((*path, "reference"))
-    yield from rules.one_of((*path, "pullPolicy"), volume.image.pull_policy, PULL_POLICIES)
+def _image(path: Path, source: v1.ImageVolumeSource) -> Iterator[Violation]:
+    yield from rules.one_of(path / "pullPolicy", source.pull_policy, PULL_POLICIES)
 
 
-def _csi(path: Path, volume: Volume) -> Iterator[Violation]:
-    assert volume.csi is not None
-    if not volume.csi.driver:
-        yield rules.required((*path, "driver"))
-
-
-def _items(path: Path, items: Sequence[KeyToPath]) -> Iterator[Violation]:
-    for index, item in enumerate(items):
-        if not item.key:
-            yield rules.required((*path, index, "key"))
-        yield from _file_path((*path, index, "path"), item.path)
-        yield from _mode((*path, index, "mode"), item.mode)
-
-
-def _files(path: Path, files: Sequence[DownwardAPIVolumeFile]) -> Iterator[Violation]:
+def _files(path: Path, files: Sequence[v1.DownwardAPIVolumeFile]) -> Iterator[Violation]:
     for index, file in enumerate(files):
-        at = (*path, index)
-        yield from _file_path((*at, "path"), file.path)
-        yield from _mode((*at, "mode"), file.mode)
+        at = path / index
+        yield from _file_path(at / "path", file.path)
+        yield from _mode(at / "mode", file.mode)
         if (file.field_ref is None) == (file.resource_field_ref is None):
             yield rules.required(at, "exactly one of fieldRef and resourceFieldRef is required")
         elif file.field_ref is not None and file.field_ref.field_path.partition("[")[0] not in _FIELD_PATHS:
             supported = sorted(_FIELD_PATHS)
-            yield from rules.one_of((*at, "fieldRef", "fieldPath"), file.field_ref.field_path, supported)
+            yield from rules.one_of(at / "fieldRef" / "fieldPath", file.field_ref.field_path, supported)
         elif file.resource_field_ref is not None and not file.resource_field_ref.container_name:
-            yield rules.required((*at, "resourceFieldRef", "containerName"))
+            yield rules.required(at / "resourceFieldRef" / "containerName")
 
 
 def _file_path(path: Path, value: str) -> Iterator[Violation]:
@@ -164,3 +120,24 @@ def _file_path(path: Path, value: str) -> Iterator[Violation]:
 def _mode(path: Path, mode: int | None) -> Iterator[Violation]:
     if mode is not None and not 0 <= mode <= 0o777:
         yield rules.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")
+
+
+_REQUIRED = {
+    "host_path": "path",
+    "secret": "secret_name",
+    "config_map": "name",
+    "nfs": "server",
+    "image": "reference",
+    "csi": "driver",
+}
+_WITH_MODE = ("secret", "config_map", "downward_api", "projected")
+_CHECKS: dict[str, Callable[[Path, Any], Iterator[Violation]]] = {
+    "host_path": _host_path,
+    "empty_dir": _empty_dir,
+    "secret": _items,
+    "config_map": _items,
+    "downward_api": _downward_api,
+    "projected": _projected,
+    "nfs": _nfs,
+    "image": _image,
+}

@@ -1,5 +1,7 @@
-"""Keeps what the cluster is told of this node's CSI drivers true: written when drivers come or go, and when the Node is
-another one or has lost it. Runs in the actor's mailbox thread."""
+"""Writes the CSINode, and the Node's annotation and labels, when drivers or the Node change.
+
+Runs in the actor's mailbox thread.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._base import Actor
-from actors._kube.back_off import BackOff
+from actors._kube.back_off import ApiBackoff
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.objects import csi_node
@@ -19,11 +21,11 @@ from proto.pods.objects import CsiDriver, SetCsiDrivers
 log = logging.getLogger(__name__)
 
 CONFLICTS = 5
-"""In a row, before it is left for later."""
+"""Consecutive conflicts before a retry with back-off."""
 
 
 class CsiNodes:
-    """See the module. `node` is the Node's document, None while it is not known."""
+    """Keeps the CSINode current. `node` returns the Node's document, None while it is not known."""
 
     def __init__(self, actor: Actor, client: KubeClient, node: Callable[[], dict[str, Any] | None]) -> None:
         self._actor, self._client, self._node = actor, client, node
@@ -31,24 +33,24 @@ class CsiNodes:
         self._drivers: tuple[CsiDriver, ...] = ()
         self._all = False
         self._written_for = ""
-        """UID of the Node whose CSINode says what there is."""
+        """UID of the Node for which the CSINode was written."""
         self._busy = self._again = False
-        self._back_off = BackOff()
+        self._back_off = ApiBackoff()
         self.error = ""
 
     @property
     def state(self) -> str:
-        """For people."""
+        """State for `describe`."""
         return self.error or ("being written" if self._busy else "written" if self._written_for else "")
 
     def set(self, message: SetCsiDrivers) -> None:
-        """From volume."""
+        """Take the drivers, from volume, and write the changes."""
         if (message.drivers, message.complete) != (self._drivers, self._all):
             self._drivers, self._all, self._written_for = message.drivers, message.complete, ""
         self.look()
 
     def look(self) -> None:
-        """Write what is not as it should be."""
+        """Write the CSINode and the Node when they differ from the desired state."""
         node = self._node()
         if node is None:
             return
@@ -105,7 +107,7 @@ class CsiNodes:
             await self._client.create(csi_node.PATH, wish)
             return
         if _owner(existing) not in ("", uid):
-            # Of a Node of that name that has gone: its drivers are none of ours.
+            # It belongs to an earlier Node of that name, with other drivers.
             await self._client.delete(path)
             await self._client.create(csi_node.PATH, csi_node.wanted(self._name, uid, None, drivers, all_=all_))
             return

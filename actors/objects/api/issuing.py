@@ -1,4 +1,4 @@
-"""Service account tokens from the API server: one call for each that is new or due, however many ask for it."""
+"""Requests service account tokens from the API server: one call for all concurrent requests of a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actors._base import Actor, Task
 from actors._kube.client import KubeClient
 from actors._kube.errors import ApiError
 from actors.objects import tokens
-from actors.objects.api.patience import patiently
+from actors.objects.api.retry_forbidden import retry_forbidden
 from proto.pods.objects import GetToken, Token
 from proto.wire.errors import Refused
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 ISSUE_S = 6.0
 TRY_AGAIN_S = 30.0
-"""How long a token that is due and could not be renewed is used before the next try."""
+"""Pause after a failed renewal, while the old token is used."""
 
 
 class Issuer:
-    """Runs in the actor's mailbox thread."""
+    """Issues and caches tokens. Runs in the actor's mailbox thread."""
 
     def __init__(self, actor: Actor, client: KubeClient) -> None:
         self._actor, self._client = actor, client
@@ -36,7 +36,7 @@ class Issuer:
         return len(self._cache)
 
     async def token(self, wish: GetToken) -> Token:
-        """Raises Refused."""
+        """A valid token. Raises Refused TokenFailed."""
         known = self._cache.fresh(wish, time.time())
         if known is not None:
             return known
@@ -59,7 +59,7 @@ class Issuer:
     async def _issue(self, wish: GetToken) -> Token:
         path, body = tokens.path(wish), tokens.body(wish)
         try:
-            answer = await patiently(
+            answer = await retry_forbidden(
                 self._actor, lambda: self._client.request("POST", path, obj=body, timeout_s=ISSUE_S)
             )  # fmt: skip
             token = tokens.issued(answer, random.random())
@@ -69,5 +69,5 @@ class Issuer:
         return token
 
     def forget(self, uids: Iterable[str]) -> None:
-        """These pods are gone."""
+        """Drop the tokens of removed pods."""
         self._cache.forget(frozenset(uids))

@@ -1,7 +1,7 @@
-"""The strategies Cache and Get: Secrets and ConfigMaps are read when somebody asks, or when what is known is too old.
+"""The strategies Cache and Get: Secrets and ConfigMaps are read on request, unless a fresh copy is known.
 
-So that changes reach the files of running pods, what is referred to is looked at as often as the kubelet looks at a pod
-(syncFrequency). Source: cache_based_manager.go and simple managers of pkg/kubelet/secret and pkg/kubelet/configmap.
+Referenced objects are also read every syncFrequency, so that changes reach the files of running pods. Source:
+cache_based_manager.go and simple managers of pkg/kubelet/secret and pkg/kubelet/configmap.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from proto.pods.objects import ApiObject, ObjectRef
 log = logging.getLogger(__name__)
 
 JITTER = 0.5
-"""So that nodes that started together do not ask together."""
+"""Spreads the requests of nodes that started together."""
 
 Read = Callable[[ObjectRef], Coroutine[Any, None, ApiObject | None]]
 
 
 class Known(NamedTuple):
-    """An object, or None when there was none, and when that was (monotonic seconds)."""
+    """An object, None when it did not exist; `at` in monotonic seconds."""
 
     object: ApiObject | None
     at: float
 
 
 class Polling:
-    """Cache with a time to live; Get is one of 0 seconds."""
+    """A cache with a time to live; the strategy Get has 0 seconds."""
 
     def __init__(
         self, actor: Actor, read: Read, changed: Changed, ttl_s: Callable[[], float], period_s: float
@@ -45,22 +45,22 @@ class Polling:
         self._errors: dict[ObjectRef, str] = {}
 
     def start(self) -> None:
-        """Look again and again."""
+        """Read referenced objects periodically."""
         self._actor.every(Until(self._period_s, JITTER), self._look, "objects")
 
     def use(self, refs: frozenset[ObjectRef]) -> None:
-        """These are referred to, and no others. What comes anew is read anew."""
+        """Set the referenced objects; new ones are read from the server."""
         for ref in self._known.keys() - (refs & self._used):
             del self._known[ref]
         self._errors = {ref: error for ref, error in self._errors.items() if ref in refs}
         self._used = refs
 
     def knows(self, ref: ObjectRef) -> bool:
-        """Whether it is kept; another one is read from the server."""
+        """True when the object is cached."""
         return ref in self._used
 
     async def get(self, ref: ObjectRef) -> ApiObject | None:
-        """The object; None when there is none. Raises ApiError."""
+        """The object; None when it does not exist. Raises ApiError."""
         known, ttl_s = self._known.get(ref), self._ttl_s()
         if known is not None and (_fixed(known) or time.monotonic() - known.at < ttl_s):
             return known.object
@@ -68,7 +68,7 @@ class Polling:
             return await self._read_again(ref)
         except ApiError:
             if ttl_s > 0 and known is not None and known.object is not None:
-                return known.object  # better an old one than none, as upstream has it
+                return known.object  # an old object is better than an error, as in the kubelet
             raise
 
     async def _read_again(self, ref: ObjectRef) -> ApiObject | None:
@@ -96,11 +96,11 @@ class Polling:
                 log.debug("cannot read %s %s/%s: %s", ref.kind, ref.namespace, ref.name, error)
 
     def objects(self) -> Iterable[ApiObject]:
-        """All that are known."""
+        """All known objects."""
         return (known.object for known in self._known.values() if known.object is not None)
 
     def errors(self) -> dict[ObjectRef, str]:
-        """What cannot be read, and why."""
+        """Errors of objects that cannot be read."""
         return dict(self._errors)
 
 

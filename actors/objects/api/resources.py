@@ -1,4 +1,4 @@
-"""Where the API server has each kind, and its objects as the agent has them. Pure."""
+"""API paths of each kind, and conversion of the API's objects. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from actors._files.typed import without_nulls
-from actors.objects.local.load import content_version
+from actors.objects.parsing.load import content_version
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.cluster import Service
 
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 class Resource(NamedTuple):
-    """One kind: the prefix of its API version, its name in paths, whether it is in a namespace."""
+    """One kind: the path prefix of its API version, its name in paths, and its scope."""
 
     prefix: str
     plural: str
@@ -37,44 +37,44 @@ RESOURCES: dict[str, Resource] = {
     "RuntimeClass": Resource("/apis/node.k8s.io/v1", "runtimeclasses", False),
     "ClusterTrustBundle": Resource("/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", False),
 }
-"""What a node may read. PriorityClasses are the API server's own matter: it writes their value into pods."""
+"""Kinds that a node may read. PriorityClasses are not needed: the API server writes their value into pods."""
 
 DATA_KINDS = frozenset({"Secret", "ConfigMap"})
-"""Read by configMapAndSecretChangeDetectionStrategy."""
+"""Kinds that are read by configMapAndSecretChangeDetectionStrategy."""
 COLLECTIONS = frozenset({"Service", "CSIDriver", "RuntimeClass", "ClusterTrustBundle"})
-"""Followed as a whole once one of them is needed, as the kubelet does; the others are read one by one."""
+"""Kinds that are watched as a whole from their first use, as in the kubelet; other objects are read one by one."""
 
 
 def collection_path(kind: str, namespace: str = "") -> str:
-    """Of all objects, or those of a namespace."""
+    """Path of all objects of a kind, or of a namespace."""
     resource = RESOURCES[kind]
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"{resource.prefix}{within}/{resource.plural}"
 
 
 def object_path(ref: ObjectRef) -> str:
-    """Of one object."""
+    """Path of one object."""
     return f"{collection_path(ref.kind, ref.namespace)}/{quote(ref.name, safe='')}"
 
 
 def only(ref: ObjectRef) -> dict[str, str]:
-    """The selector by which a node may list and watch a single object."""
+    """The field selector with which a node may list and watch a single object."""
     return {"fieldSelector": f"metadata.name={ref.name}"}
 
 
 def ref_of(kind: str, item: Object) -> ObjectRef:
-    """Which object it is."""
+    """Reference to an API object."""
     meta = item["metadata"]
     return ObjectRef(kind=kind, namespace=meta.get("namespace") or "", name=meta["name"])
 
 
 def api_object(kind: str, item: Object) -> ApiObject:
-    """An object as the agent has it. Raises ValueError for one that no API server would have taken."""
+    """Convert an API object. Raises ValueError, KeyError or TypeError for an invalid one."""
     ref, version = ref_of(kind, item), item["metadata"].get("resourceVersion") or ""
     if kind in DATA_KINDS:
         return _with_data(ref, version, item)
     if kind == "Service":
-        # There may be thousands, and of each only this is needed.
+        # There may be thousands of Services; only these fields are needed.
         document = msgspec.to_builtins(msgspec.convert(without_nulls(item), Service))
     elif kind == "Node":
         document = node_document(item)
@@ -86,8 +86,7 @@ def api_object(kind: str, item: Object) -> ApiObject:
 
 
 def node_document(item: Object) -> Object:
-    """What admission and volumes look at: a Node is written every few seconds, and nearly always without a change of
-    these."""
+    """The fields that admission and volumes use; a Node is written every few seconds, mostly without changing them."""
     meta, spec = item["metadata"], item.get("spec") or {}
     kept = {name: meta[name] for name in ("name", "uid", "labels", "annotations") if meta.get(name)}
     return {"metadata": kept, "spec": {name: spec[name] for name in ("taints", "unschedulable") if spec.get(name)}}

@@ -1,8 +1,8 @@
-"""What the API server has of the objects that pods refer to, for the objects actor.
+"""The API server as a source of objects, and writes of claims.
 
-Secrets and ConfigMaps by configMapAndSecretChangeDetectionStrategy; Services, CSIDrivers and RuntimeClasses as whole
-kinds, followed from the first time one is asked for; this node's own Node always; claims, volumes and attachments one
-by one and anew each time, because a node may not watch them. Everything runs in the actor's mailbox thread.
+Secrets and ConfigMaps are read by configMapAndSecretChangeDetectionStrategy. Services, CSIDrivers, RuntimeClasses and
+ClusterTrustBundles are watched as whole kinds from their first use. This node's Node is always watched. Claims, volumes
+and attachments are read at each request, because a node may not watch them. Runs in the actor's mailbox thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from actors.objects import claims
 from actors.objects.api import trust_bundles
 from actors.objects.api.csi_nodes import CsiNodes
 from actors.objects.api.issuing import Issuer
-from actors.objects.api.patience import patiently
 from actors.objects.api.polling import Polling
 from actors.objects.api.resources import (
     COLLECTIONS,
@@ -33,24 +32,25 @@ from actors.objects.api.resources import (
     object_path,
     only,
 )
+from actors.objects.api.retry_forbidden import retry_forbidden
 from actors.objects.api.watching import Changed, Followed, NotSynced, Watching
 from actors.objects.policy import Answer
 from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow, SetClaimCapacity, SetClaimExpansion
 from proto.wire.errors import Refused
 
 GET_S = 6.0
-"""Of one call, so that whoever asked is answered before its own deadline."""
+"""Deadline of one call, shorter than the deadline of the request behind it."""
 THREADS = 4
 CONFLICTS = 5
 FOLLOWED_S = 3.0
-"""How long one waits for the first reading of a whole kind."""
+"""Longest wait for the first reading of a whole kind."""
 DEFAULT_TTL_S = 60.0
 TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
-"""Seconds: what the cluster's controller wants Cache to use, the more nodes there are the more."""
+"""Seconds that the strategy Cache uses; the cluster's controller raises it with the number of nodes."""
 
 
 class ApiSource:
-    """See the module. `changed` is called with what came, changed or went; not of the kinds that are only read."""
+    """Objects of the API server. `changed` gets the references of changed objects of watched or cached kinds."""
 
     name = "the API server"
 
@@ -78,24 +78,24 @@ class ApiSource:
         return Polling(self._actor, self._read, self._changed, lambda: 0.0, settings.sync_frequency_s)
 
     def start(self) -> None:
-        """Follow the own Node, and what is referred to."""
+        """Watch this node's Node, and follow referenced objects."""
         self.node.begin(self._follow)
         if isinstance(self._strategy, Polling):
             self._strategy.start()
 
     def use(self, refs: Iterable[ObjectRef]) -> None:
-        """These are what pods refer to now."""
+        """Set the references of all pods."""
         self._strategy.use(frozenset(ref for ref in refs if ref.kind in DATA_KINDS and ref.name))
 
     async def get(self, refs: Iterable[ObjectRef], *, fresh: bool) -> Answer:
-        """Each as it is now. Never raises."""
+        """Read objects; `fresh` skips caches. Errors are in the answer."""
         answer = Answer()
         await gather(*(self._actor.spawn(self._answer(ref, answer, fresh=fresh), "object") for ref in refs))
         return answer
 
     async def _answer(self, ref: ObjectRef, answer: Answer, *, fresh: bool) -> None:
         if ref.kind == trust_bundles.KIND and not self._actor.settings.cluster_trust_bundle_projection:
-            return  # whoever asks says so in the kubelet's words
+            return  # the caller has the kubelet's message for a missing bundle
         try:
             found = await self._named(ref, fresh=fresh) if ref.name else await self._every(ref)
         except (ApiError, NotSynced) as error:
@@ -104,7 +104,6 @@ class ApiSource:
             answer.found.update((one.ref, one) for one in found)
 
     async def _named(self, ref: ObjectRef, *, fresh: bool) -> tuple[ApiObject, ...]:
-        """The object, or none."""
         if ref.kind not in RESOURCES:
             return ()
         if fresh:
@@ -120,7 +119,7 @@ class ApiSource:
         return (found,) if found is not None else ()
 
     async def _every(self, ref: ObjectRef) -> tuple[ApiObject, ...]:
-        """All of a kind and namespace; none of a kind that a node only reads one by one."""
+        # A node may list whole kinds only of COLLECTIONS.
         if ref.kind not in COLLECTIONS:
             return ()
         found = await self._collection(ref.kind)
@@ -137,10 +136,9 @@ class ApiSource:
         return await followed.read(self._actor, FOLLOWED_S)
 
     async def _read(self, ref: ObjectRef) -> ApiObject | None:
-        """From the server. Raises ApiError."""
         try:
             path = object_path(ref)
-            item = await patiently(self._actor, lambda: self.client.request("GET", path, timeout_s=GET_S))
+            item = await retry_forbidden(self._actor, lambda: self.client.request("GET", path, timeout_s=GET_S))
             return api_object(ref.kind, item)
         except NotFound:
             return None
@@ -149,11 +147,11 @@ class ApiSource:
             raise ApiError(0, "Invalid", text) from None  # the cause may hold a value
 
     async def set_claim_capacity(self, wish: SetClaimCapacity) -> None:
-        """A claim's volume has been grown. Raises Refused."""
+        """Write the new capacity of a claim. Raises Refused NotWritten."""
         await self._write_claim(wish, lambda claim: claims.grown(claim, wish.capacity))
 
     async def set_claim_expansion(self, wish: SetClaimExpansion) -> None:
-        """How the growth of a claim's volume goes. Raises Refused."""
+        """Write the progress of a claim's expansion. Raises Refused NotWritten."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         await self._write_claim(wish, lambda claim: claims.expansion(claim, wish.phase, wish.message, now))
 
@@ -173,7 +171,7 @@ class ApiSource:
                     return
         except ApiError as error:
             raise Refused("NotWritten", str(error)) from None
-        raise Refused("NotWritten", f"claim {wish.namespace}/{wish.name} changes all the time")
+        raise Refused("NotWritten", f"claim {wish.namespace}/{wish.name} was changed at each of {CONFLICTS} tries")
 
     def _follow(self, position: Position, listener: Listener) -> Follower:
         return Follower(self._actor, self.client, self._streams, position, listener)
@@ -194,7 +192,7 @@ class ApiSource:
     # For people
 
     def describe(self) -> dict[str, Any]:
-        """Counts; no data."""
+        """Counts and states, without data."""
         return {
             "strategy": self._actor.settings.config_map_and_secret_change_detection_strategy,
             "objects": sum(1 for _ in self._strategy.objects()),
@@ -219,7 +217,7 @@ class ApiSource:
         ]
 
     def problems(self) -> list[ObjectProblem]:
-        """What cannot be read, and why."""
+        """Errors of objects and kinds that cannot be read."""
         problems = {f"{kind}s": str(one.error) for kind, one in self._collections.items() if one.error is not None}
         if self.node.error is not None:
             problems[f"Node {self._own.name}"] = str(self.node.error)

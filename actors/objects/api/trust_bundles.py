@@ -1,4 +1,4 @@
-"""Where the API server has ClusterTrustBundles, if it has them: a beta kind that is off unless it is turned on."""
+"""Finds the API version of ClusterTrustBundles, a beta kind that the API server serves only if it is enabled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VERSIONS = ("v1", "v1beta1", "v1alpha1")
 
 
 async def path(client: KubeClient, timeout_s: float) -> str:
-    """Of the collection. Raises ApiError; NotSynced, in the kubelet's words, when there is none."""
+    """API path of the kind. Raises ApiError, and NotSynced with the kubelet's message when it is not served."""
     for version in _VERSIONS:
         try:
             found = await client.request("GET", f"{_GROUP}/{version}", timeout_s=timeout_s)

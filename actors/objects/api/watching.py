@@ -1,7 +1,8 @@
-"""Objects that are followed: a single one, as the strategy Watch does for each that pods refer to, or a whole kind.
+"""The strategy Watch, and watches of whole kinds.
 
-Single ones have a watch each, because a node may watch no more than what its pods refer to; it is opened with the first
-user and closed with the last. One that is immutable is read once. Source: pkg/kubelet/util/manager of Kubernetes 1.36.
+Each referenced Secret or ConfigMap has a watch, because a node may watch only the objects of its pods. The watch is
+open while pods refer to the object; an immutable object is read once. Source: pkg/kubelet/util/manager of Kubernetes
+1.36.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from proto.pods.objects import ApiObject, ObjectRef
 log = logging.getLogger(__name__)
 
 SYNC_S = 1.0
-"""How long one waits for the first reading, as upstream."""
+"""Longest wait for the first reading, as in the kubelet."""
 FIRST_RETRY_S = 0.05
 
 Follow = Callable[[Position, Listener], Follower]
@@ -28,34 +29,34 @@ Changed = Callable[[tuple[ObjectRef, ...]], None]
 
 
 class NotSynced(Exception):
-    """It has not been read yet; the message is the kubelet's, and says what is in the way."""
+    """The objects have not been read yet; the message is the kubelet's, with the cause."""
 
 
 class Followed(Listener):
-    """What a list and watch shows, as objects by reference."""
+    """The objects of a list and watch, by reference."""
 
     def __init__(self, kind: str, position: Position, changed: Changed) -> None:
         self.objects: dict[ObjectRef, ApiObject] = {}
         self.error: ApiError | None = None
-        """Of the last try, if that failed."""
+        """Error of the last try; None after a success."""
         self.synced = False
         self.follower: Follower | None = None
         self._kind, self._position, self._changed = kind, position, changed
         self._tried: Future[None] = Future()
 
     def begin(self, follow: Follow) -> None:
-        """Read it, and go on."""
+        """Start the list and watch."""
         self.follower = follow(self._position, self)
         self.follower.start()
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop the watch."""
         if self.follower is not None:
             self.follower.stop()
             self.follower = None
 
     async def read(self, actor: Actor, within_s: float = SYNC_S) -> dict[ObjectRef, ApiObject]:
-        """The objects, once they were read. Raises NotSynced."""
+        """The objects, after the first reading. Raises NotSynced."""
         if not self.synced and (self.error is None or isinstance(self.error, Forbidden)):
             pause = actor.sleep(within_s)
             await first_of(self._tried, pause)
@@ -112,7 +113,7 @@ class Followed(Listener):
 
 
 class Single(Followed):
-    """One object."""
+    """A watch of one object."""
 
     def __init__(self, ref: ObjectRef, changed: Changed) -> None:
         path = collection_path(ref.kind, ref.namespace)
@@ -136,14 +137,14 @@ class Single(Followed):
 
 
 class Watching:
-    """The strategy Watch."""
+    """The strategy Watch: a watch for each referenced object."""
 
     def __init__(self, actor: Actor, follow: Follow, changed: Changed) -> None:
         self._actor, self._follow, self._changed = actor, follow, changed
         self._singles: dict[ObjectRef, Single] = {}
 
     def use(self, refs: frozenset[ObjectRef]) -> None:
-        """These are referred to, and no others."""
+        """Set the referenced objects; opens and closes watches."""
         for ref in self._singles.keys() - refs:
             self._singles.pop(ref).end()
         for ref in sorted(refs - self._singles.keys()):
@@ -151,17 +152,17 @@ class Watching:
             single.begin(self._follow)
 
     def knows(self, ref: ObjectRef) -> bool:
-        """Whether it is followed; another one is read from the server."""
+        """True when the object is watched."""
         return ref in self._singles
 
     async def get(self, ref: ObjectRef) -> ApiObject | None:
-        """The object; None when there is none. Raises NotSynced."""
+        """The object; None when it does not exist. Raises NotSynced."""
         return (await self._singles[ref].read(self._actor)).get(ref)
 
     def objects(self) -> Iterable[ApiObject]:
-        """All that are known."""
+        """All known objects."""
         return (one for single in self._singles.values() for one in single.objects.values())
 
     def errors(self) -> dict[ObjectRef, str]:
-        """What cannot be read, and why."""
+        """Errors of objects that cannot be read."""
         return {ref: str(single.error) for ref, single in self._singles.items() if single.error is not None}

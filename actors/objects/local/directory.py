@@ -1,7 +1,7 @@
-"""Objects from a directory of YAML and JSON files, so that pods without an API server may use them.
+"""Objects from a directory of YAML and JSON files, for pods without an API server.
 
-Always a watch, whatever configMapAndSecretChangeDetectionStrategy says: that is about how often an API server is asked.
-Files are read off the mailbox thread and parsed in a process of a moment; one look at a time.
+The directory is always watched; configMapAndSecretChangeDetectionStrategy concerns the API server only. Files are read
+in another thread and parsed in a short-lived process, one scan at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from actors._files.scan import Kind, Listing
 from actors._files.source import FileSource
 from actors.objects import policy
 from actors.objects.local import keep
-from actors.objects.local.load import MAX_BYTES, File, load
+from actors.objects.parsing.load import MAX_BYTES, File, load
+from actors.objects.parsing.problems import ObjectsError
 from actors.objects.policy import FileState, Resolved
-from actors.objects.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 from proto.wire.errors import AskTimeout
 
@@ -31,14 +31,14 @@ Changed = Callable[[tuple[ObjectRef, ...] | None], None]
 
 
 class _Read(NamedTuple):
-    """What one file gave: its objects, or the arguments of an ObjectsError."""
+    """Result of one file: its objects, or the arguments of an ObjectsError."""
 
     file: File = File(())
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
 
 
 class DirectorySource:
-    """See the module and `source.Source`."""
+    """A source of objects, see `source.Source`."""
 
     def __init__(self, actor: Actor, path: str, run_dir: str, period_s: float, changed: Changed) -> None:
         self.name = path
@@ -55,22 +55,22 @@ class DirectorySource:
 
     @property
     def objects(self) -> Mapping[ObjectRef, ApiObject]:
-        """What there is now."""
+        """Present objects by reference."""
         return self._resolved.objects
 
     async def recover(self) -> None:
-        """The last good objects of files that were broken when this actor was killed."""
+        """Restore the last good objects of files that were broken when this actor was killed."""
         try:
             self._files = await self._actor.blocking(KEEP_S, keep.load, self._run_dir)
         except (OSError, AskTimeout) as error:
             log.warning("cannot read %s in %s: %s; broken files have no objects", keep.NAME, self._run_dir, error)
 
     def start(self) -> None:
-        """Look now, and follow."""
+        """Read the directory and follow it."""
         self._source.start(self._period_s)
 
     async def _take(self, listing: Listing) -> None:
-        """Raises OSError and AskTimeout where nothing could be read; then nothing has changed."""
+        # Raises OSError and AskTimeout before any change of state.
         read = await self._read(listing)
         files = {
             path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
@@ -123,7 +123,7 @@ class DirectorySource:
         return state is not None and state.error is not None and state.objects is not None
 
     def rows(self) -> list[ObjectRow]:
-        """Every object, without data."""
+        """All objects, without data."""
         return [
             ObjectRow(
                 ref=ref,
@@ -138,7 +138,7 @@ class DirectorySource:
         ]
 
     def problems(self) -> tuple[ObjectProblem, ...]:
-        """Of the files, and of the directory itself."""
+        """Problems of the files, and of the directory itself."""
         found = [
             ObjectProblem(
                 file=error.file,
@@ -156,7 +156,7 @@ class DirectorySource:
 
 
 def _load(path: str, content: bytes) -> _Read:
-    """In a process of its own."""
+    # Runs in the parser process.
     try:
         return _Read(load(path, content))
     except ObjectsError as error:

@@ -1,7 +1,7 @@
-"""The last good objects of files that are broken now, over a death of the actor: only in memory, never on a disk.
+"""Keeps the last good objects of broken files across restarts of the actor, in memory only.
 
-RUN_DIR is a tmpfs on most machines (/run); where it is not, nothing is kept, since Secrets would be written to a disk.
-A broken file then has no objects after the actor was killed, until it is mended.
+RUN_DIR is a tmpfs on most machines (/run). Elsewhere nothing is kept, since Secrets must not be written to a disk; then
+a broken file has no objects after a restart until it is mended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.objects.local.load import Loaded
+from actors.objects.parsing.load import Loaded
 from actors.objects.policy import FileState
 
 NAME = "objects-last-good.json"
@@ -22,7 +22,7 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def in_memory(directory: str) -> bool:
-    """Whether a directory is in memory only."""
+    """True when the directory's file system is in memory only. Raises OSError."""
     device = os.stat(directory).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
@@ -31,7 +31,7 @@ def in_memory(directory: str) -> bool:
 
 
 def save(run_dir: str, files: Mapping[str, FileState]) -> None:
-    """Keep the last good objects of what is broken. Raises OSError."""
+    """Save the last good objects of broken files. Raises OSError."""
     path = os.path.join(run_dir, NAME)
     broken = {
         name: (state.objects, state.changed)
@@ -46,10 +46,10 @@ def save(run_dir: str, files: Mapping[str, FileState]) -> None:
 
 
 def load(run_dir: str) -> dict[str, FileState]:
-    """What was kept. Raises OSError."""
+    """Load the saved objects. Raises OSError."""
     plain = checkpoint.load(os.path.join(run_dir, NAME), VERSION) or {}
     try:
         kept = msgspec.convert(plain, dict[str, tuple[tuple[Loaded, ...], float]])
     except msgspec.ValidationError:
-        return {}  # another version's
+        return {}  # written by another version
     return {name: FileState(objects, None, changed) for name, (objects, changed) in kept.items()}

@@ -1,7 +1,7 @@
-"""Whether a new pod may run on this node: the kubelet's admit handlers. Pure.
+"""Decides whether a new pod may run on this node, like the kubelet's admit handlers. Pure but for the queue.
 
-`chain` has their order and words; the others are what it asks. Pods that run already are never asked again. Not
-covered: topology and device managers, and a node that is shutting down, which are not there yet.
+`chain` has the order of the checks and their messages; the other modules are the checks. `admission_queue` decides when
+a pod is checked. Not covered: topology and device managers.
 """
 
 from actors.pod_workers.admission.chain import Admitted, Preempt, Rejection, admit

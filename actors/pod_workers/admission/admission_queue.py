@@ -1,8 +1,8 @@
-"""Who is let onto the node: the queue of new pods, what each admitted one takes of the node, and who was turned away.
+"""The admission queue: new pods, the resources that admitted pods hold, and rejected pods.
 
-Decisions are `admission`'s. Pods are taken in order of their creation, one at a time: while victims of a critical pod
-end, those behind it wait, since they would get what is freed for it. What runs already is never asked again. Used in
-the actor's mailbox thread only.
+`admission.chain` decides on one pod; this module decides which pod comes next. Pods are decided on in the order of
+their creation, one at a time. While the victims of a critical pod end, later pods wait, since they would take the
+resources that are freed for it. A pod that runs already is never decided on again.
 """
 
 from __future__ import annotations
@@ -19,234 +19,237 @@ from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, ch
 from actors.pod_workers.decide import termination
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 
 log = logging.getLogger(__name__)
 
 MINIMUM_WAIT_S = 10.0
-"""Victims are waited for this long at least (the kubelet's killPodNow), else for one and a half grace periods."""
+"""Victims get at least this long to end (the kubelet's killPodNow), and at least one and a half grace periods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What the actor does for the entrance."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionCallbacks:
+    """The actor's functions that the queue calls."""
 
-    place: Callable[[str], None]
-    """The pod of this UID has its answer: run it, or publish that it was turned away (`Entrance.ending`)."""
-    end: Callable[[str, Ending], None]
-    """End the pod of this UID."""
-    save: Callable[[], None]
-    """Write the checkpoint now."""
+    decided: Callable[[str], None]
+    """Start a worker for the pod of this UID. `AdmissionQueue.termination` tells whether the pod is rejected."""
+    end_pod: Callable[[str, TerminationRequest], None]
+    save_checkpoint: Callable[[], None]
+    """Write `AdmissionQueue.rejected` now."""
     after: Callable[[float, Callable[[], None]], object]
+    """Call a function after these seconds."""
     events: Recorder
     shares_changed: Callable[[], None] = lambda: None
-    """The node's pods take more or less of it than before."""
-    current: Callable[[Pod], Pod] = lambda pod: pod
-    """The pod with the resources it has been granted, where a resize waits."""
-    may_judge: Callable[[str], bool] = lambda uid: True  # noqa: ARG005 - the signature
-    """Whether all is known that the admission of the pod of this UID goes by; `go_on` says when more of it is."""
-    look_again: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
-    """The pod does not fit the node's labels: whether they are read anew. `looked_again` says when they have been."""
+    """The resources that the node's pods hold have changed."""
+    allocated: Callable[[Pod], Pod] = lambda pod: pod
+    """The pod with the resources allocated to it, which differ from its spec while a resize waits."""
+    may_decide: Callable[[str], bool] = lambda uid: True  # noqa: ARG005 - the signature
+    """True when the facts that the admission of this UID depends on are known; else `advance` follows."""
+    refresh_node: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
+    """Read the node's labels anew for this UID. True: they are being read, and `node_refreshed` follows."""
 
 
 @dataclass
-class Waiting:
-    """The critical pod that is let in once these are over."""
+class Preemption:
+    """A critical pod that is admitted once its victims have terminated."""
 
     uid: str
     victims: set[str]
 
 
-class Entrance:
-    """See the module. All sets are of UIDs."""
+class AdmissionQueue:
+    """See the module. All sets are of UIDs. Used in the actor's mailbox thread only."""
 
-    def __init__(self, desired: Desired, node: NodeInfo, effects: Effects) -> None:
+    def __init__(
+        self,
+        desired: Desired,
+        node: NodeInfo,
+        callbacks: AdmissionCallbacks,
+        rejected: dict[str, tuple[str, str]] | None = None,
+    ) -> None:
         self.node = node
         self.pressure: tuple[str, ...] = ()
+        """Conditions of the node: MemoryPressure, DiskPressure, PIDPressure."""
         self.shutting_down = False
-        """The machine is going down: nobody is let in."""
-        self.rejected: dict[str, tuple[str, str]] = {}
-        """Turned away or evicted: reason and message of the status. Checkpointed: it is not to be run again."""
+        """The machine shuts down: every new pod is rejected."""
+        self.rejected: dict[str, tuple[str, str]] = {} if rejected is None else rejected
+        """UID to (reason, message) of rejected and evicted pods. Checkpointed, since they must not run again."""
         self._desired = desired
-        self._effects = effects
+        self._callbacks = callbacks
         self._shares: dict[str, Share] = {}
         self._queue: list[str] = []
-        self._making_room: Waiting | None = None
-        self._looking: set[str] = set()
-        self._looked: set[str] = set()
+        self._preemption: Preemption | None = None
+        self._awaiting_node: set[str] = set()
+        self._node_was_fresh: set[str] = set()
 
-    def enter(self, uids: Iterable[str], runs_already: Callable[[str], bool]) -> None:
-        """Take pods in that have no worker. Those that run, or have had their answer, go first."""
+    def add(self, uids: Iterable[str], runs_already: Callable[[str], bool]) -> None:
+        """Queue pods that have no worker. Pods that run or were decided on before go first and stay as decided."""
         new = [uid for uid in uids if uid not in self._queue]
         known = [uid for uid in new if uid in self._shares or uid in self.rejected or runs_already(uid)]
         for uid in known:
             if uid not in self.rejected:
-                self._admit(uid)
+                self._take_share(uid)
         for uid in known:
-            self._effects.place(uid)
+            self._callbacks.decided(uid)
         self._queue += sorted(
             (uid for uid in new if uid not in known),
             key=lambda uid: self._desired.pods[uid].metadata.creation_timestamp or "",
         )
-        self._advance()
+        self.advance()
 
-    def ending(self, uid: str) -> Ending | None:
-        """How a pod ends that may not run; None for one that may."""
+    def termination(self, uid: str) -> TerminationRequest | None:
+        """The request that ends a rejected or evicted pod; None for a pod that may run."""
         if uid not in self.rejected:
             return None
         reason, message = self.rejected[uid]
-        return Ending(reason=reason, message=message, grace_period_s=0)
+        return TerminationRequest(reason=reason, message=message, grace_period_s=0)
 
     def shares(self) -> list[Share]:
-        """What every pod takes that is admitted and not over."""
+        """The resources of every admitted pod that has not terminated."""
         return list(self._shares.values())
 
-    def others(self, uid: str) -> list[Share]:
-        """What all other pods take that are admitted and not over."""
+    def other_shares(self, uid: str) -> list[Share]:
+        """The same without the pod of this UID."""
         return [share for other, share in self._shares.items() if other != uid]
 
-    def allocated(self, pod: Pod) -> None:
-        """An admitted pod takes something else from now on."""
+    def resized(self, pod: Pod) -> None:
+        """Replace the share of an admitted pod."""
         if pod.metadata.uid in self._shares:
             self._shares[pod.metadata.uid] = Share.of(pod)
-            self._effects.shares_changed()
+            self._callbacks.shares_changed()
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
-        """It is ended for the node's sake and not to be run again; it takes its share until it is over."""
+        """Record that the node ends this pod and must not run it again. It holds its share until it has terminated."""
         self.rejected[uid] = (reason, message)
 
-    def over(self, uid: str) -> None:
-        """Nothing of the pod runs any more."""
-        self._drop(uid)
-        if self._making_room is not None and uid in self._making_room.victims:
-            self._making_room.victims.discard(uid)
-            if not self._making_room.victims:
-                self._room_made()
+    def pod_terminated(self, uid: str) -> None:
+        """Free the share of a pod of which no process runs any more."""
+        self._free_share(uid)
+        if self._preemption is not None and uid in self._preemption.victims:
+            self._preemption.victims.discard(uid)
+            if not self._preemption.victims:
+                self._finish_preemption()
 
-    def left(self, uid: str) -> bool:
-        """No source wants the pod any more; whether it had been turned away or evicted."""
-        self._drop(uid)
-        self._looking.discard(uid)
-        self._looked.discard(uid)
+    def pod_removed(self, uid: str) -> bool:
+        """Forget a pod that no source wants. True if it was rejected or evicted."""
+        self._free_share(uid)
+        self._awaiting_node.discard(uid)
+        self._node_was_fresh.discard(uid)
         if uid in self._queue:
             self._queue.remove(uid)
-        if self._making_room is not None and self._making_room.uid == uid:
-            self._making_room = None
-            self._advance()
+        if self._preemption is not None and self._preemption.uid == uid:
+            self._preemption = None
+            self.advance()
         return self.rejected.pop(uid, None) is not None
 
     def keep_rejected(self, wanted: Iterable[str]) -> None:
-        """Forget who was turned away and has gone since."""
-        wanted = set(wanted)
-        self.rejected = {uid: why for uid, why in self.rejected.items() if uid in wanted}
+        """Forget every rejected pod that is not wanted any more."""
+        for uid in self.rejected.keys() - set(wanted):
+            del self.rejected[uid]
 
     # Decisions
 
-    def go_on(self) -> None:
-        """More is known of what some pods were waiting for."""
-        self._advance()
+    def node_refreshed(self, uid: str) -> None:
+        """The node's labels were read anew for this pod, or could not be read: decide on it now."""
+        if uid in self._awaiting_node:
+            self._awaiting_node.discard(uid)
+            self._node_was_fresh.add(uid)
+            self.advance()
 
-    def looked_again(self, uid: str) -> None:
-        """The node's labels have been read anew for the pod, or could not be: its answer is final now."""
-        if uid in self._looking:
-            self._looking.discard(uid)
-            self._looked.add(uid)
-            self._advance()
-
-    def _next(self) -> str | None:
-        """The first in the queue whose turn it can be."""
-        return next((uid for uid in self._queue if uid not in self._looking and self._effects.may_judge(uid)), None)
-
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Decide on every pod that can be decided on now."""
         if not self._desired.static_seen():
-            return  # static pods may run here and take of the node: others must not be let in over their heads
-        while self._making_room is None and (uid := self._next()) is not None:
-            verdict = self._judge(self._desired.pods[uid])
-            if self._may_be_old(uid, verdict):
+            return  # static pods may run here and hold resources that are not counted yet
+        while self._preemption is None and (uid := self._next()) is not None:
+            verdict = self._decide(self._desired.pods[uid])
+            if self._refreshes_node(uid, verdict):
                 continue
             self._queue.remove(uid)
-            self._looked.discard(uid)
+            self._node_was_fresh.discard(uid)
             match verdict:
                 case Rejection():
-                    self._turn_away(uid, verdict)
+                    self._reject(uid, verdict)
                 case Preempt(victims):
-                    self._make_room(uid, victims)
+                    self._preempt(uid, victims)
                 case _:
-                    self._let_in(uid)
+                    self._admit(uid)
 
-    def _may_be_old(self, uid: str, verdict: chain.Verdict) -> bool:
-        """Labels put on the node just now may be why the pod was sent here."""
+    def _next(self) -> str | None:
+        ready = (uid for uid in self._queue if uid not in self._awaiting_node and self._callbacks.may_decide(uid))
+        return next(ready, None)
+
+    def _refreshes_node(self, uid: str, verdict: chain.Verdict) -> bool:
+        """The scheduler may have chosen this node by a label that was set a moment ago."""
         misfit = isinstance(verdict, Rejection) and verdict.reason == chain.NODE_AFFINITY
-        if not misfit or uid in self._looked:
+        if not misfit or uid in self._node_was_fresh:
             return False
-        self._looking.add(uid)  # before it is asked for: the answer may be there at once
-        if self._effects.look_again(uid):
+        self._awaiting_node.add(uid)  # before the call: `node_refreshed` may be called within it
+        if self._callbacks.refresh_node(uid):
             return True
-        self._looking.discard(uid)
+        self._awaiting_node.discard(uid)
         return False
 
-    def _judge(self, pod: Pod) -> chain.Verdict:
+    def _decide(self, pod: Pod) -> chain.Verdict:
         if self.shutting_down:
             return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
         try:
-            return admission.admit(
-                Share.of(self._effects.current(pod)), self.others(pod.metadata.uid), self.node, self.pressure
-            )
+            wanted = Share.of(self._callbacks.allocated(pod))
+            return admission.admit(wanted, self.other_shares(pod.metadata.uid), self.node, self.pressure)
         except QuantityError as error:
             return Rejection(chain.UNEXPECTED, str(error))
 
-    def _admit(self, uid: str) -> None:
+    def _take_share(self, uid: str) -> None:
         try:
-            self._shares[uid] = Share.of(self._effects.current(self._desired.pods[uid]))
+            self._shares[uid] = Share.of(self._callbacks.allocated(self._desired.pods[uid]))
         except QuantityError as error:
-            log.warning("cannot tell what pod %s takes of the node: %s", uid, error)
-        self._effects.shares_changed()
+            log.warning("cannot count the resources of pod %s: %s", uid, error)
+        self._callbacks.shares_changed()
 
-    def _drop(self, uid: str) -> None:
+    def _free_share(self, uid: str) -> None:
         if self._shares.pop(uid, None) is not None:
-            self._effects.shares_changed()
+            self._callbacks.shares_changed()
 
-    def _let_in(self, uid: str) -> None:
-        self._admit(uid)
-        self._effects.place(uid)
+    def _admit(self, uid: str) -> None:
+        self._take_share(uid)
+        self._callbacks.decided(uid)
 
-    def _turn_away(self, uid: str, rejection: Rejection) -> None:
+    def _reject(self, uid: str, rejection: Rejection) -> None:
         pod = self._desired.pods[uid]
         log.warning("pod %s/%s: %s: %s", pod.metadata.namespace, pod.metadata.name, rejection.reason, rejection.message)
         metrics.ADMISSION_REJECTIONS.inc(rejection.reason)
         self.rejected[uid] = (rejection.reason, rejection.status_message)
-        self._effects.save()
-        self._effects.events.pod(pod, "Warning", rejection.reason, rejection.message)
-        self._effects.place(uid)
+        self._callbacks.save_checkpoint()
+        self._callbacks.events.pod(pod, "Warning", rejection.reason, rejection.message)
+        self._callbacks.decided(uid)
 
     # Preemption
 
-    def _make_room(self, uid: str, victims: tuple[Share, ...]) -> None:
-        self._making_room = Waiting(uid, {share.pod.metadata.uid for share in victims})
+    def _preempt(self, uid: str, victims: tuple[Share, ...]) -> None:
+        self._preemption = preemption = Preemption(uid, {share.pod.metadata.uid for share in victims})
         for share in victims:
             self.evicted(share.pod.metadata.uid, reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
-        self._effects.save()  # before they end: killed now, we would start them again and end others
+        self._callbacks.save_checkpoint()  # first: after a kill here we would start them again and end other pods
         wait_s = MINIMUM_WAIT_S
         for share in victims:
             meta = share.pod.metadata
             log.warning("pod %s/%s is preempted in order to admit a critical pod", meta.namespace, meta.name)
-            self._effects.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
+            self._callbacks.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
             wait_s = max(wait_s, 1.5 * termination.grace_period_s(share.pod))
-            self._effects.end(meta.uid, Ending(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE))
-        waiting = self._making_room
-        if waiting is not None:
-            self._effects.after(wait_s, lambda: self._waited(waiting))
+            request = TerminationRequest(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE)
+            self._callbacks.end_pod(meta.uid, request)
+        if self._preemption is preemption:
+            self._callbacks.after(wait_s, lambda: self._preemption_timed_out(preemption))
 
-    def _waited(self, waiting: Waiting) -> None:
-        """Long enough: as in the kubelet, the critical pod is let in beside what is left of them."""
-        if self._making_room is waiting:
-            log.error("timeout waiting to kill preempted pods %s", ", ".join(sorted(waiting.victims)))
-            self._room_made()
+    def _preemption_timed_out(self, preemption: Preemption) -> None:
+        """As in the kubelet, the critical pod then starts beside the victims that still run."""
+        if self._preemption is preemption:
+            log.error("timeout waiting to kill preempted pods %s", ", ".join(sorted(preemption.victims)))
+            self._finish_preemption()
 
-    def _room_made(self) -> None:
-        waiting, self._making_room = self._making_room, None
-        if waiting is not None:
-            self._let_in(waiting.uid)
-            self._advance()
+    def _finish_preemption(self) -> None:
+        preemption, self._preemption = self._preemption, None
+        if preemption is not None:
+            self._admit(preemption.uid)
+            self.advance()

@@ -1,4 +1,4 @@
-"""The kubelet's admit handlers in their order, and what they say.
+"""Runs the kubelet's admission checks in their order, with the kubelet's reasons and messages.
 
 Node pressure (pkg/kubelet/eviction, Admit), sysctls (pkg/kubelet/sysctl), the predicates
 (pkg/kubelet/lifecycle/predicate.go) and AppArmor (pkg/security/apparmor).
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from actors._cgroup.quantities.critical import is_critical, is_static
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.critical import is_critical, is_static
 from actors.pod_workers.admission import affinity, ports, preemption, resources, sysctls, taints
 from actors.pod_workers.admission.node_info import NodeInfo
 from actors.pod_workers.admission.resources import Share, Shortage
@@ -21,7 +21,7 @@ from proto.v1 import Pod
 UNEXPECTED = "UnexpectedAdmissionError"
 NODE_AFFINITY = "NodeAffinity"
 FEATURE_UNSUPPORTED = "PodFeatureUnsupported"
-"""The kubelet's reason for a pod that needs what the node does not do (pkg/kubelet/lifecycle)."""
+"""The kubelet's reason for a pod that needs a feature which the node lacks (pkg/kubelet/lifecycle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a pod may not run; it becomes Failed. The event has `message` alone."""
+    """The pod may not run and becomes Failed. Its event has `message`, its status `status_message`."""
 
     reason: str
     message: str
@@ -44,7 +44,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """The pod may run once these are gone."""
+    """The pod may run once these pods have terminated."""
 
     victims: tuple[Share, ...]
 
@@ -53,7 +53,7 @@ Verdict = Admitted | Rejection | Preempt
 
 
 def admit(wanted: Share, others: Iterable[Share], node: NodeInfo, pressure: Iterable[str]) -> Verdict:
-    """What becomes of a new pod next to `others`, those that are admitted and not over.
+    """Decide on a new pod beside `others`, the admitted pods that have not terminated.
 
     `pressure`: the node's conditions, MemoryPressure, DiskPressure, PIDPressure. Raises QuantityError.
     """
@@ -78,7 +78,7 @@ def _under_pressure(pod: Pod, conditions: set[str]) -> Rejection | None:
 
 
 def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
-    """What no eviction would help against."""
+    """Problems that no eviction solves."""
     forbidden = sysctls.forbidden(pod, node.sysctls)
     if forbidden:
         return Rejection(sysctls.REASON, forbidden)
@@ -105,15 +105,17 @@ def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
 
 
 def _claims(pod: Pod) -> str:
-    """Names of the pod's resource claims, and of the one that stands for its extended resources (KEP-5004)."""
+    """Names of the pod's resource claims, the claim of its extended resources (KEP-5004) included."""
     extended = pod.status.extended_resource_claim_status
     names = [one.name for one in pod.spec.resource_claims]
     return ", ".join(names + ([extended.resource_claim_name] if extended is not None else []))
 
 
 def _predicates(wanted: Share, others: list[Share], node: NodeInfo) -> Verdict:
-    """The scheduler's filters once more, since the node may know better. Of several failures the first one counts; a
-    critical pod never fails for want of resources as long as there is somebody to evict."""
+    """Repeat the scheduler's filters with the node's own facts. The first failure counts.
+
+    A critical pod that lacks resources preempts other pods, if that frees enough.
+    """
     short = resources.shortages(wanted, others, node.allocatable)
     failed = _failed_predicate(wanted, others, node)
     critical = is_critical(wanted.pod)
@@ -144,7 +146,7 @@ def _predicate(name: str, description: str) -> Rejection:
 def _make_room(wanted: Share, others: list[Share], short: list[Shortage]) -> Verdict:
     try:
         victims = preemption.victims(wanted.pod, others, short)
-    except preemption.NobodyToPreempt as error:
+    except preemption.NoPodsToPreempt as error:
         return Rejection(
             UNEXPECTED,
             "Unexpected error while attempting to recover from admission failure: "

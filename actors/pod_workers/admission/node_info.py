@@ -1,6 +1,6 @@
-"""What admission knows of the node: labels, taints, allocatable resources, and what its kernel and runtime can do.
+"""NodeInfo, the node that admission checks pods against: labels, taints, allocatable resources, features.
 
-The part of the Node object that the kubelet itself would register (pkg/kubelet/kubelet_node_status.go, initialNode).
+These are the parts of the Node object that the kubelet registers (pkg/kubelet/kubelet_node_status.go, initialNode).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from proto.cri import api_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFeatures:
-    """What the runtime says of itself in Status; older ones say nothing, and then have none of it."""
+    """Features that the runtime reports in Status; older runtimes report none."""
 
     supplemental_groups_policy: bool = False
     user_namespaces: Mapping[str, bool] = field(default_factory=dict)
-    """Runtime handlers, and whether each can put a pod into a user namespace; the default one is the empty name."""
+    """Name of a runtime handler to its support of user namespaces. The default handler's name is empty."""
 
     @classmethod
     def from_status(cls, status: pb.StatusResponse) -> RuntimeFeatures:
@@ -36,7 +36,7 @@ class RuntimeFeatures:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """The node as pods are held against it."""
+    """The node that pods are checked against."""
 
     name: str
     labels: dict[str, str]
@@ -44,12 +44,12 @@ class NodeInfo:
     taints: tuple[Taint, ...] = ()
     sysctls: Allowlist = field(default_factory=lambda: Allowlist.of((), ""))
     app_armor: bool = False
-    """Whether the kernel enforces AppArmor profiles."""
+    """The kernel enforces AppArmor profiles."""
     features: RuntimeFeatures = RuntimeFeatures()
 
 
 def node_info(settings: Settings, machine: Machine) -> NodeInfo:
-    """The node we are. Raises QuantityError."""
+    """NodeInfo from the settings and the machine. Raises QuantityError."""
     return NodeInfo(
         name=settings.node_name,
         labels=node_labels(settings.node_name, settings.node_labels),
@@ -61,7 +61,7 @@ def node_info(settings: Settings, machine: Machine) -> NodeInfo:
 
 
 def app_armor_enabled() -> bool:
-    """Whether AppArmor is on in this kernel, by runc's test."""
+    """Return True when AppArmor is enabled in this kernel, by runc's test."""
     if not os.path.exists("/sys/kernel/security/apparmor"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Ports of the node that pods ask for. Pure.
+"""Collects the node ports that pods map, and finds conflicts. Pure.
 
 Source: pkg/scheduler/framework (HostPortInfo) and pkg/scheduler/util (GetHostPorts).
 """
@@ -14,7 +14,7 @@ ANY = "0.0.0.0"
 
 
 class HostPort(NamedTuple):
-    """One port of the node; of every address when `ip` is 0.0.0.0."""
+    """One port of the node; on every address if `ip` is 0.0.0.0."""
 
     protocol: str
     port: int
@@ -22,7 +22,7 @@ class HostPort(NamedTuple):
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
-    """What the pod's containers and sidecars map. Other init containers are gone before these listen."""
+    """Ports of the pod's containers and sidecars. Other init containers have ended before these listen."""
     sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
     return frozenset(
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY)
@@ -33,7 +33,7 @@ def host_ports(pod: Pod) -> frozenset[HostPort]:
 
 
 def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Whether one that is wanted is taken, on the same address or on all of them."""
+    """Return True when a wanted port is taken, on the same address or on all addresses."""
     addresses: dict[tuple[str, int], set[str]] = {}
     for one in taken:
         addresses.setdefault((one.protocol, one.port), set()).add(one.ip)

@@ -1,4 +1,4 @@
-"""Which pods have to go so that a critical one can be admitted. Pure.
+"""Chooses the pods to evict so that a critical pod can be admitted. Pure.
 
 Source: pkg/kubelet/preemption and
 https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
@@ -10,25 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from actors._cgroup.names import QOS_CLASSES
-from actors._cgroup.quantities.critical import is_critical
+from actors._host.node.critical import is_critical
 from actors.pod_workers.admission.resources import Share, Shortage
 from proto.v1 import Pod
 
 
-class NobodyToPreempt(Exception):
-    """Even without every pod that may be preempted the node lacks something; the text is the kubelet's."""
+class NoPodsToPreempt(Exception):
+    """Evicting every preemptable pod would not free enough; the text is the kubelet's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How much of a resource has to be freed."""
+    """An amount of a resource to free."""
 
     resource: str
     quantity: int
 
 
 def preemptable(preemptor: Pod, other: Pod) -> bool:
-    """A critical pod goes before any that is not, and a higher priority before a lower one where both have one."""
+    """True if `preemptor` alone is critical, or if both have a priority and its own is higher."""
     if is_critical(preemptor) and not is_critical(other):
         return True
     mine, its = preemptor.spec.priority, other.spec.priority
@@ -38,8 +38,8 @@ def preemptable(preemptor: Pod, other: Pod) -> bool:
 def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortage]) -> list[Share]:
     """The pods to evict, BestEffort ones first. Raises NobodyToPreempt.
 
-    As few as possible, and of those the cheapest: no Guaranteed pod goes when all Burstable and BestEffort pods would
-    be enough, and no Burstable one when all BestEffort pods would.
+    As few as possible, and the cheapest. No Guaranteed pod is evicted if all Burstable and BestEffort pods are enough,
+    and no Burstable pod if all BestEffort pods are.
     """
     needs = [Need(one.resource, one.missing) for one in shortages]
     by_class: dict[str, list[Share]] = {qos: [] for qos in QOS_CLASSES}
@@ -49,7 +49,7 @@ def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortag
     guaranteed, burstable, best_effort = (by_class[qos] for qos in QOS_CLASSES)
     left = remaining(needs, (*best_effort, *burstable, *guaranteed))
     if left:
-        raise NobodyToPreempt(_nobody(left))
+        raise NoPodsToPreempt(_shortfall(left))
     from_guaranteed = _nearest(guaranteed, remaining(needs, (*best_effort, *burstable)))
     from_burstable = _nearest(burstable, remaining(needs, (*best_effort, *from_guaranteed)))
     from_best_effort = _nearest(best_effort, remaining(needs, (*from_burstable, *from_guaranteed)))
@@ -57,22 +57,22 @@ def victims(preemptor: Pod, others: Iterable[Share], shortages: Iterable[Shortag
 
 
 def remaining(needs: Iterable[Need], evicted: Sequence[Share]) -> list[Need]:
-    """What is still needed once these are gone."""
+    """The needs that are left after these evictions."""
     left = (Need(one.resource, one.quantity - sum(freed(share, one.resource) for share in evicted)) for one in needs)
     return [need for need in left if need.quantity > 0]
 
 
 def freed(share: Share, resource: str) -> int:
-    """What a pod gives back; a pod counts as one of `pods`."""
+    """The amount that evicting the pod frees; it counts as one of the resource `pods`."""
     return 1 if resource == "pods" else share.requests.get(resource, 0)
 
 
 def _nearest(candidates: Iterable[Share], needs: list[Need]) -> list[Share]:
-    """Take the pod that covers most of what is needed, again and again; between equals the one that asks for less."""
+    """Repeatedly take the pod that covers most of the needs; among equals the one with smaller requests."""
     pool, chosen = list(candidates), list[Share]()
     while needs:
         if not pool:
-            raise NobodyToPreempt(_nobody(needs))
+            raise NoPodsToPreempt(_shortfall(needs))
         best = min(reversed(range(len(pool))), key=lambda index: (_distance(needs, pool[index]), _size(pool[index])))
         chosen.append(pool[best])
         needs = remaining(needs, [pool[best]])
@@ -82,7 +82,7 @@ def _nearest(candidates: Iterable[Share], needs: list[Need]) -> list[Share]:
 
 
 def _distance(needs: Iterable[Need], share: Share) -> float:
-    """How far the pod is from covering the needs: the squared uncovered part of each, so that all weigh the same."""
+    """Sum of the squared uncovered fraction of each need, so that all needs weigh the same."""
     parts = ((max(0, need.quantity - freed(share, need.resource)) / need.quantity) for need in needs)
     return sum(part**2 for part in parts)
 
@@ -91,6 +91,6 @@ def _size(share: Share) -> tuple[int, int]:
     return share.requests.get("memory", 0), share.requests.get("cpu", 0)
 
 
-def _nobody(needs: Iterable[Need]) -> str:
+def _shortfall(needs: Iterable[Need]) -> str:
     text = "".join(f"(res: {need.resource}, q: {need.quantity}), " for need in needs)
     return f"no set of running pods found to reclaim resources: [{text}]"

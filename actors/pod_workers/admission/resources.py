@@ -1,4 +1,4 @@
-"""Whether the node has what a pod requests. Pure.
+"""Checks a pod's requests against the node's free resources. Pure.
 
 The scheduler's arithmetic (pkg/scheduler/framework/plugins/noderesources, Fits), which the kubelet uses too.
 """
@@ -21,7 +21,7 @@ FIRST = ("cpu", "memory", "ephemeral-storage")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one pod takes of the node. Made once for each pod: adding up quantities of a hundred pods is slow."""
+    """Resources and ports that one pod holds. Computed once per pod: adding up quantities of 100 pods is slow."""
 
     pod: Pod
     requests: Amounts
@@ -37,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What there is too little of."""
+    """A resource of which the node has too little."""
 
     resource: str
     requested: int
@@ -46,7 +46,7 @@ class Shortage:
 
     @property
     def missing(self) -> int:
-        """How much would have to be freed."""
+        """The amount to free."""
         return self.requested - (self.capacity - self.used)
 
     @property
@@ -56,7 +56,7 @@ class Shortage:
 
     @property
     def message(self) -> str:
-        """The kubelet's."""
+        """The kubelet's message."""
         return (
             f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
             f"used: {self.used}, capacity: {self.capacity}"
@@ -64,7 +64,7 @@ class Shortage:
 
 
 def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, int]) -> list[Shortage]:
-    """Everything that is short; empty when the pod fits beside the others."""
+    """All shortages; empty if the pod fits beside the others."""
     taken = list(others)
     found = []
     if len(taken) + 1 > allocatable["pods"]:
@@ -83,7 +83,7 @@ def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, 
 
 
 def _is_elsewhere(name: str, allocatable: Mapping[str, int]) -> bool:
-    """An extended resource that this node does not know is the cluster's: the scheduler alone counts it."""
+    """An extended resource that this node lacks is the cluster's: the scheduler alone counts it."""
     return is_extended(name) and name not in allocatable
 
 

@@ -1,4 +1,4 @@
-"""Which kernel parameters a pod may set. Pure.
+"""Checks the kernel parameters that a pod sets. Pure.
 
 Source: pkg/kubelet/sysctl and https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
 """
@@ -30,7 +30,7 @@ SAFE: dict[str, tuple[int, int]] = {
     "net.ipv4.tcp_rmem": (4, 15),
     "net.ipv4.tcp_wmem": (4, 15),
 }
-"""Set by any pod without harm to others, and the kernel from which on each is the pod's own."""
+"""Parameters that any pod may set, and the kernel version since which each is namespaced."""
 
 _NAMESPACED: tuple[tuple[str, Namespace], ...] = (
     ("kernel.shm", "ipc"),
@@ -42,15 +42,17 @@ _NAMESPACED: tuple[tuple[str, Namespace], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Allowlist:
-    """Names and prefixes that are allowed, with the namespace each lives in."""
+    """Allowed names and prefixes, with the kernel namespace of each."""
 
     names: dict[str, Namespace]
     prefixes: dict[str, Namespace]
 
     @classmethod
     def of(cls, unsafe: Iterable[str], kernel_release: str) -> Allowlist:
-        """The safe ones of this kernel and those of allowedUnsafeSysctls. One that no namespace has is left out: the
-        configuration's check refuses it."""
+        """The safe parameters of this kernel and those of allowedUnsafeSysctls.
+
+        Parameters without a namespace are left out: the check of the configuration refuses them.
+        """
         kernel = kernel_version(kernel_release)
         names: dict[str, Namespace] = {}
         prefixes: dict[str, Namespace] = {}
@@ -62,7 +64,7 @@ class Allowlist:
         return cls(names, prefixes)
 
     def problem(self, name: str, *, host_network: bool, host_ipc: bool) -> str:
-        """Why a pod may not set it, in the kubelet's words; empty when it may."""
+        """The kubelet's message why a pod may not set it; empty if it may."""
         name = dotted(name)
         namespace = self.names.get(name)
         if namespace is None:
@@ -75,7 +77,7 @@ class Allowlist:
 
 
 def forbidden(pod: Pod, allowed: Allowlist) -> str:
-    """The rejection's message; empty when the pod sets nothing that it may not."""
+    """The rejection's message; empty if the pod may set all its parameters."""
     context = pod.spec.security_context
     for sysctl in context.sysctls if context is not None else ():
         problem = allowed.problem(
@@ -87,15 +89,18 @@ def forbidden(pod: Pod, allowed: Allowlist) -> str:
 
 
 def namespace_of(name: str) -> Namespace | None:
-    """The kernel namespace a parameter belongs to; None for one that is the whole machine's."""
+    """The kernel namespace of a parameter; None if it applies to the whole machine."""
     if name == "kernel.sem":
         return "ipc"
     return next((namespace for prefix, namespace in _NAMESPACED if name.startswith(prefix)), None)
 
 
 def dotted(name: str) -> str:
-    """A parameter's name with dots: slashes separate too, and where the first separator is a slash, dots are part of
-    a name (net/ipv4/conf/eno2.100/rp_filter), which are then written as slashes."""
+    """A parameter's name with dots as separators.
+
+    If the first separator is a slash, slashes separate, and dots within a name (net/ipv4/conf/eno2.100/rp_filter)
+    become slashes.
+    """
     first = next((character for character in name if character in "./"), ".")
     return name if first == "." else name.translate(str.maketrans("./", "/."))
 

@@ -1,4 +1,4 @@
-"""Whether a pod tolerates the node's taints. Pure.
+"""Checks a pod's tolerations against the node's taints. Pure.
 
 Source: k8s.io/api/core/v1 (ToleratesTaint) and https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 The operators Lt and Gt are behind a feature gate that is off (KEP-5471).
@@ -15,7 +15,7 @@ MEMORY_PRESSURE = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSche
 
 
 def untolerated(pod: Pod, taints: Iterable[Taint]) -> Taint | None:
-    """The first NoExecute taint that the pod does not bear; the other effects are the scheduler's."""
+    """The first NoExecute taint that the pod does not tolerate. The scheduler checks the other effects."""
     for taint in taints:
         if taint.effect == "NoExecute" and not tolerated(pod, taint):
             return taint
@@ -23,7 +23,7 @@ def untolerated(pod: Pod, taints: Iterable[Taint]) -> Taint | None:
 
 
 def tolerated(pod: Pod, taint: Taint) -> bool:
-    """Whether one of the pod's tolerations is for the taint."""
+    """Return True when one of the pod's tolerations matches the taint."""
     return any(_tolerates(one, taint) for one in pod.spec.tolerations)
 
 
@@ -34,7 +34,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     match toleration.operator or "Equal":
         case "Equal":
-            # Without a key only Exists is for every taint.
+            # Without a key, only Exists matches every taint.
             return bool(toleration.key) and (toleration.value or "") == taint.value
         case "Exists":
             return True

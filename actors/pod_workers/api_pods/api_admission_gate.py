@@ -1,8 +1,8 @@
-"""What is different for pods of an API server: which are kept over a reboot, and what their admission waits for.
+"""Delays the admission of API pods until the server's view of this node is known, and checkpoints admitted ones.
 
-A pod that is new waits until the server has said what labels and taints this node has. One of the checkpoint that does
-not run waits for the server's own list; for a few seconds only, as there may be no server. Without an API server among
-the sources nothing here does anything.
+A new pod waits until the server has sent this node's labels and taints. A checkpointed pod that does not run waits for
+the server's list, at most 5 s, as the server may be down. Without an API server among the sources this module does
+nothing.
 """
 
 from __future__ import annotations
@@ -10,114 +10,109 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from actors.pod_workers.admission import NodeInfo
-from actors.pod_workers.api_pods.api_pod_checkpoint import Accepted
-from actors.pod_workers.api_pods.own_node import Known, OwnNode
-from actors.pod_workers.model.desired import API
+from actors._base import Actor
+from actors.pod_workers.admission.admission_queue import AdmissionQueue
+from actors.pod_workers.api_pods.api_pod_checkpoint import ApiPodCheckpoint
+from actors.pod_workers.api_pods.own_node import KnownNode, OwnNode
+from actors.pod_workers.model.desired import API, Desired
 from proto.pods.pod_workers import ObjectsChanged
-
-if TYPE_CHECKING:
-    from actors.pod_workers.actor import PodWorkers
 
 log = logging.getLogger(__name__)
 
 ALONE_AFTER_S = 5.0
-"""How long accepted pods that do not run wait for a server that may have let go of them meanwhile."""
+"""Checkpointed pods that do not run wait this long for a server that may have deleted them meanwhile."""
 ASK_AGAIN_S, ASK_CAP_S = 5.0, 60.0
-"""Until our own Node is known: between two looks, besides those that the objects actor asks for."""
+"""First and longest pause between two reads of our own Node until it is known. The objects actor asks for more."""
 
 
-class Cluster:
-    """Used in the actor's mailbox thread."""
+class ApiAdmissionGate:
+    """Used in the actor's mailbox thread. Reads the desired pods, and tells the admission queue when to go on."""
 
-    def __init__(self, actor: PodWorkers) -> None:
+    def __init__(self, actor: Actor, desired: Desired, admission_queue: AdmissionQueue) -> None:
         self._actor = actor
-        self._accepted = Accepted(actor) if API in actor.settings.pod_sources else None
+        self._desired = desired
+        self._queue = admission_queue
+        self._checkpoint = ApiPodCheckpoint(actor) if API in actor.settings.pod_sources else None
         self._node = OwnNode(actor, self._node_read) if actor.settings.kubeconfig else None
         self._node_known = self._node is None
         self._alone = False
 
-    def recover(self, node: NodeInfo) -> NodeInfo:
-        """Want the pods of the checkpoint; the node with what was known last of its labels and taints."""
-        if self._accepted is not None:
-            self._actor.desired.restore(self._accepted.load())
-        known = self._node.load() if self._node is not None else None
-        return node if known is None else _applied(known, node)
+    def recover(self) -> None:
+        """Want the pods of the checkpoint, and use the labels and taints that were known last."""
+        if self._checkpoint is not None:
+            self._desired.restore(self._checkpoint.load())
+        if self._node is not None:
+            self._apply(self._node.load())
 
     def begin(self) -> None:
-        """In service: read our own Node, and stop waiting for a server after a while."""
-        if self._node is not None:
-            self._look_until_known(ASK_AGAIN_S)
-        if self._actor.desired.restored:
+        """In service: read our own Node, and stop waiting for the server after `ALONE_AFTER_S`."""
+        self._read_until_known(ASK_AGAIN_S)
+        if self._desired.restored:
             self._actor.after(ALONE_AFTER_S, self._go_alone)
 
     # Admission
 
-    def may_judge(self, uid: str) -> bool:
-        """Whether all is known that the pod's admission goes by."""
-        desired = self._actor.desired
-        if uid in desired.restored:
+    def may_decide(self, uid: str) -> bool:
+        """Return True when the facts that the pod's admission depends on are known."""
+        if uid in self._desired.restored:
             return self._alone
-        return self._node_known or not desired.from_api(uid)
+        return self._node_known or not self._desired.from_api(uid)
 
-    def look_again(self, uid: str) -> bool:
-        """A pod does not fit the node as it is known here: whether the server is asked once more. If so
-        `Entrance.looked_again` follows."""
-        if self._node is None or not self._actor.desired.from_api(uid):
+    def refresh_node(self, uid: str) -> bool:
+        """Read our Node anew for a pod that does not fit its labels. False: there is no server to ask.
+
+        If True, `AdmissionQueue.node_refreshed` follows.
+        """
+        if self._node is None or not self._desired.from_api(uid):
             return False
-        self._actor.spawn(self._look_again(uid), "look_again_at_node")
+        self._actor.spawn(self._refresh_node(self._node, uid), "refresh_node")
         return True
 
-    async def _look_again(self, uid: str) -> None:
-        assert self._node is not None
-        await self._node.read(fresh=True)
-        self._actor.entrance.looked_again(uid)
+    async def _refresh_node(self, node: OwnNode, uid: str) -> None:
+        await node.read(fresh=True)
+        self._queue.node_refreshed(uid)
 
-    def _look_until_known(self, again_s: float) -> None:
+    def _read_until_known(self, again_s: float) -> None:
         if self._node is not None and not self._node_known:
-            self._node.look()
-            self._actor.after(again_s, self._look_until_known, min(ASK_CAP_S, 2 * again_s))
+            self._node.read_soon()
+            self._actor.after(again_s, self._read_until_known, min(ASK_CAP_S, 2 * again_s))
 
-    def _node_read(self, known: Known | None) -> None:
-        entrance = self._actor.entrance
-        if known is not None:
-            entrance.node = _applied(known, entrance.node)
+    def _node_read(self, known: KnownNode | None) -> None:
+        self._apply(known)
         if not self._node_known:
             self._node_known = True
-            entrance.go_on()
+            self._queue.advance()
+
+    def _apply(self, known: KnownNode | None) -> None:
+        if known is not None:
+            self._queue.node = replace(self._queue.node, labels=dict(known.labels), taints=known.taints)
 
     def _go_alone(self) -> None:
-        if self._actor.desired.restored:
+        if self._desired.restored:
             log.warning("the API server does not answer: the pods accepted before run again")
         self._alone = True
-        self._actor.entrance.go_on()
+        self._queue.advance()
 
     def objects_changed(self, change: ObjectsChanged) -> None:
-        """From objects."""
+        """From objects: read our Node anew if it is among the changed objects."""
         if self._node is not None and (change.full or self._node.ref in change.refs):
-            self._node.look()
+            self._node.read_soon()
 
     # The checkpoint
 
-    def accepted(self, uid: str) -> None:
-        """The pod may run."""
-        desired = self._actor.desired
-        if self._accepted is not None and desired.from_api(uid):
-            self._accepted.keep(desired.pods[uid])
+    def pod_admitted(self, uid: str) -> None:
+        """Checkpoint an API pod that may run."""
+        if self._checkpoint is not None and self._desired.from_api(uid):
+            self._checkpoint.keep(self._desired.pods[uid])
 
-    def changed(self, uids: Iterable[str]) -> None:
-        """Their objects have."""
-        if self._accepted is not None:
+    def pods_updated(self, uids: Iterable[str]) -> None:
+        """Rewrite the checkpoints of pods whose objects have changed."""
+        if self._checkpoint is not None:
             for uid in uids:
-                self._accepted.changed(self._actor.desired.pods[uid])
+                self._checkpoint.changed(self._desired.pods[uid])
 
-    def over(self, uid: str) -> None:
-        """Nothing of the pod is to run any more, or its source does not want it."""
-        if self._accepted is not None:
-            self._accepted.forget(uid)
-
-
-def _applied(known: Known, node: NodeInfo) -> NodeInfo:
-    return replace(node, labels=dict(known.labels), taints=known.taints)
+    def pod_gone(self, uid: str) -> None:
+        """Drop the checkpoint of a pod that has terminated or that its source has removed."""
+        if self._checkpoint is not None:
+            self._checkpoint.forget(uid)

@@ -1,8 +1,8 @@
-"""The API server's pods that this node has accepted, on disk: what runs again after a reboot without that server.
+"""Keeps the admitted API pods on disk, so that they run again after a reboot without the API server.
 
-One small file for each, in ROOT_DIR/nodevisor/api-pods, from the pod's admission until nothing of it runs any more or
-the server has it no longer. No status, and no Secret: a pod only names those. Written within milliseconds, and made
-safe from a power cut a little later, for all of them together, because the runtime wants the same disk.
+One file per pod in ROOT_DIR/nodevisor/api-pods, from admission until the pod has terminated or the server has deleted
+it. A file holds no status and no Secret, as a pod only names its Secrets. A file is written within milliseconds. It is
+synced to disk 2 s later, together with all others, because the runtime uses the same disk.
 """
 
 from __future__ import annotations
@@ -11,18 +11,15 @@ import functools
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from actors._base import Actor
 from actors._host.files import checkpoint, paths
 from proto.v1 import Pod
 from proto.v1.status import NO_STATUS
 from proto.wire.errors import AskTimeout
-
-if TYPE_CHECKING:
-    from actors.pod_workers.actor import PodWorkers
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +28,20 @@ WRITE_DEADLINE_S = 10.0
 SYNC_AFTER_S = 2.0
 
 
-class Accepted:
+class ApiPodCheckpoint:
     """Used in the actor's mailbox thread."""
 
-    def __init__(self, actor: PodWorkers) -> None:
+    def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._directory = Path(paths.checkpoints_dir(actor.settings.root_dir), "api-pods")
         self._pods: dict[str, Pod] = {}
         self._unwritten: dict[str, Pod | None] = {}
-        """None: the file is to go."""
+        """By UID; None: the file is to be removed."""
         self._unsynced: set[str] = set()
         self._writing = False
 
     def load(self) -> list[Pod]:
-        """Those of earlier lives. What cannot be read is told, and left out."""
+        """The pods on disk. A file that cannot be read is logged and removed."""
         for path in sorted(self._directory.glob("*.json")):
             data = checkpoint.load(path, VERSION)
             try:
@@ -59,19 +56,19 @@ class Accepted:
         return list(self._pods.values())
 
     def keep(self, pod: Pod) -> None:
-        """The pod is accepted, or its object has changed since."""
-        uid, kept = pod.metadata.uid, as_kept(pod)
-        if self._pods.get(uid) != kept:
-            self._pods[uid] = kept
-            self._put(uid, kept)
+        """Write an admitted pod, if it differs from what is on disk."""
+        uid, stored = pod.metadata.uid, without_status(pod)
+        if self._pods.get(uid) != stored:
+            self._pods[uid] = stored
+            self._put(uid, stored)
 
     def changed(self, pod: Pod) -> None:
-        """The object of a pod has changed, which need not be an accepted one."""
+        """Rewrite a pod whose object has changed, if it was admitted."""
         if pod.metadata.uid in self._pods:
             self.keep(pod)
 
     def forget(self, uid: str) -> None:
-        """It is over, or the server does not have it any more."""
+        """Remove the file of a pod."""
         if self._pods.pop(uid, None) is not None:
             self._put(uid, None)
 
@@ -79,7 +76,7 @@ class Accepted:
         self._unwritten[uid] = pod
         if not self._writing:
             self._writing = True
-            self._actor.spawn(self._write_all(), "write_accepted")
+            self._actor.spawn(self._write_all(), "write_api_pods")
 
     async def _write_all(self) -> None:
         try:
@@ -91,7 +88,7 @@ class Accepted:
                     log.error("cannot write %s: %s; pods would not run after a reboot", self._directory, error)
                     continue
                 if not self._unsynced:
-                    self._actor.after(SYNC_AFTER_S, lambda: self._actor.spawn(self._sync(), "sync_accepted"))
+                    self._actor.after(SYNC_AFTER_S, lambda: self._actor.spawn(self._sync(), "sync_api_pods"))
                 self._unsynced.update(batch)
         finally:
             self._writing = False
@@ -104,13 +101,13 @@ class Accepted:
             log.warning("cannot sync %s: %s; a power cut now could lose pods", self._directory, error)
 
 
-def as_kept(pod: Pod) -> Pod:
-    """What a node needs to run the pod."""
+def without_status(pod: Pod) -> Pod:
+    """The parts of the object that a node needs to run the pod."""
     return replace(pod, metadata=replace(pod.metadata, resource_version=None, managed_fields=()), status=NO_STATUS)
 
 
 def write(directory: Path, batch: dict[str, Pod | None]) -> None:
-    """Write and remove files. In a pool thread. Raises OSError."""
+    """Write and remove files. Runs in a pool thread. Raises OSError."""
     save = functools.partial(checkpoint.save, sync=False)
     for uid, pod in batch.items():
         path = directory / f"{uid}.json"
@@ -121,7 +118,7 @@ def write(directory: Path, batch: dict[str, Pod | None]) -> None:
 
 
 def sync(directory: Path, uids: set[str]) -> None:
-    """Have the kernel write those files, and their names. In a pool thread. Raises OSError."""
+    """Sync the files of these UIDs and their directory. Runs in a pool thread. Raises OSError."""
     for name in (*(f"{uid}.json" for uid in uids), "."):
         try:
             descriptor = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)

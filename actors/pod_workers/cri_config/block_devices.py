@@ -1,4 +1,4 @@
-"""A container's raw block volumes, as CRI asks for devices. Pure. Source: makeBlockVolumes of pkg/kubelet."""
+"""Makes CRI devices from a container's raw block volumes. Pure. Source: makeBlockVolumes of pkg/kubelet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READ_WRITE, READ_ONLY = "mrw", "r"
 
 
 def volume_devices(pod: Pod, container: Container, host_paths: Mapping[str, str]) -> list[pb.Device]:
-    """In the spec's order. `host_paths`: volume name to the link to its device on the host. Raises ConfigError."""
+    """The devices in the spec's order. `host_paths`: volume name to a link to the device. Raises ConfigError."""
     claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes}
     devices = []
     for device in container.volume_devices:

@@ -1,8 +1,8 @@
-"""What a container is asked of the runtime as: CRI's ContainerConfig.
+"""Builds CRI's ContainerConfig of a container, labels and annotations included.
 
-Covers what pkg/kubelet/kuberuntime/kuberuntime_container.go asks for, labels and annotations included.
-`container_config` is pure; `build_container_config` adds what the node knows. Security settings, mounts, environment
-and block devices have their own modules. Not covered: devices of plugins (CDI too) and targets of ephemeral containers.
+Source: pkg/kubelet/kuberuntime/kuberuntime_container.go. `container_config` is pure; `build_container_config` adds the
+node's settings. Security, mounts, environment and block devices have their own modules. Not covered: devices of
+plugins, CDI devices included.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import container_resources
 from actors._host.files import paths
 from actors._host.files.hashing import container_hash
-from actors._host.node.downward import NodeFacts, stand_ins
+from actors._host.machine import memory_capacity
+from actors._host.node.downward import NodeFacts, default_limits
 from actors.pod_workers.cri_config.block_devices import volume_devices
 from actors.pod_workers.cri_config.host_files import HostFiles
-from actors.pod_workers.cri_config.mounts import MountFacts, container_mounts
+from actors.pod_workers.cri_config.mounts import MountInputs, container_mounts
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.cri_config.security import security_context
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
 from actors.pod_workers.model import labels
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
 
-__all__ = ["ConfigError", "Life", "build_container_config", "container_config"]
+__all__ = ["ConfigError", "InstanceInputs", "build_container_config", "container_config"]
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """What one life of a container gets besides its spec."""
+class InstanceInputs:
+    """The inputs of one container instance besides its spec."""
 
     image_ref: str
     restart_count: int = 0
     image_user: str = ""
     """UID or name; empty for root."""
     envs: Mapping[str, str] = field(default_factory=dict)
-    mounts: MountFacts = field(default_factory=MountFacts)
+    mounts: MountInputs = field(default_factory=MountInputs)
     files: HostFiles = field(default_factory=HostFiles)
     resources: pb.LinuxContainerResources | None = None
     seccomp_root: str = ""
@@ -57,95 +58,95 @@ def build_container_config(
     sources: Sources,
     restart_count: int,
     image: ImageEnsured,
-    mounts: MountFacts,
+    mounts: MountInputs,
     files: HostFiles,
-    node: Node,
+    context: WorkerContext,
 ) -> pb.ContainerConfig:
-    """The config on this node. Raises ConfigError."""
-    life = Life(
+    """The config with this node's settings. Raises ConfigError."""
+    instance = InstanceInputs(
         image_ref=image.image_ref,
         restart_count=restart_count,
         image_user=image.user,
         envs=environment(pod, container, sources),
         mounts=mounts,
         files=files,
-        resources=linux_resources(pod, container, node),
-        seccomp_root=os.path.join(node.settings.root_dir, "seccomp"),
-        seccomp_default=node.settings.seccomp_default,
-        users=node.userns.of(pod),
+        resources=linux_resources(pod, container, context),
+        seccomp_root=os.path.join(context.settings.root_dir, "seccomp"),
+        seccomp_default=context.settings.seccomp_default,
+        users=context.userns.of(pod),
     )
-    return container_config(pod, container, life)
+    return container_config(pod, container, instance)
 
 
-def node_facts(node: Node) -> NodeFacts:
-    """What the downward API tells of this node."""
+def node_facts(context: WorkerContext) -> NodeFacts:
+    """The node's facts for the downward API."""
     return NodeFacts(
-        name=node.settings.node_name,
-        host_ips=node.host_ips,
-        allocatable=stand_ins(node.allocatable),
+        name=context.settings.node_name,
+        host_ips=context.host_ips,
+        allocatable=default_limits(context.allocatable),
     )
 
 
-def linux_resources(pod: Pod, container: Container, node: Node) -> pb.LinuxContainerResources:
+def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> pb.LinuxContainerResources:
     """The container's limits on this node, for CreateContainer and UpdateContainerResources."""
     limits = container_resources(
         pod,
         container,
-        node.settings,
-        memory_capacity_bytes=hierarchy.memory_capacity(),
+        context.settings,
+        memory_capacity_bytes=memory_capacity(),
         page_sizes=hierarchy.huge_page_sizes(),
-        swap=hierarchy.swap_rules(node.settings.memory_swap_behavior),
+        swap=hierarchy.swap_rules(context.settings.memory_swap_behavior),
     )
     return linux_container_resources(limits)
 
 
-def container_config(pod: Pod, container: Container, life: Life) -> pb.ContainerConfig:
-    """The config of one life. Raises ConfigError."""
+def container_config(pod: Pod, container: Container, instance: InstanceInputs) -> pb.ContainerConfig:
+    """The config of one container instance. Raises ConfigError."""
     return pb.ContainerConfig(
-        metadata=pb.ContainerMetadata(name=container.name, attempt=life.restart_count),
-        image=pb.ImageSpec(image=life.image_ref, user_specified_image=container.image or ""),
-        command=[_expanded(word, life.envs) for word in container.command],
-        args=[_expanded(word, life.envs) for word in container.args],
+        metadata=pb.ContainerMetadata(name=container.name, attempt=instance.restart_count),
+        image=pb.ImageSpec(image=instance.image_ref, user_specified_image=container.image or ""),
+        command=[_expanded(word, instance.envs) for word in container.command],
+        args=[_expanded(word, instance.envs) for word in container.args],
         working_dir=container.working_dir or "",
-        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in life.envs.items()],
-        mounts=_of_users(container_mounts(pod, container, life.mounts, life.files), life.users),
-        devices=volume_devices(pod, container, life.mounts.volumes),
+        envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in instance.envs.items()],
+        mounts=_of_users(container_mounts(pod, container, instance.mounts, instance.files), instance.users),
+        devices=volume_devices(pod, container, instance.mounts.volumes),
         labels=_labels(pod, container),
-        annotations=_annotations(pod, container, life.restart_count),
-        log_path=paths.container_log_path(container.name, life.restart_count),
+        annotations=_annotations(pod, container, instance.restart_count),
+        log_path=paths.container_log_path(container.name, instance.restart_count),
         stdin=bool(container.stdin),
         stdin_once=bool(container.stdin_once),
         tty=bool(container.tty),
         linux=pb.LinuxContainerConfig(
-            resources=life.resources,
-            security_context=_security_context(pod, container, life),
+            resources=instance.resources,
+            security_context=_security_context(pod, container, instance),
         ),
         stop_signal=_stop_signal(container),
     )
 
 
 def _of_users(mounts: list[pb.Mount], users: pb.UserNamespace) -> list[pb.Mount]:
-    """In a user namespace each mount has the pod's mapping, too: without it every file there would be nobody's."""
+    """Add the pod's ID mapping to each mount. Without it, files in a user namespace belong to the overflow ID."""
     for mount in mounts:
         mount.uidMappings.extend(users.uids)
         mount.gidMappings.extend(users.gids)
     return mounts
 
 
-def _security_context(pod: Pod, container: Container, life: Life) -> pb.LinuxContainerSecurityContext:
+def _security_context(pod: Pod, container: Container, instance: InstanceInputs) -> pb.LinuxContainerSecurityContext:
     return security_context(
         pod,
         container,
-        life.image_user,
-        life.seccomp_root,
-        seccomp_default=life.seccomp_default,
-        users=life.users,
-        groups=life.mounts.groups,
+        instance.image_user,
+        instance.seccomp_root,
+        seccomp_default=instance.seccomp_default,
+        users=instance.users,
+        groups=instance.mounts.groups,
     )
 
 
 def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
-    """Have an ephemeral container see the processes of the container of that CRI ID, unless the pod shares them."""
+    """Let an ephemeral container see the processes of this CRI ID, unless the pod shares its processes."""
     options = config.linux.security_context.namespace_options
     if options.pid == pb.CONTAINER:
         options.pid = pb.TARGET
@@ -153,7 +154,7 @@ def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """With the variables put in. A command is text, and a Secret's value need not be."""
+    """Insert the variables. Raises ConfigError if a Secret's bytes make the word something else than UTF-8."""
     text = expand(word, variables)
     if not text.isascii():
         try:
@@ -174,7 +175,7 @@ def _labels(pod: Pod, container: Container) -> dict[str, str]:
 
 
 def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str, str]:
-    """What is needed to end the container rightly even when its spec is lost."""
+    """The facts that are needed to end the container when its spec is lost."""
     annotations = {
         labels.CONTAINER_HASH: container_hash(container.name, container.image or ""),
         labels.RESTART_COUNT: str(restart_count),
@@ -193,7 +194,7 @@ def _annotations(pod: Pod, container: Container, restart_count: int) -> dict[str
 
 
 def _stop_signal(container: Container) -> pb.Signal.ValueType:
-    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's own where the spec has none."""
+    """lifecycle.stopSignal (KEP-4960) by CRI's name; the image's if the spec has none."""
     wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
     if not wanted:
         return pb.SIGNAL_RUNTIME_DEFAULT

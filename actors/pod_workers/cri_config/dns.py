@@ -1,4 +1,4 @@
-"""Which resolver settings a pod gets. Pure.
+"""Computes a pod's resolver settings. Pure.
 
 Covers the four DNS policies, the node's resolv.conf, dnsConfig and the resolver's limits. Source:
 https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ and pkg/kubelet/network/dns.
@@ -31,7 +31,7 @@ class DnsConfig:
 
 
 def parse_resolv_conf(text: str) -> DnsConfig:
-    """Nameservers in order, the last search line, the last word on each option. What else there is is skipped."""
+    """Nameservers in order, the last search line, and the last value of each option. Other lines are skipped."""
     servers: list[str] = []
     searches: tuple[str, ...] = ()
     options: dict[str, str] = {}
@@ -53,8 +53,7 @@ def pod_dns(
 ) -> DnsConfig:
     """The pod's settings, not yet within the limits. ClusterFirst without a cluster DNS is the node's own.
 
-    `host` is what the node's resolv.conf says; None for no such file (--resolv-conf ""): then the node's own resolver
-    is taken to be on the node itself.
+    `host`: the node's resolv.conf. None for no such file (--resolv-conf ""): then the resolver is on the node itself.
     """
     config = _by_policy(pod, cluster_dns, cluster_domain, host, host_ips)
     extra = pod.spec.dns_config
@@ -68,13 +67,13 @@ def pod_dns(
 
 
 def wants_cluster_dns(pod: Pod) -> bool:
-    """Whether its policy is to ask the cluster's DNS first."""
+    """Return True for a policy that asks the cluster's DNS first."""
     policy = pod.spec.dns_policy or "ClusterFirst"
     return policy == "ClusterFirstWithHostNet" or (policy == "ClusterFirst" and not pod.spec.host_network)
 
 
 def within_limits(config: DnsConfig) -> tuple[DnsConfig, tuple[str, ...]]:
-    """(what a resolver can take of it, the kubelet's words on what was left out)."""
+    """(the settings cut to the resolver's limits, the kubelet's messages about the cuts)."""
     servers, searches = config.servers[:MAX_NAMESERVERS], _limited(config.searches)
     problems = []
     if servers != config.servers:
@@ -114,7 +113,7 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _merged(options: tuple[str, ...], extra: tuple[PodDNSConfigOption, ...]) -> tuple[str, ...]:
-    """The pod's own value of an option replaces the other one in its place."""
+    """Options in order; the pod's own value replaces an earlier one."""
     merged = dict(option.partition(":")[::2] for option in options)
     merged |= {option.name or "": option.value or "" for option in extra}
     return tuple(f"{name}:{value}" if value else name for name, value in merged.items())

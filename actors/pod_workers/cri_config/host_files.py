@@ -1,6 +1,6 @@
-"""The files on the node that a container sees as its own: /etc/hosts and the place for its last words.
+"""Creates the files on the node that are mounted into a container: /etc/hosts and the termination log.
 
-Covers their content, where they lie and their making. Source: pkg/kubelet/kubelet_pods.go (managed hosts file) and
+Source: pkg/kubelet/kubelet_pods.go (managed hosts file) and
 pkg/kubelet/kuberuntime/kuberuntime_container.go (termination log) of Kubernetes 1.36.
 """
 
@@ -32,14 +32,14 @@ _LOCAL = (
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """Paths on the host; empty for a file the container does not get."""
+    """Paths on the host; empty for a file that is not mounted."""
 
     etc_hosts: str = ""
     termination_log: str = ""
 
 
 def hosts_content(ips: tuple[str, ...], hostname: str, domain: str, aliases: tuple[HostAlias, ...]) -> str:
-    """The hosts file of a pod with a network of its own."""
+    """The hosts file of a pod with its own network."""
     names = f"{hostname}.{domain}\t{hostname}" if domain else hostname
     return _HEADER + _LOCAL + "".join(f"{ip}\t{names}\n" for ip in ips) + _aliases(aliases)
 
@@ -57,23 +57,23 @@ def _aliases(aliases: tuple[HostAlias, ...]) -> str:
 
 
 def gets_hosts_file(pod: Pod, container: Container, ips: tuple[str, ...]) -> bool:
-    """Not where a volume is mounted there, nor before the pod has an address."""
+    """False if a volume is mounted at /etc/hosts, or the pod has no address yet."""
     mounted = any(os.path.normpath(mount.mount_path) == HOSTS for mount in container.volume_mounts)
     return not mounted and (bool(pod.spec.host_network) or bool(ips))
 
 
 def prepare(pod: Pod, container: Container, sandbox: SandboxView, settings: Settings) -> HostFiles:
-    """Make the files for the next life of `container`. Raises OSError.
+    """Create the files for the next instance of `container`. Raises OSError.
 
-    The hosts file is one per pod and rewritten in place, since a running container has that very inode mounted. The
-    termination log is a new file of a random name each time, so that no life reads another's words.
+    A pod has one hosts file. It is rewritten in place, since running containers have its inode mounted. Each instance
+    gets a new termination log with a random name, so that none reads another's message.
     """
     uid = pod.metadata.uid
     etc_hosts = termination_log = ""
     if gets_hosts_file(pod, container, sandbox.ips):
         etc_hosts = paths.etc_hosts_path(settings.root_dir, uid)
         os.makedirs(os.path.dirname(etc_hosts), mode=0o750, exist_ok=True)
-        # Every user in the container reads it, and whoever is root in it may have made anything of it.
+        # Every user in the container reads it. Root in the container may have replaced it by a link.
         untrusted_files.write_in_place(etc_hosts, _hosts(pod, sandbox, settings).encode(), 0o644)
     if container.termination_message_path:
         directory = Path(paths.container_dir(settings.root_dir, uid, container.name))
@@ -92,12 +92,12 @@ def _hosts(pod: Pod, sandbox: SandboxView, settings: Settings) -> str:
 
 
 def _node_file() -> bytes:
-    """The node's own, which may be a link of its administrator's, but not without end."""
+    """The node's own file, which may be a link, up to 4 MiB."""
     with open(HOSTS, "rb", buffering=0) as file:
         return untrusted_files.read_bounded(file.fileno(), MAX_NODE_FILE_BYTES, HOSTS)
 
 
 def _create_for_all(path: str) -> None:
-    """Writable for any user, since nobody knows which one the container's process is."""
+    """Writable for any user, since the user of the container's process is not known."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     os.chmod(path, 0o666)

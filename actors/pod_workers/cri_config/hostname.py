@@ -1,4 +1,4 @@
-"""What a pod is called on the network. Pure.
+"""Computes a pod's host name and domain. Pure.
 
 Source: https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-hostname-and-subdomain-fields,
 KEP-1797 (setHostnameAsFQDN) and KEP-4762 (hostnameOverride).
@@ -16,7 +16,7 @@ MAX_KERNEL = 64
 
 
 def hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
-    """(host name, its domain or nothing); a pod's name too long for a label is cut."""
+    """(host name, domain or empty). A pod name that is too long for a DNS label is cut."""
     spec = pod.spec
     if spec.hostname_override:
         return spec.hostname_override, ""
@@ -30,7 +30,7 @@ def hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
 
 
 def pod_hostname(pod: Pod, cluster_domain: str) -> str:
-    """What the kernel is told, which is the whole name where setHostnameAsFQDN is set. Raises ConfigError."""
+    """The kernel's host name: with setHostnameAsFQDN the full name. Raises ConfigError."""
     name, domain = hostname_and_domain(pod, cluster_domain)
     if not (pod.spec.set_hostname_as_fqdn and domain):
         return name

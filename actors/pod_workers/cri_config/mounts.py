@@ -1,7 +1,7 @@
-"""A container's mounts, as CRI asks for them. Pure.
+"""Makes CRI mounts from a container's volumeMounts and host files. Pure.
 
-Covers volumeMounts of volumes that are set up, which parts of volumes are to be bound first, propagation, recursive
-read-only (KEP-3857), and the files of host_files.py. Source: makeMounts of pkg/kubelet/kubelet_pods.go.
+Covers sub paths, which are bound on the host first, propagation, and recursive read-only mounts (KEP-3857). Source:
+makeMounts of pkg/kubelet/kubelet_pods.go.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ _PROPAGATION = {
 
 
 @dataclass(frozen=True, slots=True)
-class MountFacts:
-    """What mounts depend on besides the spec."""
+class MountInputs:
+    """The inputs of mounts besides the spec."""
 
     volumes: Mapping[str, str] = field(default_factory=dict)
     """Volume name to path on the host."""
     sub_paths: Mapping[int, str] = field(default_factory=dict)
-    """Index of a volumeMount with a sub path to where that is bound on the host."""
+    """Index of a volumeMount with a sub path to the path where it is bound on the host."""
     recursive_read_only: bool = False
-    """The pod's runtime handler can."""
+    """The pod's runtime handler supports it."""
     images: Mapping[str, pb.ImageSpec] = field(default_factory=dict)
-    """Image volumes, by name: the runtime itself mounts what is in the image (KEP-4639)."""
+    """Image volumes by name. The runtime itself mounts the image (KEP-4639)."""
     image_sub_paths: Mapping[int, str] = field(default_factory=dict)
-    """Index of a volumeMount of an image volume to the path in the image, where that is not all of it."""
+    """Index of a volumeMount of an image volume to its path in the image; missing for the whole image."""
     groups: tuple[int, ...] = ()
-    """GIDs of the pod's volumes, which its containers get besides their own."""
+    """GIDs of the pod's volumes, which its containers get as supplemental groups."""
 
 
 def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) -> dict[int, str]:
-    """The parts of volumes that the container mounts, by index of the volumeMount. `variables` for subPathExpr. Raises
-    ConfigError."""
+    """Index of a volumeMount to its sub path. `variables`: for subPathExpr. Raises ConfigError."""
     found = {}
     for index, mount in enumerate(container.volume_mounts):
         path = mount.sub_path or ""
@@ -58,7 +57,7 @@ def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) 
 def to_bind(
     container: Container, parts: Mapping[int, str], host_paths: Mapping[str, str], images: Collection[str]
 ) -> tuple[SubPath, ...]:
-    """Those that are bound on the host first, which a part of an image cannot be. Raises ConfigError."""
+    """The sub paths to bind on the host first: all but those of images. Raises ConfigError."""
     found = []
     for index, path in parts.items():
         mount = container.volume_mounts[index]
@@ -79,7 +78,7 @@ _OWN = ("empty_dir", "config_map", "secret", "downward_api", "projected")
 
 
 def foreign_volumes(pod: Pod, container: Container, host_paths: Mapping[str, str]) -> dict[str, str]:
-    """What the container mounts that somebody else serves, who may die: volume name to path on the host."""
+    """Name to host path of the container's volumes that a server or driver serves, which may die."""
     own = {one.name for one in pod.spec.volumes if any(getattr(one, source) is not None for source in _OWN)}
     names = {mount.name for mount in container.volume_mounts} - own
     return {name: path for name, path in host_paths.items() if name in names}
@@ -100,12 +99,12 @@ def _check_sub_path(path: str) -> None:
 
 
 def wants_recursive_read_only(container: Container) -> bool:
-    """Whether it has to be known if the runtime can mount recursively read-only."""
+    """Return True when a mount asks for recursive read-only."""
     return any(mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts)
 
 
-def container_mounts(pod: Pod, container: Container, facts: MountFacts, files: HostFiles) -> list[pb.Mount]:
-    """Volume mounts in the spec's order, then /etc/hosts and the termination log, as the kubelet orders them.
+def container_mounts(pod: Pod, container: Container, facts: MountInputs, files: HostFiles) -> list[pb.Mount]:
+    """Volume mounts in the spec's order, then /etc/hosts and the termination log, as in the kubelet.
 
     Raises ConfigError.
     """
@@ -135,7 +134,7 @@ def _host_path(mount: VolumeMount, container: Container, host_paths: Mapping[str
     return path
 
 
-def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountFacts, **source: Any) -> pb.Mount:
+def _volume_mount(mount: VolumeMount, volume: Volume | None, facts: MountInputs, **source: Any) -> pb.Mount:
     return pb.Mount(
         **source,
         container_path=os.path.join("/", mount.mount_path),
@@ -163,8 +162,7 @@ def _recursive_read_only(mount: VolumeMount, *, can: bool) -> bool:
 
 
 def _always_read_only(volume: Volume | None) -> bool:
-    """API data and images are never written back, so a container that writes them would only deceive itself. A volume
-    that the pod has read-only is so for every container."""
+    """True for API data and images, whose changes would be lost, and for volumes that the pod has read-only."""
     if volume is None:
         return False
     of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected, volume.image)

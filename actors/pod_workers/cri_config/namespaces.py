@@ -1,7 +1,7 @@
-"""Which namespaces a pod's containers share with each other and with the node. Pure.
+"""Chooses the namespaces that a pod's containers share with each other and with the node. Pure.
 
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/share-process-namespace/ and
-pkg/kubelet/kuberuntime/util (NamespacesForPod). The pod's own user namespace is `userns`.
+pkg/kubelet/kuberuntime/util (NamespacesForPod). `shared.userns` gives out user namespaces.
 """
 
 from __future__ import annotations

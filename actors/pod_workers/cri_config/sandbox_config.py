@@ -1,7 +1,7 @@
-"""What a pod's sandbox is asked of the runtime as: CRI's PodSandboxConfig.
+"""Builds CRI's PodSandboxConfig of a pod, labels and annotations included.
 
-Covers what pkg/kubelet/kuberuntime/kuberuntime_sandbox.go asks for, labels and annotations included.
-`sandbox_config` is pure; `build_sandbox_config` adds what the node knows.
+Source: pkg/kubelet/kuberuntime/kuberuntime_sandbox.go. `sandbox_config` is pure; `build_sandbox_config` adds the node's
+settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_opti
 from actors.pod_workers.cri_config.security import selinux_options, supplemental_groups, supplemental_groups_policy
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import labels, reasons
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.v1 import Container, Pod
@@ -31,41 +31,43 @@ _NO_CLUSTER_DNS = (
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
-def build_sandbox_config(pod: Pod, attempt: int, node: Node, handler: str | None = None) -> pb.PodSandboxConfig:
-    """The config on this node. Reads the node's resolv.conf. Raises ConfigError with reason CreatePodSandboxError.
+def build_sandbox_config(
+    pod: Pod, attempt: int, context: WorkerContext, handler: str | None = None
+) -> pb.PodSandboxConfig:
+    """The config with this node's settings. Reads resolv.conf. Raises ConfigError, reason CreatePodSandboxError.
 
-    `handler`: the runtime handler of a sandbox that is to be made; None for one that is there.
+    `handler`: the runtime handler of a new sandbox, which claims a user namespace; None for an existing sandbox.
     """
     try:
         if handler is not None:
-            node.userns.claim(pod, handler)
-        dns = _dns(pod, node)
-        parent = pod_cgroup_parent(pod, node)
-        return sandbox_config(pod, attempt, node.settings, parent, dns, node.userns.of(pod))
+            context.userns.claim(pod, handler)
+        dns = _dns(pod, context)
+        parent = pod_cgroup_parent(pod, context)
+        return sandbox_config(pod, attempt, context.settings, parent, dns, context.userns.of(pod))
     except (ConfigError, OSError) as error:
         raise ConfigError(str(error), reasons.CREATE_POD_SANDBOX_ERROR) from error
 
 
-def _dns(pod: Pod, node: Node) -> DnsConfig:
-    """The pod's resolver settings, with an event for what they lack. Raises OSError: resolv.conf cannot be read."""
-    settings = node.settings
+def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
+    """The pod's resolver settings; problems become events. Raises OSError if resolv.conf cannot be read."""
+    settings = context.settings
     host = None
     if settings.resolv_conf:
         host = parse_resolv_conf(Path(settings.resolv_conf).read_text(encoding="utf-8", errors="replace"))
     if wants_cluster_dns(pod) and not settings.cluster_dns:
-        node.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+        context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
         text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
-        node.events.pod(pod, "Warning", "MissingClusterDNS", text)
-    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, node.host_ips)
+        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
+    full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, context.host_ips)
     dns, problems = within_limits(full)
     for problem in problems:
-        node.events.pod(pod, "Warning", "DNSConfigForming", problem)
+        context.events.pod(pod, "Warning", "DNSConfigForming", problem)
     return dns
 
 
-def pod_cgroup_parent(pod: Pod, node: Node) -> str:
-    """CRI's cgroup_parent of the pod; empty where the runtime is to choose."""
-    settings = node.settings
+def pod_cgroup_parent(pod: Pod, context: WorkerContext) -> str:
+    """CRI's cgroup_parent of the pod; empty if the runtime chooses."""
+    settings = context.settings
     return pod_cgroup(
         settings.cgroup_driver,
         settings.cgroup_root,
@@ -109,7 +111,7 @@ def _pod_labels(pod: Pod) -> dict[str, str]:
 
 
 def _port_mappings(container: Container) -> list[pb.PortMapping]:
-    """Every declared port, mapped on the node or not; one that is declared twice counts once."""
+    """Every declared port, mapped on the node or not, without duplicates."""
     mappings: dict[tuple[str, str, int, int], pb.PortMapping] = {}
     for port in container.ports:
         protocol, host_ip, host_port = port.protocol or "TCP", port.host_ip or "", port.host_port or 0
@@ -137,7 +139,7 @@ def _linux(pod: Pod, settings: Settings, cgroup_parent: str, users: pb.UserNames
 
 
 def _security_context(pod: Pod, users: pb.UserNamespace) -> pb.LinuxSandboxSecurityContext:
-    """The sandbox's own process is confined by the runtime's seccomp profile whatever the containers ask for."""
+    """The sandbox's own process always has the runtime's default seccomp profile."""
     config = pb.LinuxSandboxSecurityContext(
         namespace_options=namespace_options(pod, users),
         privileged=any(

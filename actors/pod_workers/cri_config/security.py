@@ -1,7 +1,7 @@
-"""A container's security settings as CRI's LinuxContainerSecurityContext. Pure.
+"""Builds CRI's LinuxContainerSecurityContext of a container. Pure.
 
-Covers which of pod and container setting wins, seccomp, AppArmor, SELinux, capabilities, procMount, no_new_privs and
-the check of runAsNonRoot. Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/,
+Covers the precedence of container over pod settings, seccomp, AppArmor, SELinux, capabilities, procMount, no_new_privs
+and the check of runAsNonRoot. Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/,
 pkg/securitycontext and pkg/kubelet/kuberuntime/security_context.go.
 """
 
@@ -57,9 +57,9 @@ def security_context(
 ) -> pb.LinuxContainerSecurityContext:
     """The container's context.
 
-    `image_user` is the image's configured user without group: a UID, a name, or empty for root. `seccomp_root` is where
-    Localhost profiles lie; with `seccomp_default` a container without a profile gets the runtime's. Raises ConfigError
-    where runAsNonRoot does not hold. `groups`: of the pod's volumes.
+    `image_user`: the image's user without group, as UID or name; empty for root. `seccomp_root`: directory of Localhost
+    profiles. `seccomp_default`: a container without a profile gets the runtime's. `groups`: GIDs of the pod's volumes.
+    Raises ConfigError if runAsNonRoot is violated.
     """
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
@@ -107,7 +107,7 @@ def effective(own: int | None, of_pod: int | None) -> int | None:
 
 
 def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
-    """Raise ConfigError, in the kubelet's words, if runAsNonRoot is asked for and user 0 is or may be what it gets."""
+    """Raise ConfigError with the kubelet's message if runAsNonRoot is set and the user is or may be 0."""
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
     wanted = own.run_as_non_root if own.run_as_non_root is not None else of_pod.run_as_non_root
@@ -124,7 +124,7 @@ def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
 
 
 def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str, *, default: bool = False) -> pb.SecurityProfile:
-    """CRI's profile; where none is asked for the runtime's with `default` (seccompDefault), else unconfined."""
+    """CRI's profile. Without `profile` it is the runtime's with `default` (seccompDefault), else unconfined."""
     match profile.type if profile is not None else "RuntimeDefault" if default else "Unconfined":
         case "RuntimeDefault":
             return pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
@@ -139,7 +139,7 @@ def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str, *, defaul
 
 
 def app_armor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
-    """The profile in force: the container's field, the annotation of old for the container, the pod's field."""
+    """The first of: the container's field, its beta annotation, the pod's field."""
     if container.security_context is not None and container.security_context.app_armor_profile is not None:
         return container.security_context.app_armor_profile
     annotated = pod.metadata.annotations.get(_APPARMOR_ANNOTATION + container.name, "")
@@ -153,7 +153,7 @@ def app_armor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
 
 
 def wants_app_armor(pod: Pod) -> bool:
-    """Whether anything in the pod asks for a profile, so that the kernel has to have AppArmor."""
+    """Return True when the pod asks for a profile, which needs AppArmor in the kernel."""
     contexts = [
         pod.spec.security_context,
         *(one.security_context for one in (*pod.spec.init_containers, *pod.spec.containers)),
@@ -191,7 +191,7 @@ def selinux_options(options: SELinuxOptions) -> pb.SELinuxOption:
 
 
 def supplemental_groups(pod: Pod, of_volumes: tuple[int, ...] = ()) -> list[int]:
-    """The pod's fsGroup, then its supplementalGroups, then those of its volumes that it does not have by these."""
+    """The pod's fsGroup, then its supplementalGroups, then the remaining groups of its volumes."""
     context = pod.spec.security_context or _NO_POD_CONTEXT
     own = context.supplemental_groups
     further = [group for group in of_volumes if group not in own]
@@ -199,6 +199,6 @@ def supplemental_groups(pod: Pod, of_volumes: tuple[int, ...] = ()) -> list[int]
 
 
 def supplemental_groups_policy(pod: Pod) -> pb.SupplementalGroupsPolicy.ValueType:
-    """Merge with the image's groups, or Strict: only those of the pod (KEP-3619)."""
+    """Merge: add the image's groups. Strict: only the pod's (KEP-3619)."""
     context = pod.spec.security_context or _NO_POD_CONTEXT
     return pb.Strict if context.supplemental_groups_policy == "Strict" else pb.Merge

@@ -1,8 +1,8 @@
-"""What a pod's init containers need next, sidecars included. Pure.
+"""Decides the next actions for a pod's init containers, sidecars included. Pure.
 
-computeInitContainerActions of pkg/kubelet/kuberuntime: regular ones run once each and in order; a sidecar lets the next
-one start once it has started, and is kept running from then on (KEP-753). The newest one known decides, from the end
-of the list: those before it have been done, even where the runtime has been cleaned of them.
+Source: computeInitContainerActions of pkg/kubelet/kuberuntime. Regular init containers run once each, in order. After a
+sidecar has started, the next one starts, and the sidecar is kept running (KEP-753). The list is read from its end: the
+last container that the runtime knows decides. All before it are done, even if the runtime has removed them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KILLED = 137
 
 @dataclass(frozen=True, slots=True)
 class InitActions:
-    """`initialized`: the main containers may run. `failed`: one that is not tried again has failed, and the pod."""
+    """`initialized`: main containers may run. `failed`: an init container failed for good, and so does the pod."""
 
     initialized: bool
     start: tuple[Container, ...] = ()
@@ -31,13 +31,13 @@ class InitActions:
 
 
 def has_created_main(pod: Pod, view: PodView, sandbox_id: str | None = None) -> bool:
-    """A main container was made, in that sandbox or at all: the pod's initialization was over then."""
+    """A main container was created, in that sandbox or in any: the pod was initialized before."""
     names = {container.name for container in pod.spec.containers}
     return any(one.name in names and sandbox_id in (None, one.sandbox_id) for one in view.containers)
 
 
 def definition_changed(container: Container, found: ContainerView) -> bool:
-    """Whether a container was made from another name or image than its spec has now."""
+    """Return True when the spec's name or image has changed since the container was created."""
     return bool(found.hash) and found.hash != container_hash(container.name, container.image or "")
 
 
@@ -75,7 +75,7 @@ def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) 
 
 
 def _has_failed(container: Container, pod: Pod, found: ContainerView) -> bool:
-    """For good: not a sidecar, and no policy or rule has it tried again. One that is lost counts as killed."""
+    """Return True for a failure without a retry: no sidecar, policy or rule. A lost container counts as killed."""
     exit_code = _KILLED if found.state == "unknown" else found.exit_code
     over = found.state in ("exited", "unknown") and exit_code != 0
     return over and not is_sidecar(container) and not restarts_after(container, pod, exit_code)
@@ -88,7 +88,7 @@ def _starts(container: Container, found: ContainerView) -> bool:
 
 
 def _is_past(container: Container, found: ContainerView, probes: ProbeLookup) -> bool:
-    """Whether it lets the next one start."""
+    """Return True when the next container may start."""
     if not is_sidecar(container):
         return found.state == "exited" and found.exit_code == 0
     started = container.startup_probe is None or probes(found.id, "startup") == "success"

@@ -1,8 +1,8 @@
-"""What has to be done so that a pod's running containers have the resources allocated to them. Pure.
+"""Plans the updates that give a pod's running containers the resources allocated to them. Pure.
 
-The kubelet's computePodResizeAction and the order of doPodResizeAction (pkg/kubelet/kuberuntime): the allocated
-resources against those actuated last. A container whose resizePolicy says so is restarted, the others are
-updated while they run. Does not cover how (resize_steps.py) nor whether the node grants it (resizing.py).
+Source: the kubelet's computePodResizeAction and doPodResizeAction (pkg/kubelet/kuberuntime). Compares the allocated
+resources with those actuated last. A container is restarted if its resizePolicy asks for that, else updated while it
+runs. `resources.resizing` decides on a resize, `resources.resize_steps` carries the plan out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.resources import PodLimits
-from actors.pod_workers.decide.termination import Kill
+from actors._host.node.critical import is_static
 from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView
-from actors.pod_workers.policy import Actions
 from proto.v1 import Container, Pod, ResourceRequirements
 from proto.v1.scalars.quantity import milli_value, value
 
@@ -26,7 +24,7 @@ Resource = Literal["memory", "cpu"]
 
 MIN_MILLI_CPU_REQUEST = 2
 MIN_MILLI_CPU_LIMIT = 10
-"""What is smaller makes no difference to the kernel: the least shares, and the least quota of 1 ms in 100 ms."""
+"""The kernel's least shares, and its least quota of 1 ms in 100 ms. Smaller amounts have the same effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Amounts:
 
     @classmethod
     def of(cls, resources: ResourceRequirements) -> Amounts:
-        """Of a container's resources. Raises QuantityError."""
+        """From a container's resources. Raises QuantityError."""
         return cls(
             cpu_request=milli_value(resources.requests.get("cpu", 0)),
             cpu_limit=milli_value(resources.limits.get("cpu", 0)),
@@ -63,7 +61,7 @@ class Update:
     desired: Amounts
 
     def amounts(self, resource: Resource, memory_done: bool) -> Amounts:
-        """What to ask of the runtime when `resource` is changed: the other one stays, or has been changed before."""
+        """The amounts to send when `resource` is updated. `memory_done`: its memory was updated before."""
         current, desired = self.current, self.desired
         if resource == "memory":
             return Amounts(current.cpu_request, current.cpu_limit, desired.memory_request, desired.memory_limit)
@@ -73,20 +71,20 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """What to do, memory before CPU."""
+    """The updates of one pod, memory before CPU."""
 
     restarts: tuple[tuple[Container, ContainerView], ...] = ()
     memory: tuple[Update, ...] = ()
-    """In order: what shrinks first, so that what grows has room in the pod's cgroup."""
+    """Shrinking containers first, so that growing ones have room in the pod's cgroup."""
     cpu: tuple[Update, ...] = ()
     pod: bool = False
-    """The pod's cgroup has to follow even if no container is updated."""
+    """Update the pod's cgroup even if no container is updated."""
 
     def __bool__(self) -> bool:
         return bool(self.restarts or self.memory or self.cpu or self.pod)
 
     def without(self, identities: Iterable[str]) -> ResizePlan:
-        """Leaving out containers, by CRI ID, that are to be killed anyway."""
+        """A copy without these containers, by CRI ID, which are killed anyway."""
         killed = frozenset(identities)
         return ResizePlan(
             tuple(pair for pair in self.restarts if pair[1].id not in killed),
@@ -97,10 +95,10 @@ class ResizePlan:
 
 
 def plan(pod: Pod, view: PodView, actuated: PodResourceInfo | None) -> ResizePlan:
-    """What is to be done for `pod`, whose resources are the allocated ones. Raises QuantityError.
+    """The plan for `pod`, which has its allocated resources. Raises QuantityError.
 
-    Containers that do not run get their resources when they start. One without a record of what was actuated has what
-    the runtime shows, or else what it should: a record that is lost is no reason to restart anything.
+    A container that does not run gets its resources at its start. Without a record in `actuated`, a container has the
+    amounts that the runtime shows, else the allocated ones. So a lost record restarts nothing.
     """
     if is_static(pod):
         return ResizePlan()
@@ -128,7 +126,7 @@ def _pod_differs(wanted: ResourceRequirements | None, was: ResourceRequirements 
 
 
 def _update(container: Container, view: PodView, actuated: PodResourceInfo) -> Update | None:
-    """The update a running container needs; None for none."""
+    """The update of a running container; None if it needs none."""
     found = view.container(container.name)
     if found is None or found.state != "running":
         return None
@@ -143,7 +141,7 @@ def _update(container: Container, view: PodView, actuated: PodResourceInfo) -> U
 
 
 def _shown(found: ContainerView, desired: Amounts) -> Amounts:
-    """What the runtime shows of a container; as desired where it shows nothing."""
+    """The amounts that the runtime shows; the desired ones if it shows none."""
     shown = found.resources
     if shown is None:
         return desired
@@ -173,38 +171,25 @@ def _insert(updates: list[Update], update: Update, limit_change: int, request_ch
         updates.insert(0, update)
 
 
-def with_restarts(actions: Actions, planned: ResizePlan, pod: Pod) -> Actions:
-    """The pod's actions, with the containers that a resize restarts among those to kill and to start."""
-    init = {one.name for one in pod.spec.init_containers}
-    new = planned.restarts
-    kills = (Kill(found, "Resize", f"Container {one.name} resize requires restart") for one, found in new)
-    return dataclasses.replace(
-        actions,
-        kill=(*actions.kill, *kills),
-        init=(*actions.init, *(one for one, _ in new if one.name in init)),
-        start=(*actions.start, *(one for one, _ in new if one.name not in init)),
-    )
-
-
 # The pod's cgroup
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupSteps:
-    """What to write into the pod's cgroup for one resource, before and after its containers are updated."""
+    """Limits to write to the pod's cgroup before and after its containers are updated, for one resource."""
 
     before: tuple[PodLimits, ...] = ()
     after: tuple[PodLimits, ...] = ()
 
 
 def memory_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:
-    """A pod's memory limit grows before its containers' do and shrinks after them. None stays as it is."""
+    """A pod's memory limit grows before those of its containers, and shrinks after them. None changes nothing."""
     step = PodLimits(memory_bytes=wanted.memory_bytes)
     return _ordered(_change(now.memory_bytes, wanted.memory_bytes), step)
 
 
 def cpu_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:
-    """Likewise for CPU: limits grow before requests, and shrink after them."""
+    """The same for CPU: limits grow before requests, and shrink after them."""
     quota = PodLimits(cpu_quota_us=wanted.cpu_quota_us, cpu_period_us=wanted.cpu_period_us)
     unlimited = (wanted.cpu_quota_us or 0) < 0
     limit = _ordered(_change(now.cpu_quota_us, None if unlimited else wanted.cpu_quota_us, lift=unlimited), quota)

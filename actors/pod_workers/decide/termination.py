@@ -1,8 +1,8 @@
-"""How a pod's containers end: why, within which grace, and in which order. Pure.
+"""Decides the grace period and the order in which a pod's containers end. Pure.
 
 Sources: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination, KEP-753 for the order of
 sidecars, KEP-2238 for grace periods of probes; setTerminationGracePeriod and terminationOrdering of
-pkg/kubelet/kuberuntime. Does not cover how it is done (killing.py).
+pkg/kubelet/kuberuntime. `steps.killing` carries it out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from actors.pod_workers.model.view import ContainerView
 from proto.v1 import Container, Pod
 
 MINIMUM_GRACE_S = 2
-"""minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: every stop gives at least this, whatever else took time."""
+"""minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: each stop gives at least this, even after a long hook."""
 DEFAULT_GRACE_S = 30
 
 KillReason = Literal["LivenessProbe", "StartupProbe", "Unknown", "Changed", "FailedPostStartHook", "Resize"]
@@ -37,7 +37,7 @@ class Kill:
 
 
 def grace_period_s(pod: Pod, override: int | None = None) -> int:
-    """Seconds between SIGTERM and SIGKILL. An override (eviction, a delete's own) goes before the spec's."""
+    """Seconds between SIGTERM and SIGKILL. An override wins, then the deletion's, then the spec's."""
     if override is not None:
         return override
     if pod.metadata.deletion_grace_period_seconds is not None:
@@ -47,7 +47,7 @@ def grace_period_s(pod: Pod, override: int | None = None) -> int:
 
 
 def grace_of_kill_s(pod: Pod, container: Container | None, reason: KillReason) -> int:
-    """The grace of one container's end: a delete's, then the failed probe's own, then the pod's."""
+    """Grace period of one container's end in seconds: the deletion's, else the failed probe's, else the pod's."""
     probe = None
     if container is not None and pod.metadata.deletion_grace_period_seconds is None:
         by_reason = {"LivenessProbe": container.liveness_probe, "StartupProbe": container.startup_probe}
@@ -57,13 +57,15 @@ def grace_of_kill_s(pod: Pod, container: Container | None, reason: KillReason) -
 
 
 def stop_timeout_s(left_s: float) -> int:
-    """What StopContainer is given when so much of the grace period is left."""
+    """StopContainer's timeout in seconds when `left_s` of the grace period is left."""
     return max(MINIMUM_GRACE_S, math.ceil(left_s))
 
 
 def waits_for(pod: Pod, running: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Running sidecars by name, to the containers that must have ended before each is told to end: the main ones, and
-    the sidecar after it. Everything else ends at once."""
+    """Name of a running sidecar to the containers that must have ended before it is stopped.
+
+    These are the main containers and the sidecar after it. Containers that are not keys are stopped at once.
+    """
     main = tuple(container.name for container in pod.spec.containers if container.name in running)
     order: dict[str, tuple[str, ...]] = {}
     after: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ def waits_for(pod: Pod, running: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 def find_container(pod: Pod, name: str) -> Container | None:
-    """The container of that name in the pod's spec, whichever list it is in."""
+    """The container of that name in any list of the pod's spec."""
     spec = pod.spec
     everything = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return next((container for container in everything if container.name == name), None)

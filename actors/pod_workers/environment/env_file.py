@@ -1,6 +1,6 @@
-"""Variables from a file of a volume, which a container of the same pod wrote (fileKeyRef, KEP-3721). Pure.
+"""Parses an environment file that a container of the same pod wrote to a volume (fileKeyRef, KEP-3721). Pure.
 
-Does not cover reading the file, which is the volume actor's. Format:
+The volume actor reads the file. Format:
 https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-via-file/
 """
 
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 MAX_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
-"""What the kubelet's reader takes as one line."""
+"""The longest line that the kubelet's reader takes."""
 _BLANK = " \t"
 
 
 class EnvFileError(Exception):
-    """The file is not of the format: why, with its line."""
+    """The file does not have the format; the message has the line number."""
 
 
 def parse(text: str, key: str) -> str:
-    """The value of `key`; empty when it is not there. Raises EnvFileError for what stands before it.
+    """The value of `key`; empty when the file lacks it. Raises EnvFileError for a bad line before it.
 
-    A line is `NAME='value'`, the value as it stands up to the next quote, over several lines if need be; a comment may
-    follow. `NAME=` with a blank after it is empty, as in a shell.
+    A line is `NAME='value'`. The value goes up to the next quote, over several lines if needed. A comment may follow.
+    `NAME=` with a blank after it is empty, as in a shell.
     """
     lines = text.split("\n")
     if lines[-1] == "":
@@ -49,7 +49,7 @@ def parse(text: str, key: str) -> str:
 
 
 def _quoted(lines: list[str], number: int, rest: str) -> tuple[str, int]:
-    """The value that begins on line `number` with `rest`, and the number of the line it ends on."""
+    """(the value that begins on line `number` with `rest`, the number of its last line)."""
     first = number
     if not rest.startswith("'"):
         raise EnvFileError(f"line {number}: the value must be in single quotes")
@@ -62,7 +62,7 @@ def _quoted(lines: list[str], number: int, rest: str) -> tuple[str, int]:
         number += 1
     after = after.lstrip(_BLANK)
     if after and not after.startswith("#"):
-        raise EnvFileError(f"line {number}: something stands after the closing quote")
+        raise EnvFileError(f"line {number}: unexpected text after the closing quote")
     return value, number
 
 

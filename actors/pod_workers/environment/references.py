@@ -1,7 +1,6 @@
-"""The API objects that a pod refers to. Pure.
+"""Lists the API objects that a pod refers to. They need not exist. Pure.
 
-Covers what the objects actor has: Secrets and ConfigMaps of variables, volumes and image pulls, Services, the runtime
-class, claims. Does not cover whether they exist.
+Covers the kinds of the objects actor: Secrets, ConfigMaps, Services, RuntimeClasses, and claims with their volumes.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from proto.v1 import Container, Pod, Volume
 
 
 def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
-    """Everything whose change concerns the pod as it starts or runs. Services do not: variables are for life.
+    """Objects whose change concerns a pod that starts or runs. Services do not: variables never change later.
 
-    `cluster`: the objects are an API server's, where a node may read what its pods name and nothing else. Then only the
-    claim itself is named; volume follows it from there.
+    `cluster`: the objects are an API server's, where a node may read only the objects that its pods name. Then only the
+    claim is named, and the volume actor follows it.
     """
     spec, namespace = pod.spec, pod.metadata.namespace
     found: set[ObjectRef] = set()
@@ -32,7 +31,7 @@ def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
 
 
 def variable_references(pod: Pod, container: Container) -> frozenset[ObjectRef]:
-    """What the container's variables come from."""
+    """Secrets and ConfigMaps of the container's variables."""
     namespace = pod.metadata.namespace
     found: set[ObjectRef] = set()
     for source in container.env_from:
@@ -50,7 +49,7 @@ def variable_references(pod: Pod, container: Container) -> frozenset[ObjectRef]:
 
 
 def services(pod: Pod) -> tuple[ObjectRef, ...]:
-    """The Services of which a pod's containers get variables."""
+    """The Services that give variables to the pod's containers."""
     master = tuple(ObjectRef(kind="Service", namespace=MASTER_NAMESPACE, name=name) for name in sorted(MASTER_SERVICES))
     if pod.spec.enable_service_links is False:
         return master
@@ -58,7 +57,7 @@ def services(pod: Pod) -> tuple[ObjectRef, ...]:
 
 
 def pull_secrets(pod: Pod) -> tuple[ObjectRef, ...]:
-    """Of imagePullSecrets, in their order; the API allows empty names, which mean nothing."""
+    """ImagePullSecrets in their order. The API allows empty names, which are left out."""
     return tuple(secret(pod.metadata.namespace, one.name) for one in pod.spec.image_pull_secrets if one.name)
 
 
@@ -78,7 +77,7 @@ def runtime_class(name: str) -> ObjectRef:
 
 
 def claim(namespace: str, name: str, cluster: bool) -> tuple[ObjectRef, ...]:
-    """A claim; where they are a directory's, the volumes of which one is its, and what a volume's driver may need."""
+    """A claim. With a directory of objects also all volumes, drivers and attachments, since any may belong to it."""
     own = ObjectRef(kind="PersistentVolumeClaim", namespace=namespace, name=name)
     if cluster:
         return (own,)

@@ -1,4 +1,4 @@
-"""Variables that tell a container of the Services there are: NAME_SERVICE_HOST and those of Docker's links. Pure.
+"""Environment variables of Services: NAME_SERVICE_HOST and the like, and Docker's link variables. Pure.
 
 Source: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables, pkg/kubelet/envvars and
 getServiceEnvVarMap of pkg/kubelet/kubelet_pods.go.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from proto.v1.cluster import Service
 
 MASTER_NAMESPACE = "default"
-"""Where the API server's own Service is, which every pod gets, also without enableServiceLinks."""
+"""Namespace of the API server's Service. Every pod gets its variables, also without enableServiceLinks."""
 MASTER_SERVICES = frozenset({"kubernetes"})
 
 
@@ -23,7 +23,7 @@ def service_variables(services: Iterable[Service], namespace: str, *, links: boo
         if service.spec.cluster_ip in ("", "None") or not service.spec.ports:
             continue
         if meta.namespace == namespace and links:
-            chosen[meta.name] = service  # a pod's own namespace goes before the master's
+            chosen[meta.name] = service  # the pod's own namespace wins
         elif meta.namespace == MASTER_NAMESPACE and meta.name in MASTER_SERVICES:
             chosen.setdefault(meta.name, service)
     variables: dict[str, str] = {}

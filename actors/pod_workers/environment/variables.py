@@ -1,6 +1,6 @@
 """A container's environment, and `$(NAME)` in its command, arguments and values. Pure.
 
-Covers env and envFrom with every source. Where ConfigMaps, Secrets, Services and files come from is the caller's. With
+Covers env and envFrom with every source. The caller fetches ConfigMaps, Secrets, Services and files. With
 RelaxedEnvironmentVariableValidation (GA) every key of a ConfigMap or Secret is a name, so none is skipped. Source:
 https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/ and
 pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables).
@@ -20,11 +20,11 @@ from proto.v1 import Container, EnvFromSource, EnvVarSource, FileKeySelector, Po
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 Data = Callable[[str], Mapping[str, str] | None]
-"""Name of a ConfigMap or Secret of the pod's namespace to its data; None: there is none of that name."""
+"""Name of a ConfigMap or Secret in the pod's namespace to its data; None: it does not exist."""
 
 
 class ConfigError(Exception):
-    """A container cannot be created from its spec; the text is the kubelet's message."""
+    """A container cannot be created from its spec; the text is the kubelet's message, `reason` its waiting reason."""
 
     def __init__(self, message: str, reason: str = reasons.CREATE_CONTAINER_CONFIG_ERROR) -> None:
         super().__init__(message)
@@ -41,20 +41,20 @@ def _no_volume(key: FileKeySelector) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What values may come from besides the pod's spec."""
+    """The sources of values besides the pod's spec."""
 
     node: downward.NodeFacts = field(default_factory=downward.NodeFacts)
     pod_ips: tuple[str, ...] = ()
     config_map: Data = _nothing
     secret: Data = _nothing
     services: Mapping[str, str] = field(default_factory=dict)
-    """Variables of Services; those of the spec go before them."""
+    """Variables of Services. A variable of the spec wins."""
     file_key: Callable[[FileKeySelector], str] = _no_volume
-    """The value of a key in a file of a volume; empty when the file does not have it. Raises ConfigError."""
+    """The value of a key in a file of a volume; empty when the file lacks it. Raises ConfigError."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by the variable and `$$` by `$`; a name that is not there stays as it is written."""
+    """Replace `$(NAME)` by the variable and `$$` by `$`. An unknown name stays as it is written."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -69,10 +69,10 @@ def references(text: str) -> tuple[str, ...]:
 
 
 def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
-    """The variables in the order they are defined, envFrom first; a later one of a name replaces an earlier one. Those
-    of Services come last, where no other has the name. Bytes of Secrets that are no UTF-8 are surrogates (`to_bytes`).
+    """The variables in the order of definition, envFrom first. A later variable of a name replaces an earlier one.
 
-    Raises ConfigError with the kubelet's message where a required source is missing.
+    Variables of Services come last and replace none. Bytes of Secrets that are not UTF-8 become surrogates, see
+    `to_bytes`. Raises ConfigError with the kubelet's message if a required source is missing.
     """
     variables: dict[str, str] = {}
     known = ChainMap(variables, sources.services)  # type: ignore[arg-type]  # only read
@@ -98,7 +98,7 @@ def to_bytes(value: str) -> bytes:
 
 
 def from_bytes(value: bytes) -> str:
-    """The value of a key of a Secret, whatever its bytes are."""
+    """The value of a Secret's key as text. Bytes that are not UTF-8 become surrogates."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -119,7 +119,7 @@ def _all_of(source: EnvFromSource, sources: Sources) -> dict[str, str]:
 
 
 def _from_source(pod: Pod, container: Container, source: EnvVarSource, sources: Sources) -> str | None:
-    """The value; None where an optional one is missing."""
+    """The value; None if an optional source is missing."""
     try:
         if source.field_ref is not None:
             return downward.field_value(pod, source.field_ref.field_path, sources.node, sources.pod_ips)

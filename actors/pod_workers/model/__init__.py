@@ -1,1 +1,1 @@
-"""Values that all other rooms share: the desired and the observed pod, reasons, back-off."""
+"""Values that all other rooms use: desired pods, the runtime's view of a pod, reasons, back-off."""

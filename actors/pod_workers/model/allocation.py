@@ -1,8 +1,8 @@
-"""What of a pod's requests and limits the node has granted it, which a resize may lag behind. Pure.
+"""The resources allocated to a pod, as a record that can be applied to a spec and compared. Pure.
 
-KEP-1287 (containers) and KEP-5419 (the pod as a whole). A source may change the resources of a running pod; until the
-node has room for that, the pod goes on with its allocation. Covers the record, how it is laid over a spec and how it
-is compared. Does not cover where it is kept (resource_state.py) nor who decides (resizing.py).
+KEP-1287 (containers) and KEP-5419 (the pod as a whole). A source may change the resources of a running pod. Until the
+node has room for the change, the pod keeps its allocated resources. `resource_state` stores the records, `resizing`
+decides.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from proto.v1.scalars.quantity import parse
 
 
 class PodResourceInfo(msgspec.Struct, frozen=True):
-    """The resources of one pod's containers, init containers among them, and its own; keys as in the kubelet's file."""
+    """Resources of a pod's containers and init containers by name, and of the pod itself. Keys as in the kubelet."""
 
     containers: Mapping[str, ResourceRequirements] = msgspec.field(name="ContainerResources", default_factory=dict)
     pod: ResourceRequirements | None = msgspec.field(name="PodLevelResources", default=None)
 
     def with_container(self, name: str, resources: ResourceRequirements) -> PodResourceInfo:
-        """With one container's resources as given."""
+        """A copy with these resources for one container."""
         return replace(self, containers={**self.containers, name: resources})
 
 
@@ -32,14 +32,14 @@ NOTHING = PodResourceInfo()
 
 
 def resources_of(pod: Pod) -> PodResourceInfo:
-    """What the pod's spec asks for."""
+    """The resources that the pod's spec asks for."""
     return PodResourceInfo({one.name: one.resources for one in _resizable(pod)}, pod.spec.resources)
 
 
 def with_resources(pod: Pod, info: PodResourceInfo | None) -> Pod:
-    """The pod with these resources instead of its own; the very same object where nothing differs.
+    """The pod with these resources instead of its own; the same object if they are equal.
 
-    A container that `info` does not know, added since by a source that may do so, keeps its own.
+    A container that is not in `info` keeps its own. A source may have added it since.
     """
     if info is None or equal(resources_of(pod), info):
         return pod
@@ -53,7 +53,7 @@ def with_resources(pod: Pod, info: PodResourceInfo | None) -> Pod:
 
 
 def equal(left: PodResourceInfo, right: PodResourceInfo) -> bool:
-    """Whether both say the same, however their quantities are written. Containers only one of them has do not count."""
+    """Return True for the same amounts, in any notation. Containers that only one of them has do not count."""
     if not _same(left.pod, right.pod):
         return False
     common = left.containers.keys() & right.containers.keys()
@@ -61,7 +61,7 @@ def equal(left: PodResourceInfo, right: PodResourceInfo) -> bool:
 
 
 def _resizable(pod: Pod) -> Iterable[Container]:
-    """Every container but the ephemeral ones, which have no resources."""
+    """All containers but the ephemeral ones, which have no resources."""
     return (*pod.spec.init_containers, *pod.spec.containers)
 
 
@@ -83,5 +83,5 @@ def _same(left: ResourceRequirements | None, right: ResourceRequirements | None)
 
 
 def same_list(left: ResourceList, right: ResourceList) -> bool:
-    """Whether two lists have the same resources in the same amounts. Raises QuantityError."""
+    """Return True for the same resources in the same amounts. Raises QuantityError."""
     return left.keys() == right.keys() and all(parse(left[name]) == parse(right[name]) for name in left)

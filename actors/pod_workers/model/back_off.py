@@ -1,9 +1,9 @@
 """Crash-loop back-off: when a container that ended may start again.
 
-The arithmetic of client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_manager.go, doBackOff): the wait
-runs from the end of the last run, doubles at each restart up to the cap, and is forgotten once a run outlasts twice the
-cap. A container with another image or other resources starts over (GetBackoffKey). Pure; times are Unix seconds, since
-they are compared with the runtime's.
+Source: client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_manager.go, doBackOff). The wait begins at
+the end of the last run and doubles at each restart up to the cap. It is forgotten once a run outlasts twice the cap. A
+container with another image or other resources starts over (GetBackoffKey). Pure. Times are Unix seconds, since they
+are compared with the runtime's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from proto.v1 import Container
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """One container's standing back-off. `updated`: when it was last raised."""
+    """One container's back-off. `updated`: the time of the last raise."""
 
     delay_s: float
     updated: float
     definition: str = ""
-    """Of the container that it holds back."""
+    """`definition_of` the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class BackOffLimits:
 
 
 def definition_of(container: Container) -> str:
-    """What must be the same for a back-off to stand."""
+    """A hash of name, image and resources. A back-off counts only for the same definition."""
     resources = fnv1a_32(msgspec.json.encode(container.resources))
     return f"{container_hash(container.name, container.image or '')}-{resources:x}"
 
 
 def standing(back_off: BackOff | None, definition: str) -> BackOff | None:
-    """The back-off if it is of that definition."""
+    """The back-off if it counts for that definition."""
     return back_off if back_off is not None and back_off.definition == definition else None
 
 
@@ -57,14 +57,14 @@ def wait_until(back_off: BackOff | None, finished_at: float, limits: BackOffLimi
 def raised(
     back_off: BackOff | None, finished_at: float, now: float, limits: BackOffLimits, definition: str = ""
 ) -> BackOff:
-    """The back-off that stands after a start at `now` of a container whose last run ended at `finished_at`."""
+    """The back-off after a start at `now` of a container whose last run ended at `finished_at`."""
     if back_off is None or finished_at - back_off.updated > limits.reset_s:
         return BackOff(delay_s=limits.initial_s, updated=now, definition=definition)
     return BackOff(delay_s=min(back_off.delay_s * 2, limits.cap_s), updated=now, definition=definition)
 
 
 def to_plain(back_offs: dict[tuple[str, str], BackOff]) -> list[list[Any]]:
-    """For the checkpoint: [pod UID, container name, delay, updated, definition] each."""
+    """Rows for the checkpoint: [pod UID, container name, delay, updated, definition]."""
     return [[uid, name, entry.delay_s, entry.updated, entry.definition] for (uid, name), entry in back_offs.items()]
 
 

@@ -1,7 +1,7 @@
-"""Which pods are wanted, over all sources. Pure.
+"""The desired pods of all sources, by UID. Pure.
 
-The part of the kubelet's podManager and of PodConfig's operations that pod_workers keeps: pods by UID and source, and
-what an update adds, changes and takes away.
+Like the kubelet's podManager and PodConfig: applies an update of a source, and returns the pods that it adds, changes
+and removes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 
 API = "api"
-"""The source whose pods live longer than its connection."""
+"""The source whose pods stay desired while it does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an update means for the workers, by UID."""
+    """The result of an update, as UIDs."""
 
     added: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Change:
 class Desired:
     """The pods wanted now.
 
-    `sources`: those this agent is started with; nothing that looks orphaned is touched before each has sent a SET.
+    `sources`: of this agent. No orphan is ended before each of them has sent a SET.
     """
 
     sources: tuple[str, ...] = ("file",)
@@ -40,27 +40,27 @@ class Desired:
     source_of: dict[str, str] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
-    """Pods of the checkpoint that their source has not named yet."""
+    """UIDs from the checkpoint of API pods that the API server has not named yet."""
 
     def ready(self) -> bool:
-        """Every source has said at least once all it has."""
+        """Return True once every source has sent a SET."""
         return self.seen.issuperset(self.sources)
 
     def static_seen(self) -> bool:
-        """Every source but the API server has: static pods never wait for that, since they may be what it runs in."""
+        """The same without the API server. Static pods never wait for it, since it may run in one of them."""
         return self.seen.issuperset(source for source in self.sources if source != API)
 
     def from_api(self, uid: str) -> bool:
-        """Whether the pod is the API server's."""
+        """Return True for a pod of the API server."""
         return self.source_of.get(uid) == API
 
     def restore(self, pods: Iterable[Pod]) -> None:
-        """Pods of the API server that were accepted in an earlier life: wanted until it says otherwise."""
+        """Want the API pods of the checkpoint until the API server removes them."""
         self.apply(PodUpdate(source=API, op="ADD", pods=tuple(pods)))
         self.restored.update(self.pods)
 
     def apply(self, update: PodUpdate) -> Change:
-        """Take an update in; a repeat changes nothing. A pod keeps the time at which it was first seen."""
+        """Apply an update; a repeat changes nothing. A pod keeps the time at which it was first seen."""
         incoming = {pod.metadata.uid or "": self._as_first_seen(pod) for pod in update.pods}
         self.restored.difference_update(incoming)
         if update.op == "REMOVE":
@@ -95,5 +95,5 @@ class Desired:
 
 
 def full_name(pod: Pod) -> str:
-    """NAME_NAMESPACE, what two static pods may not share at one time."""
+    """NAME_NAMESPACE. Only one static pod of a full name may run at a time."""
     return f"{pod.metadata.name}_{pod.metadata.namespace}"

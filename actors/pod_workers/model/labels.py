@@ -1,7 +1,7 @@
-"""The labels and annotations the kubelet puts on what it has the runtime make, and reads back after a restart.
+"""Keys of the labels and annotations that the kubelet sets on sandboxes and containers.
 
-Covers the keys. Source: k8s.io/kubelet/pkg/types/labels.go and pkg/kubelet/kuberuntime/labels.go of Kubernetes 1.36.
-Tools such as crictl and log shippers know them, and a node changes between the kubelet and us by them.
+Source: k8s.io/kubelet/pkg/types/labels.go and pkg/kubelet/kuberuntime/labels.go of Kubernetes 1.36. crictl and log
+shippers read them. They also let a node change between the kubelet and nodevisor while its pods run.
 """
 
 POD_NAME = "io.kubernetes.pod.name"
@@ -20,5 +20,4 @@ POD_DELETION_GRACE_PERIOD = "io.kubernetes.pod.deletionGracePeriod"
 POD_TERMINATION_GRACE_PERIOD = "io.kubernetes.pod.terminationGracePeriod"
 
 # Annotations of a pod, copied to its sandbox with all others.
-CONFIG_SOURCE = "kubernetes.io/config.source"
 CONFIG_SEEN = "kubernetes.io/config.seen"

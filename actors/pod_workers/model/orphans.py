@@ -1,4 +1,4 @@
-"""Pods that run though no source wants them: tells ours from foreign ones, and restores what their end needs."""
+"""Orphans: pods that run although no source wants them. Finds foreign ones, and rebuilds pod objects to end ours."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from actors._cgroup.quantities.critical import is_static
 from actors._host.files.own_pods import OwnPods
+from actors._host.node.critical import is_static
 from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.common import untrusted
@@ -19,7 +19,7 @@ from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, Obje
 log = logging.getLogger(__name__)
 
 REMEMBERED = 1000
-"""Foreign pods; of more the oldest are looked at, and said, anew."""
+"""Most foreign pods that are remembered. Beyond that the oldest are checked and logged again."""
 SHOWN = 20
 _COMPUTED = re.compile(r"[0-9a-f]{32}")
 """The UID of a static pod whose manifest names none."""
@@ -27,7 +27,7 @@ _REMOVE = ", which this one's manifest names, too; remove metadata.uid there"
 
 
 class ForeignPods:
-    """The pods in the runtime that are not known to be ours. They run on; each is said once."""
+    """The pods in the runtime that are not known to be ours. They run on, and each is logged once."""
 
     def __init__(self, own: OwnPods) -> None:
         self._own = own
@@ -70,7 +70,7 @@ class ForeignPods:
         return self._known.pop(uid, None) is not None
 
     def described(self) -> list[str]:
-        """For people."""
+        """NAME (UID) of the first 20, for a console."""
         return [f"{name} ({uid})" for uid, name in sorted(self._known.items())[:SHOWN]]
 
 
@@ -85,15 +85,15 @@ def foreign_line(new: Mapping[str, str]) -> str:
 
 
 def orphan_pod(uid: str, view: PodView) -> Pod:
-    """A pod object from CRI labels and annotations, enough to end it in grace (pkg/kubelet/container, ToAPIPod)."""
+    """A pod object from CRI labels and annotations, enough to end the pod (pkg/kubelet/container, ToAPIPod)."""
     name, namespace = view.pod_name, view.pod_namespace
     newest = {container.name: container for container in reversed(view.containers)}
     return Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
         spec=PodSpec(
             containers=tuple(restored_container(newest[one]) for one in sorted(newest)),
-            # Not known, and not needed to end it. With any other one its exits would be published as the pod's failure,
-            # which a static pod of that UID would be taken up with should it come back just now.
+            # The real policy is not known. With another one, exits would be published as the pod's failure, and a
+            # static pod of that UID that comes back now would start as Failed.
             restart_policy="Always",
             termination_grace_period_seconds=view.grace_period_s,
         ),
@@ -101,15 +101,19 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
 
 
 def runs_under(name: str, uid: str, pods: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:
-    """Whether another pod than `uid` may run under a full name: one of `pods`, or what the runtime shows and no source
-    has claimed yet."""
+    """Return True when another pod than `uid` may run under this full name.
+
+    `unclaimed`: UID to view of pods in the runtime that no source has claimed yet.
+    """
     found = [*pods, *(orphan_pod(other, view) for other, view in unclaimed.items() if other != uid)]
     return any(full_name(pod) == name for pod in found)
 
 
 def restored_container(found: ContainerView) -> Container:
-    """What a container's annotations keep of its spec: the preStop hook and the ports it may name
-    (restoreSpecsFromContainerLabels in pkg/kubelet/kuberuntime)."""
+    """The preStop hook, and the ports it may name, from a container's annotations.
+
+    Source: restoreSpecsFromContainerLabels in pkg/kubelet/kuberuntime.
+    """
     pre_stop: LifecycleHandler | None = _decoded(found.pre_stop_handler, LifecycleHandler)
     return Container(
         name=found.name,
@@ -119,7 +123,7 @@ def restored_container(found: ContainerView) -> Container:
 
 
 def _decoded(text: str, kind: Any) -> Any:
-    # Another tool's annotation may be anything; a container is ended without its hook then.
+    # Another tool may have written the annotation. The container then ends without its hook.
     try:
         return untrusted.decode_json(text, kind) if text else None
     except msgspec.DecodeError:

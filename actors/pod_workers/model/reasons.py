@@ -1,4 +1,4 @@
-"""The kubelet's reasons and messages, in one place, so that tools that match on them need not know who runs the pod.
+"""The kubelet's reasons and messages of pods, in one place, so that tools that match on them work with nodevisor.
 
 Covers waiting and terminated reasons of containers, reasons of pod conditions, and the fixed message formats. Image
 reasons (ErrImagePull, ...) come from image_pull with their message. Source: pkg/kubelet/container/sync_result.go,
@@ -18,25 +18,16 @@ POD_INITIALIZING = "PodInitializing"
 CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
 CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
 CREATE_CONTAINER_ERROR = "CreateContainerError"
-PRE_START_HOOK_ERROR = "PreStartHookError"
 POST_START_HOOK_ERROR = "PostStartHookError"
-PRE_CREATE_HOOK_ERROR = "PreCreateHookError"
 RUN_CONTAINER_ERROR = "RunContainerError"
 CREATE_POD_SANDBOX_ERROR = "CreatePodSandboxError"
-CONFIG_POD_SANDBOX_ERROR = "ConfigPodSandboxError"
-KILL_POD_SANDBOX_ERROR = "KillPodSandboxError"
-KILL_CONTAINER_ERROR = "KillContainerError"
 
 # A terminated container; runtimes give Completed, Error, OOMKilled and StartError themselves.
 COMPLETED = "Completed"
 ERROR = "Error"
-OOM_KILLED = "OOMKilled"
-START_ERROR = "StartError"
-CONTAINER_CANNOT_RUN = "ContainerCannotRun"
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 
 # Conditions of a pod.
-UNKNOWN_CONTAINER_STATUSES = "UnknownContainerStatuses"
 POD_COMPLETED = "PodCompleted"
 POD_FAILED = "PodFailed"
 CONTAINERS_NOT_READY = "ContainersNotReady"
@@ -54,14 +45,14 @@ EVICTED = "Evicted"
 PREEMPTING = "Preempting"
 PREEMPTED_MESSAGE = "Preempted in order to admit critical pod"
 REJECTED = "Pod was rejected: "
-"""How the message of a pod begins that was turned away before anything of it was begun."""
+"""Prefix of the status message of a pod that admission has rejected."""
 
 DISRUPTIONS = {
     EVICTED: "",
     PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod.",
     TERMINATED: "",
 }
-"""Reason to the message of the condition DisruptionTarget; empty: that of the pod."""
+"""Reason to the message of the condition DisruptionTarget; empty: the pod's own message."""
 
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 RESTARTING_ALL_CONTAINERS_MESSAGE = "The container is removed because RestartAllContainers in place"
@@ -80,7 +71,7 @@ CONTAINER_LOST_MESSAGE = (
 
 
 def pod_description(pod: Pod) -> str:
-    """`NAME_NAMESPACE(UID)`, how the kubelet's messages name a pod."""
+    """`NAME_NAMESPACE(UID)`, as in the kubelet's messages."""
     meta = pod.metadata
     return f"{meta.name}_{meta.namespace}({meta.uid})"
 
@@ -101,7 +92,7 @@ def crash_loop_back_off(pod: Pod, container: str, delay_s: float) -> tuple[str, 
 
 
 def stopping_container(container: str) -> str:
-    """Message of a Killing event without a cause of its own."""
+    """Message of a Killing event when the whole pod ends."""
     return f"Stopping container {container}"
 
 
@@ -117,12 +108,12 @@ def create_sandbox_failed(pod: Pod, error: BaseException) -> str:
 
 
 def sandbox_config_failed(pod: Pod, error: BaseException) -> str:
-    """Message of CreatePodSandboxError when nothing could be asked of the runtime."""
+    """Message of CreatePodSandboxError when the config could not be built."""
     return f'Failed to generate sandbox config for pod "{pod_description(pod)}": {error}'
 
 
 def create_sandbox_failed_event(error: Exception) -> tuple[str, str]:
-    """(reason, message) of the event; an OSError is the pod's cgroup, which is made before."""
+    """(reason, message) of the event. An OSError comes from the pod's cgroup, which is created first."""
     if isinstance(error, OSError):
         return "FailedCreatePodContainer", f"unable to ensure pod container exists: {error}"
     text = error.grpc_text() if isinstance(error, CriError) else str(error)
@@ -135,7 +126,7 @@ def back_off_event(pod: Pod, container: str) -> str:
 
 
 def will_run_as_root(pod: Pod, container: str) -> str:
-    """Message of a refused runAsNonRoot when nothing names a user and the image's is root."""
+    """Message of a refused runAsNonRoot when the spec has no user and the image's is root."""
     return (
         f'container has runAsNonRoot and image will run as root (pod: "{pod_description(pod)}", container: {container})'
     )
@@ -147,7 +138,7 @@ def asked_to_run_as_root(pod: Pod, container: str) -> str:
 
 
 def non_numeric_user(pod: Pod, container: str, user: str) -> str:
-    """Message of a refused runAsNonRoot when the image's user is a name, which cannot be looked up from outside."""
+    """Message of a refused runAsNonRoot when the image's user is a name, which only the image could resolve."""
     return (
         f"container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root "
         f'(pod: "{pod_description(pod)}", container: {container})'

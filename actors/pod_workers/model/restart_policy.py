@@ -1,6 +1,7 @@
-"""Whether a container starts again, by what the runtime shows of it. Pure.
+"""Decides from the runtime's view whether a container starts again. Pure.
 
-What its spec says to that is `actors._host.restart`'s. Source: ShouldAllContainersRestart of pkg/kubelet/container.
+`actors._host.restart` evaluates the spec's policy and rules. Source: ShouldAllContainersRestart of
+pkg/kubelet/container.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ __all__ = [
 
 
 def should_restart(container: Container, pod: Pod, found: ContainerView | None) -> bool:
-    """Whether a container that is not running is to start: never created, or wanted again after its end."""
+    """Return True when a container that does not run must start, for the first time or again."""
     if found is None or found.state in ("unknown", "created"):
         return True
     return found.state == "exited" and restarts_after(container, pod, found.exit_code)
 
 
 def restarts_on_failure(pod: Pod) -> bool:
-    """Whether the pod's policy lets any of its containers follow a failed one."""
+    """Return True when the pod's policy restarts failed containers."""
     return pod.spec.restart_policy != "Never"
 
 
@@ -38,7 +39,7 @@ def restarts_on_failure(pod: Pod) -> bool:
 
 
 def restart_sources(pod: Pod, view: PodView) -> tuple[ContainerView, ...]:
-    """Containers of the present sandbox whose newest end wants all of the pod's containers restarted."""
+    """Containers of the present sandbox whose last exit matches a RestartAllContainers rule."""
     if not view.sandboxes or not may_restart_all(pod):
         return ()
     found = []
@@ -52,8 +53,10 @@ def restart_sources(pod: Pod, view: PodView) -> tuple[ContainerView, ...]:
 
 
 def to_reset(pod: Pod, view: PodView) -> tuple[ContainerView, ...]:
-    """Every life that has to go before all containers start anew, what asked for it last: should we die in between,
-    it still asks. Empty when nothing does. Ephemeral containers stay."""
+    """Containers to remove before all start anew, in this order; empty when no rule matches.
+
+    The containers whose exit matched come last: after a kill in between they still match. Ephemeral containers stay.
+    """
     sources = restart_sources(pod, view)
     if not sources:
         return ()

@@ -1,32 +1,34 @@
-"""Why and how a pod ends. Pure."""
+"""TerminationRequest: why a pod must end, and within which grace period. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.pod_workers.status.phase import TERMINAL
 from proto.v1 import Pod
+
+TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """A wish to end a pod.
+class TerminationRequest:
+    """A request to end a pod. Without `reason` the pod ended by itself, or a source asks for its end.
 
-    `deleted`: no source wants it, so nothing is to be left of it; otherwise it stays, as Succeeded or Failed.
-    `grace_period_s`: overrides the pod's own. `reason`, `message`: of the pod's status, when the end is the node's
-    doing (Evicted, DeadlineExceeded); such a pod is Failed, or Succeeded without them when its containers succeeded
-    and it was not past its deadline.
+    With `reason` the node ends the pod. Such a pod becomes Failed. If its containers succeeded before its deadline, it
+    becomes Succeeded, without reason and message.
     """
 
     deleted: bool = False
+    """No source wants the pod: remove all of it. Else it stays as Succeeded or Failed."""
     grace_period_s: int | None = None
+    """Overrides the pod's own."""
     reason: str = ""
+    """Of the pod's status: Evicted, DeadlineExceeded, Preempting, or why admission rejected it."""
     message: str = ""
 
-    def merged(self, later: Ending) -> Ending:
-        """Both wishes: deletion and the shorter grace period win, the first reason stands."""
+    def merged(self, later: TerminationRequest) -> TerminationRequest:
+        """Both requests: deletion and the shorter grace period win, the first reason stands."""
         graces = [grace for grace in (self.grace_period_s, later.grace_period_s) if grace is not None]
-        return Ending(
+        return TerminationRequest(
             deleted=self.deleted or later.deleted,
             grace_period_s=min(graces) if graces else None,
             reason=self.reason or later.reason,
@@ -34,14 +36,14 @@ class Ending:
         )
 
 
-def requested_ending(pod: Pod) -> Ending | None:
-    """What the API server asks of the pod by its deletionTimestamp: to end it, and keep it as Succeeded or Failed until
-    the object itself goes. The same goes for a pod that is Succeeded or Failed there already, by our own word before a
-    restart or by a controller's. None otherwise.
+def requested_termination(pod: Pod) -> TerminationRequest | None:
+    """The request that the pod's object makes; None while the pod is to run.
 
-    The grace period is at least a second, as the kubelet has it (calculateEffectiveGracePeriod in pod_workers.go).
+    A deletionTimestamp ends the pod, and keeps it as Succeeded or Failed until the object is gone. So does a phase
+    Succeeded or Failed, set by us before a restart or by a controller. The grace period is at least a second, as in
+    the kubelet (calculateEffectiveGracePeriod in pod_workers.go).
     """
     if pod.metadata.deletion_timestamp is None:
-        return Ending() if pod.status.phase in TERMINAL else None
+        return TerminationRequest() if pod.status.phase in TERMINAL_PHASES else None
     grace_s = pod.metadata.deletion_grace_period_seconds
-    return Ending(grace_period_s=None if grace_s is None else max(1, grace_s))
+    return TerminationRequest(grace_period_s=None if grace_s is None else max(1, grace_s))

@@ -1,8 +1,7 @@
-"""What a worker knows of the runtime: sandboxes and containers of one pod as plain immutable records.
+"""PodView: the sandboxes and containers of one pod as immutable records, made from CRI messages.
 
-Covers the records, their conversion from CRI messages and the questions asked of them. Does not cover when the runtime
-is read (operations.py). A view made from a list lacks what only a status call tells (times but creation, exit code,
-addresses, pid); `complete` says so.
+`steps.runtime_view` decides when the runtime is read. A record from a list call lacks the fields that only a status
+call has: start and end times, exit code, addresses and pid. `complete` is False for it.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ DEFAULT_GRACE_PERIOD_S = 30
 
 
 class _Verbose(msgspec.Struct):
-    """The part read of the verbose info's JSON, which containerd and CRI-O share; the rest is skipped unparsed."""
+    """The fields of the verbose info's JSON that containerd and CRI-O share. All others are skipped unparsed."""
 
     pid: int = 0
     sandbox_id: str = msgspec.field(name="sandboxID", default="")
 
 
 def _verbose(info: Mapping[str, str]) -> _Verbose:
-    # Free text by the CRI's own word: a runtime that writes something else only costs us the pid.
+    # The CRI leaves the format open. With another format only the pid is missing.
     try:
         return untrusted.decode_json(info["info"], _Verbose)
     except (KeyError, msgspec.DecodeError):
@@ -106,7 +105,7 @@ class SandboxView:
 
 @dataclass(frozen=True, slots=True)
 class UserView:
-    """Whom the first process runs as, where the runtime tells."""
+    """User and groups of the first process, if the runtime reports them."""
 
     uid: int
     gid: int
@@ -115,7 +114,7 @@ class UserView:
 
 @dataclass(frozen=True, slots=True)
 class ResourcesView:
-    """What the runtime says a container's cgroup has; 0 is not said or not set."""
+    """Resources of a container's cgroup as the runtime reports them; 0: not reported or not set."""
 
     milli_cpu_request: int = 0
     milli_cpu_limit: int = 0
@@ -123,7 +122,7 @@ class ResourcesView:
 
     @classmethod
     def from_status(cls, status: pb.ContainerStatus) -> ResourcesView | None:
-        """None where the runtime says nothing."""
+        """None if the runtime reports nothing."""
         linux = status.resources.linux
         found = cls(
             milli_cpu_request=shares_to_milli_cpu(linux.cpu_shares),
@@ -135,7 +134,7 @@ class ResourcesView:
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """One life of one container. Times are nanoseconds since the epoch, 0 for not yet."""
+    """One instance of a container: each restart makes a new one. Times are nanoseconds since the epoch, 0: not yet."""
 
     id: str
     name: str
@@ -153,7 +152,7 @@ class ContainerView:
     image_ref: str = ""
     """Digest or ID, the status's imageID."""
     hash: str = ""
-    """io.kubernetes.container.hash as it was when created."""
+    """io.kubernetes.container.hash, set at creation."""
     restart_count: int = 0
     pid: int = 0
     """Of the init process, in the host's namespace; 0: not known or not running."""
@@ -168,13 +167,13 @@ class ContainerView:
     termination_message_host_path: str = ""
     """On the host; empty when nothing is mounted there."""
     recursive_read_only: tuple[str, ...] = ()
-    """Where in the container something is mounted read-only with all that is mounted in it."""
+    """Paths in the container that are mounted recursively read-only."""
     grace_period_s: int = DEFAULT_GRACE_PERIOD_S
-    """The pod's terminationGracePeriodSeconds as it was when created."""
+    """The pod's terminationGracePeriodSeconds, set at creation."""
     pre_stop_handler: str = ""
     """io.kubernetes.container.preStopHandler: JSON of a LifecycleHandler; empty without one."""
     ports: str = ""
-    """io.kubernetes.container.ports: JSON of the spec's ports; a hook may name one of them."""
+    """io.kubernetes.container.ports: JSON of the spec's ports, which a hook may name."""
     pod_name: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
@@ -227,10 +226,10 @@ class ContainerView:
 
 
 def _start_was_given_up(status: pb.ContainerStatus) -> bool:
-    """Whether a start failed for the sole reason that its caller went away in the middle: we were killed. It is not the
-    container's failure, and counts neither as a restart nor as an end of a pod that is never restarted.
+    """Return True when a start failed only because its caller, this process, was killed.
 
-    The texts are containerd's, for a StartContainer cancelled after and before its shim ran.
+    Such a start is neither a restart nor an exit. The texts are containerd's, for a StartContainer that was cancelled
+    after and before its shim ran.
     """
     if status.state != pb.CONTAINER_EXITED or status.reason != "StartError" or status.started_at > 0:
         return False
@@ -267,7 +266,7 @@ class PodView:
 
     @classmethod
     def of(cls, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView]) -> PodView:
-        """In order: by creation, by attempt where a clock was set back between two."""
+        """Sorted newest first: by creation time, then by attempt."""
         return cls(tuple(sorted(sandboxes, key=_age)), tuple(sorted(containers, key=_age)))
 
     @classmethod
@@ -277,8 +276,10 @@ class PodView:
 
     @classmethod
     def by_pod(cls, sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container]) -> dict[str, PodView]:
-        """From lists of everything, by pod UID. What does not carry the kubelet's labels, or has a UID in them that is
-        no part of a path, is not ours and left out."""
+        """From lists of all pods, by pod UID.
+
+        Left out: sandboxes and containers without the kubelet's labels, and UIDs that are not a safe path component.
+        """
         found: dict[str, tuple[list[SandboxView], list[ContainerView]]] = {}
         for sandbox in map(SandboxView.from_listed, sandboxes):
             found.setdefault(sandbox.pod_uid, ([], []))[0].append(sandbox)
@@ -293,7 +294,7 @@ class PodView:
         return (*(sandbox.id for sandbox in self.sandboxes), *(container.id for container in self.containers))
 
     def is_alive(self, identity: str) -> bool:
-        """Whether a sandbox or container of that ID may still have a process."""
+        """Return True when the sandbox or container of that ID may still have a process."""
         sandbox = self.sandbox(identity)
         if sandbox is not None:
             return sandbox.state == "ready"
@@ -309,22 +310,22 @@ class PodView:
         return next((container for container in self.containers if container.id == identity), None)
 
     def container(self, name: str) -> ContainerView | None:
-        """The newest life of the container of that name, whatever sandbox it is in."""
+        """The newest instance of the container of that name, in any sandbox."""
         return next((container for container in self.containers if container.name == name), None)
 
     def previous(self, name: str) -> ContainerView | None:
-        """The life before the newest one, as long as the runtime keeps it."""
-        lives = (container for container in self.containers if container.name == name)
-        next(lives, None)
-        return next(lives, None)
+        """The instance before the newest one, while the runtime keeps it."""
+        instances = (container for container in self.containers if container.name == name)
+        next(instances, None)
+        return next(instances, None)
 
     def in_sandbox(self, name: str, sandbox_id: str) -> ContainerView | None:
-        """The newest life of the container of that name in one sandbox."""
-        lives = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
-        return next(lives, None)
+        """The newest instance of the container of that name in one sandbox."""
+        instances = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
+        return next(instances, None)
 
     def is_of_older_sandbox(self, name: str) -> bool:
-        """Whether the newest life of the container of that name was in another sandbox than the newest one."""
+        """Return True when the newest instance of that container is in an older sandbox."""
         found = self.container(name)
         if found is None or not self.sandboxes:
             return False
@@ -338,7 +339,7 @@ class PodView:
 
     @property
     def has_processes(self) -> bool:
-        """Whether anything of the pod may still run."""
+        """True while any process of the pod may run."""
         containers = any(container.state in ("running", "unknown") for container in self.containers)
         return containers or any(sandbox.state == "ready" for sandbox in self.sandboxes)
 
@@ -362,17 +363,17 @@ class PodView:
     # Changes
 
     def with_sandbox(self, found: SandboxView) -> PodView:
-        """With a sandbox as it is now, new or known."""
+        """With this sandbox added or replaced."""
         others = (sandbox for sandbox in self.sandboxes if sandbox.id != found.id)
         return PodView(tuple(sorted((found, *others), key=_age)), self.containers)
 
     def with_stopped_sandbox(self, identity: str) -> PodView:
-        """After StopPodSandbox. Its addresses stay known, as containerd keeps them, for the status."""
+        """After StopPodSandbox. The addresses stay, as in containerd, for the status."""
         sandboxes = (replace(s, state="notready", pid=0) if s.id == identity else s for s in self.sandboxes)
         return PodView(tuple(sandboxes), self.containers)
 
     def with_container(self, found: ContainerView) -> PodView:
-        """With a container as it is now, new or known. CRI's status does not name the sandbox: a known one is kept."""
+        """With this container added or replaced. A known sandbox ID is kept, since CRI's status lacks it."""
         known = self.container_by_id(found.id)
         if not found.sandbox_id and known is not None:
             found = replace(found, sandbox_id=known.sandbox_id)
@@ -380,7 +381,7 @@ class PodView:
         return PodView(self.sandboxes, tuple(sorted((found, *others), key=_age)))
 
     def without(self, identity: str) -> PodView:
-        """After a sandbox or container turned out to be gone."""
+        """Without the sandbox or container of that ID."""
         return PodView(
             tuple(sandbox for sandbox in self.sandboxes if sandbox.id != identity),
             tuple(container for container in self.containers if container.id != identity),

@@ -1,4 +1,4 @@
-"""What a pod worker waits for, in words, so that a person can ask why a pod is stuck."""
+"""Texts that tell what a pod worker waits for, so that a person can see why a pod is stuck."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Doing:
-    """Written in the worker's mailbox thread; `lines` and `trouble` may be read from any."""
+class WaitReasons:
+    """Written in the worker's mailbox thread; `lines` and `last_error` may be read from any thread."""
 
     def __init__(self) -> None:
-        self.trouble = ""
-        """Why the last step failed; empty once one has not."""
+        self.last_error = ""
+        """Why the last step failed; empty after a step that succeeded."""
         self._now: dict[object, tuple[str, float]] = {}
 
     @contextmanager
-    def this(self, what: str) -> Iterator[None]:
-        """Meanwhile the worker waits for that, perhaps beside other things."""
+    def waiting_for(self, what: str) -> Iterator[None]:
+        """The worker waits for `what` within the block. Blocks may overlap."""
         mark = object()
         self._now[mark] = (what, time.monotonic())
         try:
@@ -26,8 +26,8 @@ class Doing:
             del self._now[mark]
 
     def lines(self) -> list[str]:
-        """What it waits for, and for how many seconds it has, the longest first."""
+        """Each wait with its seconds so far, the longest first."""
         now = time.monotonic()
-        waits = list(self._now.values())  # at once: the worker may go on meanwhile
+        waits = list(self._now.values())  # a copy: the worker may change it meanwhile
         waits.sort(key=lambda wait: wait[1])
         return [f"{what} ({now - since:.0f}s)" for what, since in waits]

@@ -1,92 +1,122 @@
-"""The resources of the actor's pods: what is kept of them, and who is told when a resize is granted or refused.
+"""Allocates resources to the actor's pods, saves the records, and tells workers of granted and refused resizes.
 
-The part of the pod_workers actor that turns the allocator's answers into messages to workers, timers and files. Used in
-the actor's own thread.
+The allocator decides; this module makes its answers messages to workers, timers and files. Used in the actor's
+own thread.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from actors._base import Actor
 from actors._cgroup.hierarchy import swap_rules
 from actors._events.recorder import Recorder
+from actors.pod_workers.admission.admission_queue import AdmissionQueue
+from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.resources.allocator import RETRY_S, Allocator
+from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.shared.resource_state import ACTUATED_FILE, ALLOCATED_FILE, ResourceState
 from proto.v1 import Pod
 from proto.wire.errors import AskTimeout
-
-if TYPE_CHECKING:
-    from actors.pod_workers.actor import PodWorkers
 
 log = logging.getLogger(__name__)
 
 SAVE_DEADLINE_S = 10.0
 SAVE_DELAY_S = 0.02
-"""One write for all changes of this time."""
+"""One write covers all changes of this time."""
 
 
-class Grants:
-    """See the module."""
+class ResizableWorker(Protocol):
+    """The part of a pod worker that is used here."""
 
-    def __init__(self, actor: PodWorkers, events: Recorder) -> None:
+    @property
+    def termination(self) -> TerminationRequest | None:
+        """Why the pod ends; None while it is to run."""
+
+    def update(self, pod: Pod, desired: Pod, pending: Pending | None = None) -> None:
+        """Give the worker the allocated and the desired pod, and why they differ."""
+
+
+class AllocationManager:
+    """Reads the desired pods, the admission queue and the workers, which the actor owns."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        events: Recorder,
+        *,
+        desired: Desired,
+        admission_queue: AdmissionQueue,
+        workers: Mapping[str, ResizableWorker],
+        is_complete: Callable[[], bool],
+    ) -> None:
+        """`workers`: by pod UID. `is_complete`: every source and the runtime have reported their pods."""
         self._actor = actor
+        self._desired = desired
+        self._queue = admission_queue
+        self._workers = workers
+        self._is_complete = is_complete
         self.events = events
         self.allocated = self._state(ALLOCATED_FILE)
         self.actuated = self._state(ACTUATED_FILE)
         self.allocator = Allocator(self.allocated, events, swap_rules(actor.settings.memory_swap_behavior))
         self._saving = False
         self._timer = False
-        self._unkept: dict[str, object] = {}
+        self._unsaved: dict[str, object] = {}
         """By UID: the grant that is not on disk yet."""
 
     # Pods
 
     def current(self, pod: Pod) -> Pod:
-        """The pod with the resources it has been granted."""
+        """The pod with its allocated resources."""
         return self.allocator.current(pod)
 
     def admitted(self, pod: Pod) -> None:
-        """A worker starts for the pod, with the resources it has here."""
+        """A worker starts for the pod: allocate the resources of `pod`."""
         self.allocator.admitted(pod)
-        self.allocator.look(self._actor.desired.pods.get(pod.metadata.uid, pod))
+        self.allocator.enqueue(self._desired.pods.get(pod.metadata.uid, pod))
 
     def update(self, uid: str) -> None:
-        """The pod's object changed: its worker goes by the resources it has been granted."""
-        self.allocator.look(self._actor.desired.pods[uid])
+        """The pod's object changed: give its worker the new object with the allocated resources."""
+        self.allocator.enqueue(self._desired.pods[uid])
         self._tell(uid)
 
     def _tell(self, uid: str) -> None:
-        if uid in self._unkept:
-            return  # it is told then
-        desired = self._actor.desired.pods[uid]
-        self._actor.workers[uid].update(self.current(desired), desired, self.allocator.pending.get(uid))
+        if uid in self._unsaved:
+            return  # `_tell_once_saved` does
+        desired = self._desired.pods[uid]
+        self._workers[uid].update(self.current(desired), desired, self.allocator.pending.get(uid))
 
     def retry(self) -> None:
-        """Grant what can be granted now, once every source has said what runs."""
-        if not self.allocator.queue or not self._actor.is_complete():
+        """Grant the resizes that fit now, once every source has reported its pods."""
+        if not self.allocator.queue or not self._is_complete():
             return
-        running = [uid for uid, worker in self._actor.workers.items() if worker.ending is None]
-        changed = self.allocator.retry(self._actor.desired.pods, running, self._actor.entrance)
+        running = [uid for uid, worker in self._workers.items() if worker.termination is None]
+        changed = self.allocator.retry(self._desired.pods, running, self._queue)
         granted = [uid for uid in changed if uid not in self.allocator.pending]
         if granted:
             grant = object()
-            self._unkept.update(dict.fromkeys(granted, grant))
-            self._actor.spawn(self._tell_once_kept(granted, grant), "tell_granted")
+            self._unsaved.update(dict.fromkeys(granted, grant))
+            self._actor.spawn(self._tell_once_saved(granted, grant), "tell_granted")
         for uid in changed:
             self._tell(uid)
         if self.allocator.queue and not self._timer:
             self._timer = True
             self._actor.after(RETRY_S, self._retry_later)
 
-    async def _tell_once_kept(self, uids: list[str], grant: object) -> None:
-        """A worker acts on a grant that its next life knows of, too: else a container that is restarted for it would
-        come up with what it had, and be restarted again."""
+    async def _tell_once_saved(self, uids: list[str], grant: object) -> None:
+        """Save a grant before its worker acts on it.
+
+        After a kill, a container that was restarted for an unsaved grant would be restarted again with the old amounts.
+        """
         await self._write(self.allocated)
-        for uid in [uid for uid in uids if self._unkept.get(uid) is grant]:
-            del self._unkept[uid]
-            if uid in self._actor.workers and uid in self._actor.desired.pods:
+        for uid in [uid for uid in uids if self._unsaved.get(uid) is grant]:
+            del self._unsaved[uid]
+            if uid in self._workers and uid in self._desired.pods:
                 self._tell(uid)
 
     def _retry_later(self) -> None:
@@ -94,7 +124,7 @@ class Grants:
         self.retry()
 
     def finished(self, uid: str) -> None:
-        """Nothing of the pod is left: what it had is free."""
+        """Free the resources of a pod of which nothing is left."""
         self.allocator.forget(uid)
         self.actuated.remove(uid)
         self.retry()
@@ -118,7 +148,7 @@ class Grants:
             self._actor.after(SAVE_DELAY_S, lambda: self._actor.spawn(self._save(), "save_resources"))
 
     async def _save(self) -> None:
-        """What is allocated first: what is actuated follows from it."""
+        """Allocated resources first, since the actuated ones follow from them."""
         self._saving = False
         for state in (self.allocated, self.actuated):
             await self._write(state)

@@ -1,7 +1,7 @@
-"""Who has been granted which resources, and which pods wait for more.
+"""Records the resources allocated to each pod, and queues the pods whose spec asks for others.
 
-The kubelet's allocation manager (pkg/kubelet/allocation): the record of what is allocated, and the queue of pods whose
-spec asks for something else. Used in the actor's own thread. The decision is resizing.py's.
+The kubelet's allocation manager (pkg/kubelet/allocation). Used in the actor's own thread. `resizing` decides on one
+resize.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from dataclasses import dataclass, field
 
 from actors._cgroup.quantities.swap import SwapRules
 from actors._events.recorder import Recorder
-from actors.pod_workers.admission.admission_queue import Entrance
+from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending
-from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, Wish, decide, in_order
+from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 
 RETRY_S = 180.0
-"""A deferred resize is looked at again when a pod goes, shrinks or comes, and after this long all the same."""
+"""A deferred resize is decided on again when a pod comes, goes or shrinks, and at the latest after this time."""
 
 
 @dataclass
 class Allocator:
-    """See the module."""
+    """The allocations of all pods."""
 
     allocated: ResourceState
     events: Recorder
     swap: SwapRules
     pending: dict[str, Pending] = field(default_factory=dict)
-    """By UID: why a pod has not got what it asks for."""
+    """By UID: why a pod does not have the resources it asks for."""
     queue: set[str] = field(default_factory=set)
-    """UIDs of those to decide on: new ones, and the deferred."""
+    """UIDs of pods with a new or a deferred resize."""
 
     def current(self, pod: Pod) -> Pod:
-        """The pod with the resources it has been granted; as it is when it has none yet."""
+        """The pod with its allocated resources; unchanged while it has none."""
         return with_resources(pod, self.allocated.get(pod.metadata.uid))
 
     def admitted(self, pod: Pod) -> None:
-        """The pod runs with the resources it has here."""
+        """Allocate the resources of `pod`, unless it has some from before a restart."""
         if self.allocated.get(pod.metadata.uid) is None:
             self.allocated.set(pod.metadata.uid, resources_of(pod))
 
-    def look(self, desired: Pod) -> None:
-        """Queue the pod if it asks for other resources than it has, and take it off the queue if not."""
+    def enqueue(self, desired: Pod) -> None:
+        """Queue the pod if it asks for other resources than it has; else take it off the queue."""
         uid = desired.metadata.uid
         granted = self.allocated.get(uid)
         if granted is None or equal(granted, resources_of(desired)):
@@ -57,40 +57,40 @@ class Allocator:
             self.queue.add(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Drop all records of a pod that is gone."""
         self.pending.pop(uid, None)
         self.queue.discard(uid)
         self.allocated.remove(uid)
 
-    def retry(self, desired: Mapping[str, Pod], running: Collection[str], entrance: Entrance) -> list[str]:
-        """Decide on what waits, in order; UIDs of the pods whose allocation or condition has changed.
+    def retry(self, desired: Mapping[str, Pod], running: Collection[str], admission_queue: AdmissionQueue) -> list[str]:
+        """Decide on the queued resizes in order. Returns the UIDs whose allocation or condition has changed.
 
-        `running`: UIDs of the pods that are to go on. `entrance` knows what the others have and is told of a grant.
+        `running`: UIDs of pods that do not end. `admission_queue` has the other pods' shares and is told of grants.
         """
         self.queue.intersection_update(desired, running)
-        wishes = [Wish(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
+        requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
         changed = []
-        for wish in in_order(wishes):
-            uid = wish.desired.metadata.uid
-            refusal = self._decide(wish, entrance)
+        for request in in_order(requests):
+            uid = request.desired.metadata.uid
+            refusal = self._decide(request, admission_queue)
             if refusal is None:
-                self._grant(wish.desired)
-                entrance.allocated(wish.desired)
+                self._grant(request.desired)
+                admission_queue.resized(request.desired)
                 changed.append(uid)
                 continue
             if refusal.reason != DEFERRED:
                 self.queue.discard(uid)
-            since = wish.since or time.time()
-            new = Pending(refusal.reason, refusal.message, wish.desired.metadata.generation, since)
+            since = request.since or time.time()
+            new = Pending(refusal.reason, refusal.message, request.desired.metadata.generation, since)
             if new != self.pending.get(uid):
-                self._refuse(wish.desired, new)
+                self._refuse(request.desired, new)
                 changed.append(uid)
         return changed
 
-    def _decide(self, wish: Wish, entrance: Entrance) -> Refusal | None:
-        others = entrance.others(wish.desired.metadata.uid)
+    def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | None:
+        others = admission_queue.other_shares(request.desired.metadata.uid)
         try:
-            return decide(wish, others, entrance.node.allocatable, self.swap)
+            return decide(request, others, admission_queue.node.allocatable, self.swap)
         except QuantityError as error:
             return Refusal(INFEASIBLE, str(error))
 

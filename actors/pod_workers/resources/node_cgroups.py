@@ -1,6 +1,6 @@
-"""Keeps the cgroups above the pods' at their limits: set at start, and the classes' whenever a pod comes or goes.
+"""Sets the limits of the cgroups above the pods': at start, and those of QoS classes when a pod comes or goes.
 
-What is in use may be more than a limit that was lowered; then it is tried again every minute, as the kubelet does.
+The kernel refuses a memory limit below current usage. Then the write is tried again every minute, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 SETTLE_S = 0.1
-"""Pods come in crowds: the classes are set once for all of that time."""
+"""The limits of QoS classes are set once for all pods that come or go within this time."""
 WRITE_S = 30.0
-
-Apply = Callable[[str, PodLimits, str, Hierarchy], None]
 
 
 class NodeCgroups:
-    """Used in the actor's mailbox thread only. `shares`: what all pods take, once every source has been seen; before
-    that None, since the classes would starve for a moment."""
+    """Used in the actor's mailbox thread only.
+
+    `shares`: resources of all admitted pods. None before every source has reported: an incomplete sum would starve the
+    running pods.
+    """
 
     def __init__(self, actor: Actor, events: Recorder, shares: Callable[[], Iterable[Share] | None]) -> None:
         self.settings = settings = actor.settings
@@ -46,7 +47,7 @@ class NodeCgroups:
         self._set: dict[QosClass, PodLimits] = {}
 
     def begin(self, machine: Machine, allocatable_memory: int) -> None:
-        """Set all of them. Raises QuantityError."""
+        """Set all limits. Raises QuantityError."""
         if not self.settings.cgroups_per_qos:
             return
         self._allocatable_memory = allocatable_memory
@@ -61,7 +62,7 @@ class NodeCgroups:
                 self._spawn(self._enforce_reservation(kind, name, limits), f"enforce {kind}")
 
     def pods_changed(self) -> None:
-        """Pods were admitted, resized or are over."""
+        """Pods were admitted or resized, or have terminated."""
         if self.settings.cgroups_per_qos and not self._due:
             self._due = True
             self._after(SETTLE_S, lambda: self._spawn(self._set_classes(), "qos_cgroups"))
@@ -110,7 +111,7 @@ class NodeCgroups:
     async def _write(
         self, apply: Callable[[str, PodLimits, str, Hierarchy], None], name: str, limits: PodLimits
     ) -> str:
-        """What went wrong; empty for nothing."""
+        """The error; empty if there was none."""
         try:
             await self._blocking(WRITE_S, lambda: apply(name, limits, self._driver, hierarchy()))
         except (OSError, ActorError) as error:

@@ -1,6 +1,6 @@
-"""What a pod as a whole has requested and may use, as its status shows it (KEP-2837, KEP-5419). Pure.
+"""Sums the cpu and memory of a pod for its status (KEP-2837, KEP-5419). Pure.
 
-Covers cpu and memory in the form the API server would print them.
+Quantities have the form in which the API server prints them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _BINARY = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10
 
 
 def pod_requests(pod: Pod) -> ResourceList:
-    """Requests of all containers together; empty for a pod without any."""
+    """The sum of all containers' requests; empty without any."""
     return _shown(totals.requests(pod))
 
 
 def pod_limits(pod: Pod) -> ResourceList:
-    """Limits of all containers together, of the resources that every container is limited in."""
+    """The sum of all containers' limits, for the resources that every container limits."""
     limits = totals.limits(pod)
     return _shown({name: limit for name, limit in limits.items() if totals.all_limited(pod, name)})
 

@@ -1,7 +1,7 @@
-"""How far a resize is: the conditions PodResizePending and PodResizeInProgress (KEP-1287). Pure.
+"""Makes the conditions PodResizePending and PodResizeInProgress from the progress of a resize (KEP-1287). Pure.
 
-Transition times are not set here. The kubelet keeps neither over a restart, and neither do we: both follow from what is
-desired, allocated and actuated.
+Transition times are not set here. As in the kubelet, no progress is stored over a restart: it follows from the desired,
+allocated and actuated resources.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Pending:
     """Deferred or Infeasible; empty before it has been decided."""
     message: str = ""
     generation: int | None = None
-    """Of the pod when that was decided."""
+    """The pod's generation when that was decided."""
     since: float = 0.0
-    """Unix seconds; for the order of those that wait."""
+    """Unix seconds of the first refusal; orders the waiting resizes."""
 
 
 @dataclass(frozen=True, slots=True)

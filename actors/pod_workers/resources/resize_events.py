@@ -1,6 +1,6 @@
-"""Messages of the events of a resize (pkg/kubelet/events/resize_event_messages.go). Pure.
+"""Makes the messages of resize events (pkg/kubelet/events/resize_event_messages.go). Pure.
 
-Each is a few words and then, as JSON, the resources of the containers, the pod's generation and what went wrong.
+A message is a phrase and a JSON object with the containers' resources, the pod's generation and the error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How a resize is carried out: the runtime's UpdateContainerResources and the pod's cgroup, in the kubelet's order.
+"""Carries out a resize: UpdateContainerResources and writes to the pod's cgroup, in the kubelet's order.
 
-doPodResizeAction of pkg/kubelet/kuberuntime: memory, then CPU; what is above grows first and shrinks last. A repeat
-changes nothing, so a kill anywhere in between leaves it to the next look. What is to be done is resize.py's.
+Source: doPodResizeAction of pkg/kubelet/kuberuntime. Memory comes before CPU. The pod's cgroup grows before its
+containers and shrinks after them. All steps are idempotent, so after a kill the next step finishes the resize.
+`decide.resize` makes the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from actors.pod_workers.decide.resize import Amounts, CgroupSteps, ResizePlan, R
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, Pod, PodCondition
 
 NOT_BELOW_USAGE = "cannot decrease memory limits: "
@@ -37,33 +38,33 @@ class ResizeFailedError(Exception):
 class Resizer:
     """The resize side of one pod worker; used in its mailbox thread only."""
 
-    node: Node
+    context: WorkerContext
     reread: Callable[[str], Awaitable[object]]
     """Read a container again, by its CRI ID: its status shows what it has."""
     pending: Pending | None = None
     progress: Progress | None = None
 
     def conditions(self) -> tuple[PodCondition, ...]:
-        """Of the pod's status."""
+        """Conditions for the pod's status."""
         return resize_conditions(self.pending, self.progress)
 
     def granted(self, pod: Pod) -> None:
-        """The pod has been given other resources; what went wrong with those before does not matter any more."""
+        """Other resources were allocated to the pod: drop the progress of an earlier resize."""
         self.progress = Progress(pod.metadata.generation)
 
-    def look(self, pod: Pod, view: PodView) -> ResizePlan:
-        """What is to be done. Whether there is anything is what the condition says."""
-        planned = resize.plan(pod, view, self.node.actuated.get(pod.metadata.uid))
+    def plan(self, pod: Pod, view: PodView) -> ResizePlan:
+        """The updates that are left; sets or clears the progress, and records the event of a completed resize."""
+        planned = resize.plan(pod, view, self.context.actuated.get(pod.metadata.uid))
         if planned and self.progress is None:
             self.progress = Progress(pod.metadata.generation)
         elif not planned and self.progress is not None:
             done, self.progress = self.progress, None
             message = resize_events.completed(pod, done.generation)
-            self.node.events.pod(pod, "Normal", "ResizeCompleted", message)
+            self.context.events.pod(pod, "Normal", "ResizeCompleted", message)
         return planned
 
     async def carry_out(self, planned: ResizePlan, pod: Pod) -> bool:
-        """Do all of it but the restarts; whether that went well. RuntimeDown passes."""
+        """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown."""
         try:
             await self._memory(planned, pod)
             await self._cpu(planned, pod)
@@ -72,11 +73,11 @@ class Resizer:
         except (ResizeFailedError, CriError, OSError) as error:
             failed = Progress(pod.metadata.generation, str(error))
             if failed != self.progress:
-                self.node.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
+                self.context.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
             self.progress = failed
             return False
         if planned.pod:
-            self.node.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
+            self.context.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
         return True
 
     async def _memory(self, planned: ResizePlan, pod: Pod) -> None:
@@ -95,10 +96,10 @@ class Resizer:
         await self._step(steps, planned.cpu, pod, "cpu", planned)
 
     def _cgroup(self, pod: Pod) -> tuple[Limits | None, PodLimits]:
-        """The pod's cgroup as it is, None where it is not ours to change, and as it is to be."""
-        settings = self.node.settings
+        """(present limits of the pod's cgroup, None if the runtime owns it; wanted limits)."""
+        settings = self.context.settings
         wanted = pod_limits(pod, settings)
-        name = pod_cgroup_parent(pod, self.node)
+        name = pod_cgroup_parent(pod, self.context)
         if not name or settings.cgroup_driver == "systemd":
             return None, wanted
         return read_limits(name, hierarchy.hierarchy()), wanted
@@ -106,7 +107,7 @@ class Resizer:
     async def _step(
         self, steps: CgroupSteps, updates: tuple[Update, ...], pod: Pod, resource: Resource, planned: ResizePlan
     ) -> None:
-        name = pod_cgroup_parent(pod, self.node)
+        name = pod_cgroup_parent(pod, self.context)
         for limits in steps.before:
             write_limits(name, limits, hierarchy.hierarchy())
         for update in updates:
@@ -117,21 +118,23 @@ class Resizer:
     async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
         amounts = update.amounts(resource, memory_done=update in planned.memory)
         container = _with_amounts(update.container, amounts)
-        await self.node.cri.update_container_resources(update.found.id, linux_resources(pod, container, self.node))
+        await self.context.cri.update_container_resources(
+            update.found.id, linux_resources(pod, container, self.context)
+        )
         done = update.container if resource == "cpu" or update not in planned.cpu else container
-        self.node.actuated.set_container(pod.metadata.uid, done.name, done.resources)
+        self.context.actuated.set_container(pod.metadata.uid, done.name, done.resources)
         await self.reread(update.found.id)
 
     async def _refuse_below_usage(self, planned: ResizePlan, pod: Pod, shrunk: PodLimits) -> None:
-        """A limit below what is in use would have the kernel kill, or refuse."""
+        """Raise ResizeFailedError for a limit below usage, which the kernel would refuse or answer with a kill."""
         problems = []
         if shrunk.memory_bytes is not None:
-            found = usage(pod_cgroup_parent(pod, self.node))
+            found = usage(pod_cgroup_parent(pod, self.context))
             if found is not None and found.memory_bytes >= shrunk.memory_bytes:
                 problems.append(_below("pod", shrunk.memory_bytes, found.memory_bytes))
         names = {update.found.id: update.container.name for update in planned.memory}
         for identity, limit in resize.shrinking_limits(planned.memory).items():
-            stats = await self.node.cri.container_stats(identity)
+            stats = await self.context.cri.container_stats(identity)
             used = stats.memory.usage_bytes.value or stats.memory.working_set_bytes.value
             if used >= limit:
                 problems.append(_below(f'container "{names[identity]}"', limit, used))
@@ -140,15 +143,17 @@ class Resizer:
             raise ResizeFailedError(NOT_BELOW_USAGE + listed)
 
 
-def note_actuated(node: Node, pod: Pod, container: Container) -> None:
-    """A container is about to be made with the resources it has here. Written down at once where it had others: a new
-    life that began after a resize must not look like one that still has to be restarted for it."""
+def note_actuated(context: WorkerContext, pod: Pod, container: Container) -> None:
+    """Record the resources of a container that is about to be created, and save them if they differ.
+
+    After a kill, a container that was created with new resources must not be restarted for them again.
+    """
     uid = pod.metadata.uid
-    known = node.actuated.get(uid)
+    known = context.actuated.get(uid)
     before = known.containers.get(container.name) if known is not None else None
-    node.actuated.set_container(uid, container.name, container.resources)
+    context.actuated.set_container(uid, container.name, container.resources)
     if before is not None and before != container.resources:
-        node.actuated.save()
+        context.actuated.save()
 
 
 def _below(what: str, limit: int, used: int) -> str:
@@ -156,7 +161,7 @@ def _below(what: str, limit: int, used: int) -> str:
 
 
 def _with_amounts(container: Container, amounts: Amounts) -> Container:
-    """The container with these amounts of CPU and memory; what else it has of resources stays."""
+    """The container with these amounts of CPU and memory. Its other resources stay."""
     resources = container.resources
     limits = _amended(resources.limits, amounts.cpu_limit, amounts.memory_limit)
     requests = _amended(resources.requests, amounts.cpu_request, amounts.memory_request)

@@ -1,7 +1,7 @@
-"""Whether the node grants a pod the resources it newly asks for, and whose turn it is. Pure.
+"""Decides whether the node grants a resize, and in which order resizes are decided on. Pure.
 
-KEP-1287. The words of pkg/kubelet/allocation and of the scheduler's resource fit, which the kubelet answers with. Does
-not cover the first admission of a pod (admission.py).
+KEP-1287. Messages are those of pkg/kubelet/allocation and of the scheduler's resource fit. `admission` covers the first
+admission of a pod.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from actors._cgroup.quantities import totals
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_behavior
+from actors._host.node.critical import is_static
 from actors.pod_workers.admission.resources import Share, shortages
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import milli_value, parse, value
@@ -23,30 +23,32 @@ INFEASIBLE = "Infeasible"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a resize is not granted: condition PodResizePending with this reason and message."""
+    """A refused resize: condition PodResizePending with this reason and message."""
 
     reason: str
-    """Deferred: it may be later. Infeasible: never on this node."""
+    """Deferred: it may fit later. Infeasible: it never fits on this node."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ResizeRequest:
     """One pod's pending resize."""
 
     desired: Pod
     allocated: Pod
     """The same pod with the resources it has now."""
     since: float = 0.0
-    """When it first had to wait; Unix seconds, 0 for one that has not been looked at."""
+    """Unix seconds of the first refusal; 0 before the first decision."""
 
 
-def decide(wish: Wish, others: Iterable[Share], allocatable: Mapping[str, int], swap: SwapRules) -> Refusal | None:
-    """None to grant it, next to `others`: what all other pods on the node have been allocated. Raises QuantityError."""
-    desired = wish.desired
+def decide(
+    request: ResizeRequest, others: Iterable[Share], allocatable: Mapping[str, int], swap: SwapRules
+) -> Refusal | None:
+    """None to grant it. `others`: the allocated resources of all other pods. Raises QuantityError."""
+    desired = request.desired
     if is_static(desired):
         return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported")
-    if _swap_forbids(wish, swap):
+    if _swap_forbids(request, swap):
         return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.")
     share = Share.of(desired)
     for resource in ("memory", "cpu"):
@@ -58,21 +60,21 @@ def decide(wish: Wish, others: Iterable[Share], allocatable: Mapping[str, int], 
     return Refusal(DEFERRED, short[0].message) if short else None
 
 
-def in_order(wishes: Iterable[Wish]) -> list[Wish]:
-    """What needs no more than it has first, then by priority, Guaranteed before Burstable, and who waits longest."""
+def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:
+    """Sorted: shrinking pods, higher priority, Guaranteed before Burstable, longest wait."""
     return sorted(
-        wishes,
-        key=lambda wish: (
-            _grows(wish),
-            -(wish.desired.spec.priority or 0),
-            qos_class(wish.desired) != "Guaranteed",
-            wish.since or float("inf"),
+        requests,
+        key=lambda request: (
+            _grows(request),
+            -(request.desired.spec.priority or 0),
+            qos_class(request.desired) != "Guaranteed",
+            request.since or float("inf"),
         ),
     )
 
 
-def _grows(wish: Wish) -> bool:
-    now, then = _requests(wish.allocated), _requests(wish.desired)
+def _grows(request: ResizeRequest) -> bool:
+    now, then = _requests(request.allocated), _requests(request.desired)
     return then[0] > now[0] or then[1] > now[1]
 
 
@@ -82,14 +84,14 @@ def _requests(pod: Pod) -> tuple[int, int]:
     return milli_value(wanted.get("cpu", 0)), value(wanted.get("memory", 0))
 
 
-def _swap_forbids(wish: Wish, swap: SwapRules) -> bool:
-    """A container's share of swap follows from its memory request and cannot be changed while it runs."""
-    allocated = {one.name: one for one in _containers(wish.allocated)}
-    for container in _containers(wish.desired):
+def _swap_forbids(request: ResizeRequest, swap: SwapRules) -> bool:
+    """True if the resize changes the memory of a container with swap, whose swap limit cannot change while it runs."""
+    allocated = {one.name: one for one in _containers(request.allocated)}
+    for container in _containers(request.desired):
         before = allocated.get(container.name)
         if before is None or _memory(container) == _memory(before) or _restarts_for_memory(before):
             continue
-        behaviors = (swap_behavior(wish.desired, container, swap), swap_behavior(wish.allocated, before, swap))
+        behaviors = (swap_behavior(request.desired, container, swap), swap_behavior(request.allocated, before, swap))
         if behaviors != ("NoSwap", "NoSwap"):
             return True
     return False

@@ -1,7 +1,7 @@
-"""What resources a status shows (KEP-1287): of a running container those its cgroup has, else those allocated. Pure.
+"""Chooses the resources in a container's status (KEP-1287): those of its cgroup while it runs, else allocated. Pure.
 
-convertContainerStatusResources of pkg/kubelet/kubelet_pods.go. Amounts that come from the runtime are written as the
-API server would print them.
+Source: convertContainerStatusResources of pkg/kubelet/kubelet_pods.go. Amounts from the runtime are written as the API
+server prints them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def container_resources(
     old: ContainerStatus | None,
     identity: str,
 ) -> ResourceRequirements:
-    """`container` has the allocated resources; `actuated` is the record of those carried out last, where a request of
-    memory is from, which no cgroup knows. `old` is the last status, `identity` the container ID of the new one.
+    """`container` has the allocated resources. `old`: the last status. `identity`: container ID of the new status.
 
-    What the runtime does not say stays as it was for the same container, and is as allocated for another.
+    `actuated`: the resources set last; the memory request comes from it, since no cgroup has one. An amount that the
+    runtime does not report stays as in `old` for the same container ID, else it is the allocated one.
     """
     allocated = container.resources
     if found.state != "running":
@@ -45,7 +45,7 @@ def container_resources(
 
 
 def _set_cpu(resources: ResourceList, milli_cpu: int, least: int, before: ResourceList) -> None:
-    """Amounts too small for the kernel to tell apart stay as they are written."""
+    """Amounts up to the kernel's minimum stay as they are written."""
     if not milli_cpu:
         _keep(resources, "cpu", before)
     elif max(milli_cpu, milli_value(resources.get("cpu", 0))) > least:

@@ -1,6 +1,6 @@
-"""HTTP requests of lifecycle hooks: all pods' in the process's own actor, where its sockets are watched.
+"""Sends the HTTP requests of lifecycle hooks of all pods, in the thread of the pod_workers actor.
 
-A pod worker awaits the answer in its own mailbox, so a server that never answers holds up nobody.
+A pod worker awaits the answer in its own mailbox, so a server that never answers delays no other pod.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOKUP_S = 30.0
 
 
 class _Answer(Future[Outcome]):
-    """Cancelling it gives up the request."""
+    """Cancelling it abandons the request."""
 
     __slots__ = ("give_up",)
     give_up: Callable[[], None]
@@ -38,7 +38,7 @@ class HttpHooks:
         self._poller: Poller | None = None
 
     def get(self, url: Url, headers: Sequence[HTTPHeader], timeout_s: float) -> Future[Outcome]:
-        """Ask once; `failure` with Go's words when there is no answer. The path's host may be a name."""
+        """Send one request. Without an answer the outcome is `failure` with Go's message. The host may be a name."""
         answer = _Answer()
 
         def begin() -> None:

@@ -1,8 +1,7 @@
-"""The kubelet's two files of resources under --root-dir: what is allocated to each pod, and what has been actuated.
+"""The kubelet's two state files of resources under --root-dir: allocated_pods_state and actuated_pods_state.
 
-Names and format are the kubelet's (pkg/kubelet/allocation/state), so that neither a kill nor an exchange with the
-kubelet resizes or restarts a container again. Covers the records of all pods, by UID, and the file. Workers change
-theirs from their own threads.
+Names and format are the kubelet's (pkg/kubelet/allocation/state). So neither a kill nor a change between the kubelet
+and nodevisor resizes or restarts a container again. Records are by pod UID. Workers change them from their own threads.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class _File(msgspec.Struct):
 
 
 class DamagedError(Exception):
-    """The file cannot be trusted; the message says why."""
+    """The file is damaged; the message says how."""
 
 
 class ResourceState:
     """The records of one file. Every method may be called from any thread."""
 
     def __init__(self, path: str, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change`: have `save` called soon."""
+        """`on_change`: a record has changed; the owner calls `save` soon."""
         self.path = path
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -54,7 +53,7 @@ class ResourceState:
         self._saved = b""
 
     def load(self) -> None:
-        """Read the file. One that is damaged is moved aside and said so: every pod then starts from its spec."""
+        """Read the file. A damaged file is logged and renamed to *.damaged; pods then get their specs' resources."""
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:
@@ -80,15 +79,15 @@ class ResourceState:
         self._on_change()
 
     def set_container(self, uid: str, name: str, resources: ResourceRequirements) -> None:
-        """Replace one container's in the record of a pod."""
+        """Replace one container's resources in the record of a pod."""
         self.set(uid, (self.get(uid) or PodResourceInfo()).with_container(name, resources))
 
     def set_pod(self, uid: str, resources: ResourceRequirements | None) -> None:
-        """Replace the pod's own in its record."""
+        """Replace the pod's own resources in its record."""
         self.set(uid, replace((self.get(uid) or PodResourceInfo()), pod=resources))
 
     def remove(self, uid: str) -> None:
-        """Forget a pod. The file follows with its next change: a record of a pod that is gone does no harm."""
+        """Forget a pod. The next save drops it from the file, as a stale record does no harm."""
         with self._lock:
             self._entries.pop(uid, None)
 
@@ -98,7 +97,7 @@ class ResourceState:
             self._entries = {uid: info for uid, info in self._entries.items() if uid in uids}
 
     def save(self) -> None:
-        """Bring the file up to date, whole or not at all. Blocks on the disk. Raises OSError."""
+        """Write the file atomically if it differs. Blocks on the disk. Raises OSError."""
         with self._saving:
             with self._lock:
                 content = encode(self._entries)

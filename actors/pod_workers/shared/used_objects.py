@@ -1,4 +1,4 @@
-"""Which pod refers to which objects, as the objects actor is told."""
+"""Tells the objects actor the objects that each pod refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proto.v1 import Pod
 
 
 class UsedObjects:
-    """By pod UID; pods that refer to nothing are left out. Under the lock of `node.Published`."""
+    """References by pod UID; pods without any are left out. Used under the lock of `Published`."""
 
     def __init__(self, objects: ObjectsRef, *, cluster: bool = False) -> None:
         """`cluster`: the objects are an API server's."""
@@ -20,11 +20,11 @@ class UsedObjects:
         self._refs: dict[str, frozenset[ObjectRef]] = {}
 
     def set(self, pod: Pod) -> None:
-        """A pod is there, or its object changed."""
+        """Take a new or changed pod."""
         self._put(pod.metadata.uid, pod_references(pod, cluster=self._cluster))
 
     def forget(self, uid: str) -> None:
-        """Nothing of the pod is left."""
+        """Drop a pod of which nothing is left."""
         self._put(uid, frozenset())
 
     def _put(self, uid: str, refs: frozenset[ObjectRef]) -> None:
@@ -37,16 +37,16 @@ class UsedObjects:
         self._objects.tell(SetPodObjects(pods=(_pod(uid, refs),)))
 
     def resend(self) -> None:
-        """All of it, to an actor that has started."""
+        """Send all references to a restarted objects actor."""
         self._objects.tell(SetPodObjects(pods=tuple(_pod(uid, refs) for uid, refs in self._refs.items()), full=True))
 
     def users(self, changed: Iterable[ObjectRef]) -> list[str]:
-        """UIDs of the pods that refer to one of these."""
+        """UIDs of pods that refer to one of these objects."""
         refs = frozenset(changed)
         return [uid for uid, own in self._refs.items() if own & refs]
 
     def all(self) -> list[str]:
-        """UIDs of every pod that refers to anything."""
+        """UIDs of all pods with references."""
         return list(self._refs)
 
 

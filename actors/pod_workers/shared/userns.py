@@ -1,8 +1,7 @@
-"""User namespaces of pods (hostUsers: false): which IDs of the node each pod's IDs are.
+"""User namespaces of pods (hostUsers: false): gives each pod its own range of host UIDs and GIDs.
 
-The kubelet's userns manager (pkg/kubelet/userns, KEP-127): every pod gets a range of its own, written to the file
-`userns` in its directory, in the kubelet's format, so that neither a kill nor a change of the agent makes two pods
-share one. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
+Like the kubelet's userns manager (pkg/kubelet/userns, KEP-127). A range is written to the file `userns` in the pod's
+directory, in the kubelet's format. So no two pods share a range after a kill or a change of the agent. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from proto.v1 import Pod
 log = logging.getLogger(__name__)
 
 UNIT = 65_536
-"""What ids_per_pod is a multiple of this."""
+"""ids_per_pod must be a multiple of this."""
 FILE = "userns"
 MOST_BYTES = 64 * 1024
 KUBELET_USER = "kubelet"
@@ -40,20 +39,20 @@ _INVALID = "user namespace: invalid user namespace configuration"
 
 
 class BadRange(Exception):
-    """The IDs set aside for pods cannot be used; the text is the kubelet's."""
+    """The ID range for pods cannot be used; the text is the kubelet's."""
 
 
 class UserNamespaces:
-    """The ranges in use. Workers are threads: everything is under one lock."""
+    """The ranges in use, under one lock. Workers call this from their own threads."""
 
     def __init__(self, root_dir: str, ids_per_pod: int, first: int, count: int, problem: str = "") -> None:
-        """`first`, `count`: the IDs set aside for pods. `problem`: why there is none to give.
+        """`first`, `count`: the host IDs for pods. `problem`: why no range can be given; else empty.
 
         Reads the pods' directories. Raises OSError.
         """
         self._problem = problem
         self.handlers: Mapping[str, bool] = {}
-        """Runtime handlers and whether they can do it; one that is not in there is not known."""
+        """Runtime handler to whether it supports user namespaces; unknown handlers are missing."""
         self._root_dir = root_dir
         self._length = ids_per_pod
         self._first, self._slots = first // ids_per_pod, count // ids_per_pod
@@ -64,10 +63,10 @@ class UserNamespaces:
             try:
                 self._known(uid)
             except ConfigError as error:
-                log.error("pod %s: %s", uid, error)  # its pod says so too, should it start again
+                log.error("pod %s: %s", uid, error)  # reported again if the pod starts again
 
     def claim(self, pod: Pod, handler: str) -> None:
-        """See that the pod has a range, if it wants one. Raises ConfigError in the kubelet's words, OSError."""
+        """Give the pod a range if it wants one. Raises ConfigError with the kubelet's message, OSError."""
         if pod.spec.host_users is not False:
             return
         if not self.handlers.get(handler, False):
@@ -88,7 +87,7 @@ class UserNamespaces:
                     raise
 
     def of(self, pod: Pod) -> pb.UserNamespace:
-        """CRI's options: the node's IDs, or the pod's range. Raises ConfigError for a pod whose range is lost."""
+        """CRI's options: the node's IDs, or the pod's range. Raises ConfigError if its range is lost."""
         if pod.spec.host_users is not False:
             return pb.UserNamespace(mode=pb.NODE)
         with self._lock:
@@ -99,7 +98,7 @@ class UserNamespaces:
         return pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
 
     def release(self, uid: str) -> None:
-        """The pod is gone, and with it every process that had its IDs."""
+        """Free the range of a pod that has no process any more."""
         with self._lock:
             if self._used.pop(uid, None) is not None:
                 Path(self._path(uid)).unlink(missing_ok=True)
@@ -123,7 +122,7 @@ class UserNamespaces:
         return self._used[uid]
 
     def _free(self) -> int:
-        """Not the next but any: the IDs of a pod that is gone may still own files somewhere."""
+        """A random free range: files may still belong to the IDs of a recent pod."""
         used = set(self._used.values())
         if len(used) >= self._slots:
             raise ConfigError("create user namespace: could not find an empty slot to allocate a user namespace")
@@ -144,14 +143,16 @@ class UserNamespaces:
         os.rename(temporary, self._path(uid))
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)  # a range that a power cut takes back would be given to two pods
+            os.fsync(descriptor)  # else a power cut could undo it, and two pods get one range
         finally:
             os.close(descriptor)
 
 
 def user_namespaces(root_dir: str, ids_per_pod: int, max_pods: int) -> UserNamespaces:
-    """With what this machine sets aside, else all IDs above those of the node itself. May block. Raises OSError; a
-    range that cannot be used is the trouble of those pods alone that want one."""
+    """With the IDs that the machine reserves for `kubelet`, else with all IDs above the node's own.
+
+    Blocks on a command. Raises OSError. An unusable range is logged, and refused to the pods that want one.
+    """
     try:
         first, count = subordinate_ids() or (ids_per_pod, _ALL_IDS - ids_per_pod)
         check_range(first, count, ids_per_pod, max_pods)
@@ -162,7 +163,7 @@ def user_namespaces(root_dir: str, ids_per_pod: int, max_pods: int) -> UserNames
 
 
 def check_range(first: int, count: int, ids_per_pod: int, max_pods: int) -> None:
-    """Raise BadRange where the IDs are not whole ranges, include the node's own, or are too few."""
+    """Raise BadRange if the IDs are not whole ranges, include the node's own, or are too few."""
     if ids_per_pod % UNIT:
         raise BadRange(f"kubelet user namespace length {ids_per_pod} is not a multiple of {UNIT}")
     if first % ids_per_pod:
@@ -196,7 +197,7 @@ def parse(content: bytes, length: int) -> int:
 
 
 def subordinate_ids() -> tuple[int, int] | None:
-    """(first, count) of the IDs that the machine sets aside for the user `kubelet`; None where it does not.
+    """(first, count) of the IDs that the machine reserves for the user `kubelet`; None if it reserves none.
 
     Runs getsubids, which may ask a directory service. Raises BadRange, OSError.
     """

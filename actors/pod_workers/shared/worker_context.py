@@ -1,6 +1,6 @@
-"""What every pod worker of this process shares: clients, limits, checkpointed state, and what has been published.
+"""WorkerContext, which all pod workers of this process share: clients, limits, checkpointed state, published pods.
 
-Workers are threads of one process, so `Published` has a lock; the rest is read-only or has one writer per key.
+Workers run in threads, so `Published` has a lock. All other parts are read-only or have one writer per key.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from proto.pods.pod_workers import ObjectsChanged
 from proto.v1 import Pod, PodStatus
 
 START_WIDTH = max(4, min(32, 4 * (os.cpu_count() or 1)))
-"""Sandbox and container starts under way at once. containerd and runc are bound by CPU and by the kernel's namespace
-and cgroup locks; more at once only lengthens each (measured in `make bench`)."""
+"""Most concurrent sandbox and container starts. containerd and runc are bound by CPU and by kernel locks of namespaces
+and cgroups. More concurrency only lengthens each start (measured in `make bench`)."""
 STOP_WIDTH = START_WIDTH
-"""Sandbox stops and removals under way at once. StopContainer is not bounded: it mostly waits for the grace period."""
+"""Most concurrent sandbox stops and removals. StopContainer is not limited: it mostly waits for the grace period."""
 
 
 @dataclass
 class Published:
-    """The latest word on each pod to each peer, so that a peer that starts again gets all of it.
+    """The latest facts that each peer was told about each pod, so that a restarted peer gets all of them.
 
-    Recording and telling happen under one lock: a full re-send cannot overtake a newer change.
+    Recording and sending happen under one lock: a full re-send cannot overtake a newer change.
     """
 
     status_ref: RemoteRef
@@ -59,13 +59,12 @@ class Published:
     def to(
         cls, peer: Callable[[str], RemoteRef], objects: ObjectsRef, on_new_pod: Callable[[], None], *, cluster: bool
     ) -> Published:
-        """Told to the actors that `peer` finds by name. `cluster`: the objects that pods refer to are an API
-        server's."""
+        """`peer` finds an actor by name. `cluster`: the objects that pods refer to are an API server's."""
         used = UsedObjects(objects, cluster=cluster)
         return cls(peer("status"), peer("probe"), peer("pleg"), used, on_new_pod)
 
     def status(self, pod: Pod, new_status: PodStatus, stage: status.Stage, *, spec_changed: bool) -> None:
-        """Tell status of a pod and how far its end is, the whole object where it does not know it yet."""
+        """Tell status the pod's status and stage. `spec_changed`: send the whole object."""
         uid = pod.metadata.uid
         with self.lock:
             new = uid not in self.pods
@@ -79,17 +78,17 @@ class Published:
             self.on_new_pod()
 
     def uses(self, pod: Pod) -> None:
-        """Tell objects what the pod refers to."""
+        """Tell objects the objects that the pod refers to."""
         with self.lock:
             self.used_objects.set(pod)
 
     def users(self, changed: ObjectsChanged) -> list[str]:
-        """UIDs of the pods that refer to what changed."""
+        """UIDs of the pods that refer to a changed object."""
         with self.lock:
             return self.used_objects.all() if changed.full else self.used_objects.users(changed.refs)
 
     def probing(self, pod: probe.ProbedPod) -> None:
-        """Tell probe what there is to probe in a pod."""
+        """Tell probe the pod's probes."""
         with self.lock:
             if self.probed.get(pod.uid) == pod:
                 return
@@ -97,7 +96,7 @@ class Published:
             self.probe_ref.tell(probe.SetPods(pods=(pod,)))
 
     def watch(self, new: pleg.Watch) -> None:
-        """Tell pleg of an init process."""
+        """Tell pleg to watch the first process of a sandbox or container."""
         with self.lock:
             known = self.watches.setdefault(new.pod_uid, {})
             if known.get(new.id) == new:
@@ -106,12 +105,12 @@ class Published:
             self.pleg_ref.tell(pleg.WatchProcesses(watches=(new,)))
 
     def unwatch(self, pod_uid: str, exited_id: str) -> None:
-        """Leave an ended process out of the next full re-send."""
+        """Leave an exited process out of the next full re-send."""
         with self.lock:
             self.watches.get(pod_uid, {}).pop(exited_id, None)
 
     def forget(self, pod_uid: str) -> None:
-        """Nothing of the pod is left."""
+        """Tell all peers to drop a pod of which nothing is left."""
         with self.lock:
             self.used_objects.forget(pod_uid)
             self.stages.pop(pod_uid, None)
@@ -123,14 +122,14 @@ class Published:
                 self.pleg_ref.tell(pleg.ForgetPod(pod_uid=pod_uid))
 
     def resend(self, peer: str, *, full: bool) -> None:
-        """All that is known, for a peer that has started; `full` when that is all there is."""
+        """Send a restarted peer all known pods. `full`: it may drop every other pod."""
         with self.lock:
             match peer:
                 case "status" if full:
-                    ending: dict[str, status.Stage] = {
+                    termination: dict[str, status.Stage] = {
                         uid: stage for uid, stage in self.stages.items() if stage != "sync"
                     }
-                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=ending))
+                    self.status_ref.tell(status.SetPods(pods=tuple(self.pods.values()), stages=termination))
                 case "status":
                     for uid, pod in self.pods.items():
                         self.status_ref.tell(status.SetPod(pod=pod, stage=self.stages[uid]))
@@ -144,8 +143,8 @@ class Published:
 
 
 @dataclass
-class Node:
-    """Shared by every worker."""
+class WorkerContext:
+    """Shared by all workers. The actor makes it once, in `assembly`."""
 
     settings: Settings
     cri: Cri
@@ -158,13 +157,13 @@ class Node:
     events: Recorder
     http_hooks: HttpHooks
     blocking: Callable[..., Future[Any]]
-    """`Actor.blocking` of this process: deadline in seconds, function, arguments."""
+    """`Actor.blocking`: deadline in seconds, function, arguments."""
     allocated: ResourceState
     actuated: ResourceState
     limits: BackOffLimits
     userns: UserNamespaces
     allocatable: Amounts
-    """What there is for pods in all: milli CPUs, bytes."""
+    """Allocatable resources of the node: milli CPUs, bytes."""
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
@@ -173,10 +172,10 @@ class Node:
     back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
     """By pod UID and container name."""
     restored: Collection[str] = frozenset()
-    """UIDs of pods that run by the checkpoint alone, because the API server has not been heard of."""
+    """UIDs of pods that come from the checkpoint alone, since the API server has not answered yet."""
     probes_known: bool = False
-    """probe has told its standing results since this actor started; before that no readiness is published."""
+    """probe has sent its results since this actor started. No readiness is published before that."""
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
-    """Nothing of the pod with this UID runs any more."""
+    """No process of the pod with this UID runs any more."""
     on_back_off: Callable[[], None] = lambda: None
-    """A back-off was raised: have the checkpoint written."""
+    """A back-off was raised: write the checkpoint soon."""

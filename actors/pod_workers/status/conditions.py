@@ -1,4 +1,4 @@
-"""The conditions of a pod that the kubelet owns. Pure.
+"""Computes the conditions of a pod that the kubelet owns. Pure.
 
 Source: pkg/kubelet/status/generate.go and
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions. Transition times are not set here.
@@ -15,7 +15,7 @@ from proto.v1 import Container, ContainerStatus, Pod, PodCondition
 
 RESTARTING = "AllContainersRestarting"
 OWNED = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", RESTARTING)
-"""In the kubelet's order; the last one only where a container's rules may have all restarted."""
+"""In the kubelet's order; the last one only if a container's rules may restart all containers."""
 
 Statuses = Mapping[str, ContainerStatus]
 """Of all main and init containers, by name."""
@@ -31,10 +31,10 @@ def conditions(
     restarting_all: bool = False,
     volumes: str = "",
 ) -> tuple[PodCondition, ...]:
-    """`others`, which are kept as they are, and those of the kubelet.
+    """`others` unchanged, then the kubelet's conditions.
 
-    `volumes`: why the pod's volumes are not mounted, or do not answer when a container is to start. The kubelet says
-    that in events only; here the pod says it too.
+    `volumes`: why the pod's volumes are not mounted, or do not answer at a container's start. The kubelet reports that
+    in events only; here a condition has it too.
     """
     sandbox_needed, _, _ = policy.sandbox_change(pod, view)
     containers_ready = _containers_ready(pod, statuses, phase)
@@ -51,7 +51,7 @@ def conditions(
 
 
 def _restarting(pod: Pod, view: PodView, phase: str, restarting_all: bool) -> PodCondition:
-    """AllContainersRestarting: from a rule's match until nothing is left of the lives before (KEP-5532)."""
+    """AllContainersRestarting: from a rule's match until all old containers are removed (KEP-5532)."""
     ended = {"Succeeded": reasons.POD_COMPLETED, "Failed": reasons.POD_FAILED}.get(phase)
     names = {one.name for one in (*pod.spec.init_containers, *pod.spec.containers)}
     if ended is None and restarting_all and any(one.name in names for one in view.containers):
@@ -75,8 +75,10 @@ def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
 
 
 def any_main_started(pod: Pod, view: PodView, statuses: Statuses) -> bool:
-    """A main container of the newest sandbox runs or has ended: the pod was initialized, whatever its init containers
-    do now. One that ended in an older sandbox, before a reboot, does not count: the pod is initialized anew."""
+    """True if a main container of the newest sandbox runs or has ended: then the pod was initialized.
+
+    A container of an older sandbox, from before a reboot, does not count: its pod is initialized again.
+    """
     started = (
         main.name
         for main in pod.spec.containers

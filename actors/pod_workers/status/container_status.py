@@ -1,7 +1,7 @@
-"""The statuses of a pod's containers, from their specs, the runtime's view and probe results. Pure.
+"""Computes the statuses of a pod's containers from specs, the runtime's view and probe results. Pure.
 
-The kubelet's convertToAPIContainerStatuses (pkg/kubelet/kubelet_pods.go) and, for `ready` and `started`, its
-prober manager. What the runtime has forgotten since comes from the old status.
+Source: the kubelet's convertToAPIContainerStatuses (pkg/kubelet/kubelet_pods.go), and its prober manager for `ready`
+and `started`. Facts that the runtime has lost come from the old status.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.decide.init_policy import has_created_main
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.status_resources import container_resources
+from actors.pod_workers.status.inputs import StatusInputs
 from proto.v1 import (
     Container,
     ContainerState,
@@ -32,24 +32,21 @@ from proto.v1 import (
     VolumeMountStatus,
 )
 
-if TYPE_CHECKING:
-    from actors.pod_workers.status.pod_status import Inputs
-
 _NOTHING = ContainerState()
 _LOST = ContainerStateTerminated(
     exit_code=137, reason=reasons.CONTAINER_STATUS_UNKNOWN, message=reasons.CONTAINER_LOST_MESSAGE
 )
-"""For a container that ran and of which the runtime knows nothing any more: 137 as if killed; it may have failed."""
-_UNKNOWN = ContainerStateTerminated(
+"""For a container that ran and that the runtime has lost: 137 as if killed, since it may have failed."""
+UNKNOWN = ContainerStateTerminated(
     exit_code=137,
     reason=reasons.CONTAINER_STATUS_UNKNOWN,
     message="The container could not be located when the pod was terminated",
 )
-"""For one that ran and that the runtime has in a state it cannot tell."""
+"""For a container that ran and whose state the runtime does not know."""
 _RESET = ContainerStateTerminated(
     exit_code=137, reason=reasons.RESTARTING_ALL_CONTAINERS, message=reasons.RESTARTING_ALL_CONTAINERS_MESSAGE
 )
-"""How a life counts that was removed so that all containers could start anew (KEP-5532)."""
+"""For an instance that was removed so that all containers start anew (KEP-5532)."""
 _INIT_FORGOTTEN = ContainerStateTerminated(
     exit_code=0,
     reason=reasons.COMPLETED,
@@ -58,7 +55,7 @@ _INIT_FORGOTTEN = ContainerStateTerminated(
 )
 
 
-def main_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+def main_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.containers, sorted by name."""
     old = _by_name(inputs.old.container_statuses if inputs.old is not None else ())
     statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.containers)
@@ -66,7 +63,7 @@ def main_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
     return tuple(sorted(probed, key=lambda status: status.name))
 
 
-def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
+def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.initContainers, in the spec's order."""
     old = _by_name(inputs.old.init_container_statuses if inputs.old is not None else ())
     statuses = []
@@ -82,8 +79,8 @@ def init_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerSta
     return tuple(statuses)
 
 
-def ephemeral_statuses(pod: Pod, view: PodView, inputs: Inputs) -> tuple[ContainerStatus, ...]:
-    """Of spec.ephemeralContainers, sorted by name. They have no probes, and nothing waits for them."""
+def ephemeral_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
+    """Of spec.ephemeralContainers, sorted by name. They have no probes."""
     old = _by_name(inputs.old.ephemeral_container_statuses if inputs.old is not None else ())
     statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.ephemeral_containers)
     return tuple(sorted(statuses, key=lambda status: status.name))
@@ -94,7 +91,13 @@ def _by_name(statuses: Iterable[ContainerStatus]) -> Mapping[str, ContainerStatu
 
 
 def _status(
-    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool = False
+    pod: Pod,
+    container: Container,
+    view: PodView,
+    inputs: StatusInputs,
+    old: ContainerStatus | None,
+    *,
+    init: bool = False,
 ) -> ContainerStatus:
     found = view.container(container.name)
     if found is None:
@@ -105,9 +108,9 @@ def _status(
 
 
 def _not_there(
-    pod: Pod, container: Container, view: PodView, inputs: Inputs, old: ContainerStatus | None, *, init: bool
+    pod: Pod, container: Container, view: PodView, inputs: StatusInputs, old: ContainerStatus | None, *, init: bool
 ) -> ContainerStatus:
-    """The runtime has no life of it: not created yet, or cleaned up."""
+    """The runtime has no instance: it is not created yet, or was removed."""
     if inputs.restarting_all and old is not None:
         if old.container_id:
             return _reset(container, old)
@@ -133,10 +136,10 @@ def _not_there(
 
 
 def _remembered(pod: Pod, old: ContainerStatus) -> ContainerStatus:
-    """An init container's end that only its old status still has.
+    """The status of an ended init container that the runtime has lost.
 
-    A static pod's gets the kubelet's message for an init container that the runtime has lost. The kubelet has no old
-    status of a static pod after a restart; the times and the container's ID, which we know, stay.
+    In a static pod it gets the kubelet's message for a lost init container: a restarted kubelet has no old status of
+    static pods. Its times and container ID, which we know, stay.
     """
     ended = old.state.terminated
     if ended is None or ended.exit_code or ended.message or not is_static(pod):
@@ -160,7 +163,7 @@ def _there(
     container: Container,
     found: ContainerView,
     previous: ContainerView | None,
-    inputs: Inputs,
+    inputs: StatusInputs,
     old: ContainerStatus | None,
 ) -> ContainerStatus:
     identity = f"{inputs.runtime_name}://{found.id}"
@@ -181,8 +184,11 @@ def _there(
 
 
 def _last_before(found: ContainerView, identity: str, old: ContainerStatus | None) -> ContainerState:
-    """The last state of the oldest life the runtime knows: as it was told before. The kubelet has none once the garbage
-    collector has been, which may come between a pod's end and the status that says so."""
+    """The last state of the oldest instance that the runtime has, from the old status.
+
+    The kubelet shows none once the garbage collector has removed the instance before. That may happen between a pod's
+    end and the status that reports it.
+    """
     if old is None:
         return _NOTHING
     if old.last_state.terminated == _RESET:
@@ -192,13 +198,13 @@ def _last_before(found: ContainerView, identity: str, old: ContainerStatus | Non
     elif found.restart_count > old.restart_count:
         last = old.state
     else:
-        return _NOTHING  # the newest life is lost, and this is the one before
-    # One that waits to be started again has its own end as its last state.
+        return _NOTHING  # the newest instance is lost, and this is its predecessor
+    # A container that waits for its restart has its own exit as last state.
     known = last.terminated is not None and last.terminated.container_id not in (None, identity)
     return last if known else _NOTHING
 
 
-def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) -> ContainerState:
+def _state(found: ContainerView, inputs: StatusInputs, old: ContainerStatus | None) -> ContainerState:
     identity = f"{inputs.runtime_name}://{found.id}"
     match found.state:
         case "running":
@@ -214,13 +220,15 @@ def _state(found: ContainerView, inputs: Inputs, old: ContainerStatus | None) ->
             )
             return ContainerState(terminated=ended)
         case "unknown" if old is not None and old.state.running is not None:
-            return ContainerState(terminated=_UNKNOWN)
+            return ContainerState(terminated=UNKNOWN)
     return ContainerState(waiting=ContainerStateWaiting())
 
 
 def _restart_count(found: ContainerView, old: ContainerStatus | None) -> int:
-    """One that is lost counts as ended, and is counted only then: what is published of it is Terminated. Never less
-    than before: the runtime may have lost the newest life, and show the one before."""
+    """A running container that becomes lost counts as one restart, since it is published as Terminated.
+
+    The count never falls: the runtime may have lost the newest instance and show its predecessor.
+    """
     if old is None:
         return found.restart_count
     lost = found.state == "unknown" and old.state.running is not None
@@ -231,12 +239,12 @@ def _waiting(
     pod: Pod,
     container: Container,
     found: ContainerView | None,
-    inputs: Inputs,
+    inputs: StatusInputs,
     status: ContainerStatus,
     *,
     init: bool,
 ) -> ContainerStatus:
-    """A container that is to start and could not is Waiting, and how it ended before is its last state."""
+    """A container whose start failed is Waiting, and its last exit is its last state."""
     reason, message = inputs.waiting.get(container.name, ("", ""))
     done = init and found is not None and found.state == "exited" and found.exit_code == 0
     over = inputs.terminal or pod.metadata.deletion_timestamp is not None
@@ -248,8 +256,8 @@ def _waiting(
     return replace(status, state=ContainerState(waiting=waiting), last_state=last)
 
 
-def _probed(container: Container, status: ContainerStatus, inputs: Inputs) -> ContainerStatus:
-    """With `started` and `ready`: without a probe a container is both as soon as it runs."""
+def _probed(container: Container, status: ContainerStatus, inputs: StatusInputs) -> ContainerStatus:
+    """Set `started` and `ready`. Without probes a running container is both."""
     identity = (status.container_id or "").partition("://")[2]
     running = status.state.running is not None
     started = running and _passed(container.startup_probe is not None, inputs.probe_result(identity, "startup"))
@@ -262,7 +270,7 @@ def _passed(has_probe: bool, result: str | None) -> bool:
 
 
 def _volume_mounts(container: Container, recursive: Collection[str] = ()) -> tuple[VolumeMountStatus, ...]:
-    """`recursive`: paths in the container that are read-only with all that is mounted there (KEP-3857)."""
+    """`recursive`: paths in the container that are recursively read-only (KEP-3857)."""
     return tuple(
         VolumeMountStatus(
             name=mount.name,
@@ -288,12 +296,12 @@ def _user(found: ContainerView) -> ContainerUser | None:
 
 
 def _stop_signal(found: ContainerView, container: Container) -> str | None:
-    """Only where the spec has one: what the runtime defaults to is not of interest."""
+    """The runtime's stop signal, only if the spec has one: defaults are not shown."""
     wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
     return (found.stop_signal or wanted) if wanted else None
 
 
 def timestamp(nanoseconds: int) -> str:
-    """metav1.Time: RFC 3339 in UTC, whole seconds. 0 is the epoch, as the kubelet shows a start that never was."""
+    """metav1.Time: RFC 3339 in UTC, whole seconds. 0 is the epoch, as in the kubelet for a start that never was."""
     moment = datetime.datetime.fromtimestamp(nanoseconds // 1_000_000_000, datetime.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,35 +1,28 @@
-"""The last status of a pod of which nothing runs any more. Pure.
+"""Computes the last status of a pod whose processes have all ended. Pure.
 
-The status manager's TerminatePod (pkg/kubelet/status/status_manager.go): whatever is not known to have ended counts as
-failed, so that no pod is called successful by mistake, and every pod but a static one ends as Succeeded or Failed.
+Source: the status manager's TerminatePod (pkg/kubelet/status/status_manager.go). A container without a known exit
+counts as failed, so that no pod becomes Succeeded by mistake. Every pod but a static one becomes Succeeded or Failed.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actors._cgroup.quantities.critical import is_static
-from actors.pod_workers.model import reasons
-from actors.pod_workers.status.phase import TERMINAL
-from proto.v1 import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
+from actors._host.node.critical import is_static
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES
+from actors.pod_workers.status.container_status import UNKNOWN
+from proto.v1 import ContainerState, ContainerStatus, Pod, PodStatus
 
-_NOT_FOUND = ContainerState(
-    terminated=ContainerStateTerminated(
-        exit_code=137,
-        reason=reasons.CONTAINER_STATUS_UNKNOWN,
-        message="The container could not be located when the pod was terminated",
-    )
-)
+_NOT_FOUND = ContainerState(terminated=UNKNOWN)
 
 
 def ended_status(pod: Pod, status: PodStatus) -> PodStatus:
-    """`status` with an end for every container that had its turn, and with a terminal phase. Doing it again changes
-    nothing."""
+    """`status` with an exit for every container that was tried, and with a terminal phase. Idempotent."""
     main, init = status.container_statuses, status.init_container_statuses
     if _had_initialized(pod, status):
         main = tuple(map(_ended, main))
     tried = _tried(init)
-    phase = status.phase if is_static(pod) or status.phase in TERMINAL else "Failed"
+    phase = status.phase if is_static(pod) or status.phase in TERMINAL_PHASES else "Failed"
     return replace(
         status,
         container_statuses=main,
@@ -43,19 +36,19 @@ def _ended(status: ContainerStatus) -> ContainerStatus:
 
 
 def _had_initialized(pod: Pod, status: PodStatus) -> bool:
-    """Whether the main containers may have had their turn."""
-    if not pod.spec.init_containers or any(map(_had_turn, status.container_statuses)):
+    """True if the main containers may have been tried."""
+    if not pod.spec.init_containers or any(map(_was_tried, status.container_statuses)):
         return True
     last = status.init_container_statuses[-1:]
     ends = [state.terminated for one in last for state in (one.state, one.last_state)]
     return any(end is not None and end.exit_code == 0 for end in ends)
 
 
-def _had_turn(status: ContainerStatus) -> bool:
+def _was_tried(status: ContainerStatus) -> bool:
     return status.state.waiting is None or status.last_state.terminated is not None
 
 
 def _tried(init: tuple[ContainerStatus, ...]) -> int:
-    """How many init containers had their turn; where none is known to, the first."""
-    tried = [index + 1 for index, status in enumerate(init) if _had_turn(status)]
+    """Number of init containers that were tried, at least the first."""
+    tried = [index + 1 for index, status in enumerate(init) if _was_tried(status)]
     return max(tried, default=min(1, len(init)))

@@ -1,7 +1,7 @@
-"""What the API server's status of a pod says of probes, for containers that another kubelet started. Pure.
+"""Takes probe results from the API server's status, for containers that another kubelet started. Pure.
 
-Since KEP-4781 a kubelet that starts changes neither `started` nor `ready` of a container that runs on, until a probe
-says otherwise. Source: isContainerStarted and setReadyStateOnKubeletRestart of pkg/kubelet/prober.
+Since KEP-4781 a restarted kubelet changes neither `started` nor `ready` of a running container before a new probe
+result. Source: isContainerStarted and setReadyStateOnKubeletRestart of pkg/kubelet/prober.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from proto.v1 import PodStatus
 def inherited_results(status: PodStatus, view: PodView) -> dict[str, tuple[Inherited, ...]]:
     """Container ID to the probes that count as succeeded, for containers that still run.
 
-    `started` counts by itself. `ready` counts only while the pod is Ready. The node lifecycle controller sets that
-    condition to False when the node was away for long; then each container is probed first.
+    `ready` counts only while the pod is Ready. The node lifecycle controller sets that condition to False when the node
+    was unreachable for long; then each container is probed first.
     """
     pod_is_ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions)
     found: dict[str, tuple[Inherited, ...]] = {}
     for one in (*status.init_container_statuses, *status.container_statuses):
         identity = (one.container_id or "").partition("://")[2]
-        life = view.container_by_id(identity)
-        if one.state.running is None or not one.started or life is None or life.state != "running":
+        instance = view.container_by_id(identity)
+        if one.state.running is None or not one.started or instance is None or instance.state != "running":
             continue
         found[identity] = ("startup", "readiness") if one.ready and pod_is_ready else ("startup",)
     return found

@@ -1,4 +1,4 @@
-"""The phase of a pod from the statuses of its containers. Pure.
+"""Computes the phase of a pod from the statuses of its containers. Pure.
 
 Source: getPhase of pkg/kubelet/kubelet_pods.go and
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase.
@@ -8,36 +8,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.status.conditions import Statuses, any_main_started
 from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
-TERMINAL = ("Succeeded", "Failed")
-
 
 @dataclass(slots=True)
 class _Count:
-    """How many containers stand where."""
+    """Numbers of containers by state."""
 
     pending_init: int = 0
     """Regular init containers that have not ended."""
     pending_sidecars: int = 0
     """Sidecars that have not started."""
     failed_init: int = 0
-    """For good: no policy or rule has it tried again."""
+    """Failed without a retry by policy or rule."""
     unknown: int = 0
     running: int = 0
     waiting: int = 0
     stopped: int = 0
     restarting: int = 0
-    """Of the stopped ones, those that are to start again."""
+    """Stopped containers that will start again."""
     succeeded: int = 0
 
 
 def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool) -> str:
-    """Pending, Running, Succeeded or Failed. `terminal`: nothing of the pod starts again, whatever its policy."""
+    """Pending, Running, Succeeded or Failed. `terminal`: no container starts again under any policy."""
     count = _Count()
     for container in pod.spec.init_containers:
         status = statuses.get(container.name)
@@ -60,7 +58,7 @@ def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool
 def _stopped(pod: Pod, count: _Count, *, terminal: bool) -> str:
     """Every container has ended."""
     all_succeeded = count.stopped == count.succeeded
-    # A static pod has no owner that would look at its end: for the kubelet it stays running until it is removed.
+    # A static pod has no owner that acts on its end. In the kubelet it stays Running until it is removed.
     ends = terminal and not is_static(pod)
     if count.restarting and not ends:
         return "Running"

@@ -1,74 +1,31 @@
-"""A pod's status from its spec, what the runtime shows and what probes found. Pure.
+"""Computes a pod's status from its spec, the runtime's view and probe results. Pure.
 
-The kubelet's generateAPIPodStatus (pkg/kubelet/kubelet_pods.go). Container statuses, conditions, phase and resources
-have modules of their own. Transition times are filled in by the status actor.
+Source: the kubelet's generateAPIPodStatus (pkg/kubelet/kubelet_pods.go). Container statuses, conditions, phase and
+resources have their own modules. The status actor sets transition times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from actors._cgroup.quantities.critical import is_static
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
-from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo, with_resources
-from actors.pod_workers.model.view import ContainerView, PodView
+from actors.pod_workers.model.allocation import NOTHING, with_resources
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES
+from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.resources.resize_conditions import IN_PROGRESS, PENDING
 from actors.pod_workers.status.conditions import OWNED, RESTARTING, Statuses, conditions
 from actors.pod_workers.status.container_status import ephemeral_statuses, init_statuses, main_statuses
-from actors.pod_workers.status.phase import TERMINAL, compute_phase
+from actors.pod_workers.status.inputs import StatusInputs
+from actors.pod_workers.status.phase import compute_phase
 from proto.v1 import HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceRequirements
 
 DISRUPTION_TARGET = "DisruptionTarget"
 
-ProbeResults = Callable[[str, str], str | None]
-"""(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
 
-
-def _no_results(container_id: str, probe: str) -> str | None:  # noqa: ARG001 - ProbeResults' signature
-    return None
-
-
-def _no_message(container: ContainerView) -> str:  # noqa: ARG001 - the signature of Inputs.termination_message
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """All that a status depends on besides the pod and the view of it."""
-
-    probe_result: ProbeResults = _no_results
-    waiting: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Container name to (reason, message) of why it could not be started last (the kubelet's reasonCache)."""
-    volumes: str = ""
-    """Why the pod's volumes are not mounted."""
-    old: PodStatus | None = None
-    """The last published status; what the runtime has forgotten since is taken from it."""
-    now: str = ""
-    """RFC 3339, becomes startTime where there is none."""
-    host_ips: tuple[str, ...] = ()
-    terminal: bool = False
-    """The pod has ended for good: nothing of it is restarted whatever its policy."""
-    over: bool = False
-    """Nothing of the pod runs any more."""
-    reason: str = ""
-    """Why the node ends the pod (Evicted, Preempting, DeadlineExceeded)."""
-    message: str = ""
-    restarting_all: bool = False
-    """A rule has all containers restarted (KEP-5532); `compute_status` fills it in."""
-    runtime_name: str = "containerd"
-    """Scheme of container IDs."""
-    resize: tuple[PodCondition, ...] = ()
-    """Conditions of a resize, see resize_conditions.py."""
-    actuated: PodResourceInfo = NOTHING
-    """The resources last carried out."""
-    termination_message: Callable[[ContainerView], str] = _no_message
-    """The message an exited container left; the caller reads and keeps it."""
-
-
-def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
+def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
     """The status to publish. Condition times are unset."""
     old = inputs.old if inputs.old is not None else pod.status
     if inputs.message.startswith(reasons.REJECTED):
@@ -106,21 +63,21 @@ def compute_status(pod: Pod, view: PodView, inputs: Inputs) -> PodStatus:
     )
 
 
-def _resources(pod: Pod, phase: str, inputs: Inputs) -> ResourceRequirements:
-    """Of a running pod what has been carried out, which a resize may be ahead of; else what is allocated."""
+def _resources(pod: Pod, phase: str, inputs: StatusInputs) -> ResourceRequirements:
+    """The actuated resources of a running pod, which a resize may be ahead of; else the allocated ones."""
     known = phase == "Running" and inputs.actuated is not NOTHING
     shown = with_resources(pod, inputs.actuated) if known else pod
     return ResourceRequirements(limits=pod_limits(shown), requests=pod_requests(shown))
 
 
 def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
-    """Since a rule matched, and until the lives before are gone: then the last published condition still knows."""
+    """True from a rule's match on; after the matching exit is removed, by the last published condition."""
     known = any(one.type == RESTARTING and one.status == "True" for one in old.conditions)
     return known or bool(restart_policy.restart_sources(pod, view))
 
 
-def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
-    """As the kubelet has it: no conditions, no containers."""
+def _rejected_status(pod: Pod, old: PodStatus, inputs: StatusInputs) -> PodStatus:
+    """As in the kubelet, without conditions and containers."""
     return PodStatus(
         observed_generation=pod.metadata.generation,
         phase="Failed",
@@ -132,29 +89,29 @@ def _rejected_status(pod: Pod, old: PodStatus, inputs: Inputs) -> PodStatus:
 
 
 def _phase(
-    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: Inputs
+    pod: Pod, view: PodView, statuses: Statuses, old: PodStatus, inputs: StatusInputs
 ) -> tuple[str, str | None, str | None]:
-    """(phase, reason, message). A terminal phase stands for ever, and its reason with it."""
-    if old.phase in TERMINAL:
+    """(phase, reason, message). A terminal phase never changes, nor does its reason."""
+    if old.phase in TERMINAL_PHASES:
         return old.phase, old.reason, old.message
-    if pod.status.phase in TERMINAL:  # by a controller's word at the API server
+    if pod.status.phase in TERMINAL_PHASES:  # set by a controller at the API server
         return pod.status.phase, pod.status.reason, pod.status.message
     ended = "Failed", inputs.reason, inputs.message or None
     if inputs.reason == reasons.DEADLINE_EXCEEDED:
         return ended
     phase = compute_phase(pod, view, statuses, terminal=inputs.terminal)
     if inputs.reason:
-        # Ended by the node, which does not make it a failure: the phase is held back while something of the pod may
-        # run, and then follows from the exit codes. The kubelet does so by an eviction's podStatusFn, which only the
-        # status before the end goes through. A static pod keeps its reason, by which it runs again after a shutdown.
+        # The node ends the pod, which alone is no failure. While processes run the phase is held back, then it follows
+        # from the exit codes. The kubelet does this in an eviction's podStatusFn, which only applies before the end. A
+        # static pod keeps its reason, since it runs again after a shutdown by it.
         if inputs.over:
             return ended if phase != "Succeeded" or is_static(pod) else (phase, None, None)
-        phase = (old.phase or "Running") if phase in TERMINAL else phase
+        phase = (old.phase or "Running") if phase in TERMINAL_PHASES else phase
     return (phase, old.reason, old.message) if phase == old.phase else (phase, None, None)
 
 
-def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCondition, ...]:
-    """What others have set on the pod, and DisruptionTarget once the node has evicted it."""
+def _other_conditions(pod: Pod, old: PodStatus, inputs: StatusInputs) -> tuple[PodCondition, ...]:
+    """Conditions set by others, and DisruptionTarget once the node has evicted the pod."""
     own = (*OWNED, DISRUPTION_TARGET, PENDING, IN_PROGRESS)
     others = [one for one in pod.status.conditions if one.type not in own]
     if not inputs.terminal:
@@ -172,7 +129,7 @@ def _other_conditions(pod: Pod, old: PodStatus, inputs: Inputs) -> tuple[PodCond
 
 
 def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
-    """At most one of each family, the node's own family first. They stay known when the sandbox has ended."""
+    """At most one address per family, the node's family first. They stay after the sandbox has ended."""
     if pod.spec.host_network:
         return tuple(ip.ip for ip in old.pod_ips) or host_ips[:2]
     ips = view.sandboxes[0].ips if view.sandboxes else ()

@@ -1,7 +1,7 @@
-"""What a worker says of its pod: status to the status actor, and what there is to probe to the probe actor.
+"""Publishes a worker's pod: its status to the status actor, its probes to the probe actor.
 
-Keeps the inputs of a status that no one else has: probe results, why a container waits, termination messages read. The
-status itself is computed in pod_status.py.
+Keeps the inputs of the status that nothing else keeps: probe results, waiting reasons and termination messages.
+`pod_status` computes the status.
 """
 
 from __future__ import annotations
@@ -17,45 +17,49 @@ from actors._events.recorder import field_path
 from actors.pod_workers.environment.variables import expand
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import NOTHING
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.status import pod_status
+from actors.pod_workers.status.container_status import timestamp
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
-from actors.pod_workers.status.pod_status import Inputs
+from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.pods.status import Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
-PROBES = ("liveness", "readiness", "startup")
 
-
-class Report:
+class StatusReporter:
     """The report side of one pod worker; used in its mailbox thread only."""
 
     def __init__(
-        self, node: Node, pod: Pod, view: PodView | None, old: PodStatus | None, results: tuple[ProbeResult, ...]
+        self,
+        scope: PodScope,
+        view: PodView | None,
+        old: PodStatus | None,
+        results: tuple[ProbeResult, ...],
+        resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple,
     ) -> None:
-        self.node = node
-        self.pod = pod
-        self.shown = pod
-        """The pod with the resources its source wants, which is what others see of its spec."""
-        self.resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple
+        """`view`: the runtime's, None when not known. `old`: the last published status. `results`: of probes so far."""
+        self.scope = scope
+        self.context = scope.context
+        self._resize_conditions = resize_conditions
+        pod = scope.pod
         self.terminating = False
         self.over = False
-        """Nothing of the pod runs any more."""
+        """No process of the pod runs any more."""
         self.released = False
-        """Its volumes and its cgroup are given back, too."""
+        """Its volumes are unmounted and its cgroup is removed."""
         self.start_time = _start_time(view, old or pod.status)
         self.last: PodStatus | None = old
         self._restarts: dict[str, int] = {}
         self._note_published(old)
         self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
-        # What a restart of ours came to is known to probe, which overrides what is inherited.
+        # Probe results from before a restart of this process override inherited ones.
         self._inherited = inherited_results(pod.status, view) if view is not None else {}
         self._results: dict[tuple[str, str], str] = {
             (identity, kind): "success" for identity, kinds in self._inherited.items() for kind in kinds
@@ -65,22 +69,21 @@ class Report:
         self._probed = any(_has_probe(container) for container in _containers(pod))
         self.take_results(results)
 
-    def new_pod(self, pod: Pod, shown: Pod) -> None:
-        """The object changed; the next publication carries all of it."""
-        self.pod, self.shown = pod, shown
+    def pod_changed(self) -> None:
+        """The object changed: the next publication carries all of it."""
         self._sent = None
 
     # Inputs
 
     def take_results(self, results: tuple[ProbeResult, ...]) -> bool:
-        """Keep probe results; whether one is news."""
+        """Keep probe results. True: one is new."""
         before = dict(self._results)
         for result in results:
             self._results[(result.container_id, result.probe)] = result.result
         return self._results != before
 
     def probe_result(self, container_id: str, probe: str) -> str | None:
-        """The standing result, None without one."""
+        """The last result; None without one."""
         return self._results.get((container_id, probe))
 
     def waiting(self, container: str, reason: str, message: str) -> None:
@@ -92,62 +95,64 @@ class Report:
         self._volumes = message
 
     def started(self, container: str) -> None:
-        """It has started: nothing is in its way any more."""
+        """Drop the waiting reason of a container that has started."""
         self._waiting.pop(container, None)
 
     def published_restarts(self, container: str) -> int | None:
-        """RestartCount of the container's last published life; None when it never had one. One that was made and
-        not started has had no life: its number is free."""
+        """RestartCount of the container's last published instance; None if there was none.
+
+        An instance that was created and not started does not count.
+        """
         return self._restarts.get(container)
 
-    def own_ending(self, now: float) -> Ending | None:
-        """The end the pod comes to by itself: over, or past its activeDeadlineSeconds."""
-        deadline_s = self.pod.spec.active_deadline_seconds
+    def own_termination(self, now: float) -> TerminationRequest | None:
+        """The termination of a pod that has finished or is past its activeDeadlineSeconds; else None."""
+        deadline_s = self.scope.pod.spec.active_deadline_seconds
         if deadline_s is not None and now - self.start_time >= deadline_s:
-            return Ending(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
-        if self.last is not None and self.last.phase in ("Succeeded", "Failed"):
-            return Ending()
+            return TerminationRequest(reason=reasons.DEADLINE_EXCEEDED, message=reasons.DEADLINE_EXCEEDED_MESSAGE)
+        if self.last is not None and self.last.phase in TERMINAL_PHASES:
+            return TerminationRequest()
         return None
 
     def deadline_in_s(self, now: float) -> float | None:
         """Seconds until activeDeadlineSeconds is over; None without one."""
-        deadline_s = self.pod.spec.active_deadline_seconds
+        deadline_s = self.scope.pod.spec.active_deadline_seconds
         return None if deadline_s is None else max(0.0, self.start_time + deadline_s - now)
 
     # Publications
 
-    def publish(self, view: PodView, ending: Ending | None = None) -> None:
-        """Tell status and probe what is new. Nothing is said of readiness before probe has told what it remembers."""
+    def publish(self, view: PodView, termination: TerminationRequest | None = None) -> None:
+        """Send status and probe the changes. No readiness is published before probe has sent its results."""
         self._forget_old_results(view)
-        inputs = Inputs(
+        inputs = StatusInputs(
             probe_result=self.probe_result,
             waiting=self._waiting,
             volumes=self._volumes,
             old=self.last,
-            now=rfc3339(self.start_time),
-            host_ips=self.node.host_ips,
-            terminal=ending is not None and not ending.deleted,
+            now=timestamp(int(self.start_time) * 10**9),
+            host_ips=self.context.host_ips,
+            terminal=termination is not None and not termination.deleted,
             over=self.over,
-            reason=ending.reason if ending is not None else "",
-            message=ending.message if ending is not None else "",
-            runtime_name=self.node.runtime_name,
+            reason=termination.reason if termination is not None else "",
+            message=termination.message if termination is not None else "",
+            runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
-            resize=self.resize_conditions(),
-            actuated=self.node.actuated.get(self.pod.metadata.uid) or NOTHING,
+            resize=self._resize_conditions(),
+            actuated=self.context.actuated.get(self.scope.pod.metadata.uid) or NOTHING,
         )
-        status = pod_status.compute_status(self.pod, view, inputs)
+        status = pod_status.compute_status(self.scope.pod, view, inputs)
         if self.over:
-            status = ended_status(self.pod, status)
+            status = ended_status(self.scope.pod, status)
         before, self.last = self.last, status
-        metrics.phase_published(self.pod, before.phase if before is not None else None, status.phase)
+        metrics.phase_published(self.scope.pod, before.phase if before is not None else None, status.phase)
         self._note_lives(view)
         if self._probed:
-            self.node.published.probing(self._probed_pod(view, status))
-        said = (status, self._stage())
-        if said == self._sent or (self._probed and not self.node.probes_known):
+            self.context.published.probing(self._probed_pod(view, status))
+        publication = (status, self._stage())
+        if publication == self._sent or (self._probed and not self.context.probes_known):
             return
-        self.node.published.status(self.shown, *said, spec_changed=self._sent is None)
-        self._sent = said
+        self.context.published.status(self.scope.desired, *publication, spec_changed=self._sent is None)
+        self._sent = publication
 
     def _stage(self) -> Stage:
         if self.released:
@@ -157,13 +162,13 @@ class Report:
         return "terminating" if self.terminating else "sync"
 
     def _note_lives(self, view: PodView) -> None:
-        """Whatever began is published, and counts even when the runtime forgets it."""
+        """Every started instance is published now, and counts even if the runtime loses it."""
         for one in view.containers:
             if one.state != "created":
                 self._restarts[one.name] = max(one.restart_count, self._restarts.get(one.name, 0))
 
     def _note_published(self, status: PodStatus | None) -> None:
-        """Before there is a view: what the last one before us came to."""
+        """Restart counts that were published before this process started."""
         for one in (*status.init_container_statuses, *status.container_statuses) if status is not None else ():
             lived = _restarts_of_last_life(one)
             if lived is not None:
@@ -176,14 +181,14 @@ class Report:
 
     def _forget_old_results(self, view: PodView) -> None:
         known = {container.id for container in view.containers}
-        for key in [key for key in self._results if key[0] not in known and self.node.probes_known]:
+        for key in [key for key in self._results if key[0] not in known and self.context.probes_known]:
             del self._results[key]
         for identity in [identity for identity in self._messages if identity not in known]:
             del self._messages[identity]
 
     def _probed_pod(self, view: PodView, status: PodStatus) -> ProbedPod:
-        meta = self.pod.metadata
-        ip = status.host_ip if self.pod.spec.host_network else status.pod_ip
+        meta = self.scope.pod.metadata
+        ip = status.host_ip if self.scope.pod.spec.host_network else status.pod_ip
         return ProbedPod(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -191,17 +196,17 @@ class Report:
             pod_ip=ip or "",
             terminating=self.terminating,
             containers=()
-            if status.phase in ("Succeeded", "Failed")
-            else tuple(self._probed_container(one, view) for one in _containers(self.pod) if _has_probe(one)),
+            if status.phase in TERMINAL_PHASES
+            else tuple(self._probed_container(one, view) for one in _containers(self.scope.pod) if _has_probe(one)),
         )
 
     def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
-        probed = _probed(self.pod, container, view)
+        probed = _probed(self.scope.pod, container, view)
         return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:
-    """RestartCount of the newest life that began, as published; None when none did."""
+    """RestartCount of the newest started instance, as published; None if none started."""
     if status.state.running is not None or status.state.terminated is not None:
         return status.restart_count
     ended = status.last_state.terminated
@@ -237,8 +242,10 @@ def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
 
 
 def _expanded(probe: Probe | None, container: Container) -> Probe | None:
-    """With $(VAR) of the container's literal variables in an exec command put in; others count as empty there
-    (ExpandContainerCommandOnlyStatic)."""
+    """Insert the container's literal variables into an exec command; other variables are empty there.
+
+    Source: ExpandContainerCommandOnlyStatic.
+    """
     if probe is None or probe.exec is None:
         return probe
     values = {variable.name: variable.value or "" for variable in container.env}
@@ -247,10 +254,11 @@ def _expanded(probe: Probe | None, container: Container) -> Probe | None:
 
 
 def _start_time(view: PodView | None, old: PodStatus) -> float:
-    """When this pod began: as published, else by the runtime's oldest sandbox, else now. Unix seconds.
+    """Unix seconds of the pod's start: as published, else of the runtime's oldest sandbox, else now.
 
-    A pod that waits for its volumes has no sandbox, and one that is long there may have lost its first; its
-    activeDeadlineSeconds runs on all the same when this actor starts again."""
+    The published time comes first, so that activeDeadlineSeconds goes on over a restart of this actor. A pod that waits
+    for volumes has no sandbox, and an old pod may have lost its first one.
+    """
     if old.start_time:
         with contextlib.suppress(ValueError):
             return datetime.datetime.fromisoformat(old.start_time).timestamp()
@@ -260,7 +268,7 @@ def _start_time(view: PodView | None, old: PodStatus) -> float:
 
 
 def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
-    """Reasons that were published before this process started, so that a restart does not blank them."""
+    """Waiting reasons that were published before this process started, so that a restart keeps them."""
     if old is None:
         return {}
     statuses = (*old.init_container_statuses, *old.container_statuses)
@@ -273,9 +281,4 @@ def _waiting_reasons(old: PodStatus | None) -> dict[str, tuple[str, str]]:
 
 
 _NO_REASON = {reasons.CONTAINER_CREATING, reasons.POD_INITIALIZING}
-"""What a container waits with when nothing is in its way; computed, not remembered."""
-
-
-def rfc3339(seconds: float) -> str:
-    """Unix seconds as metav1.Time writes them: UTC, whole seconds."""
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+"""Default waiting reasons, which are computed for each status."""

@@ -1,4 +1,4 @@
-"""The last words of a container: what it wrote to its termination log, or the end of its output.
+"""Reads the termination message of a container: its termination log, or the end of its output.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/ and
 pkg/kubelet/kuberuntime (getTerminationMessage, fallbackToLogs).
@@ -13,14 +13,14 @@ MAX_FILE_BYTES = 4096
 MAX_LOG_BYTES = 2048
 MAX_LOG_LINES = 80
 _LOG_TAIL_BYTES = 64 * 1024
-"""How much of a log's end is read: enough for 2 KiB of output in lines of one character with their 40 of prefix."""
+"""Bytes read from the end of a log: enough for 2 KiB of one-character lines with prefixes of 40 characters."""
 
 
 def read_termination_message(container: ContainerView) -> str:
-    """The status message of an exited container: the end of its file, at most 4 KiB; with FallbackToLogsOnError, where
-    that is empty and it failed, the last 80 lines of its log, at most 2 KiB. The runtime's own message goes before.
+    """The status message of an exited container: the end of its file, at most 4 KiB.
 
-    Reads two small files; what cannot be read says so in the message, as in the kubelet.
+    A failed container with FallbackToLogsOnError and an empty file gets the last 80 lines of its log, at most 2 KiB.
+    The runtime's own message is put before. A read error becomes the message, as in the kubelet.
     """
     if container.state != "exited":
         return container.message
@@ -45,7 +45,7 @@ def _read_file(path: str) -> str:
 
 
 def read_log_tail(path: str) -> str:
-    """The last lines of a container log in the CRI format, without their prefixes; empty where there is no log."""
+    """The last lines of a container log in the CRI format, without prefixes; empty without a log."""
     try:
         data, whole = read_tail(path, _LOG_TAIL_BYTES)
     except OSError:
@@ -57,7 +57,7 @@ def read_log_tail(path: str) -> str:
 
 
 def log_tail(lines: list[bytes]) -> str:
-    """The output of the last 80 log lines, cut to its last 2 KiB. A partial line (tag P) goes on in the next."""
+    """The last 2 KiB of the last 80 output lines. A partial line (tag P) is joined with the next."""
     output: list[bytes] = []
     ended = True
     for line in lines:

@@ -1,4 +1,7 @@
-"""One container from image to running: pull, files, create, start. Errors carry the kubelet's reasons."""
+"""Starts one container: pulls its image, prepares files and mounts, creates and starts it.
+
+Errors carry the kubelet's reasons.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.pod_workers.cri_config import host_files
 from actors.pod_workers.cri_config.container_config import build_container_config, join_processes
 from actors.pod_workers.cri_config.mounts import (
-    MountFacts,
+    MountInputs,
     image_volumes,
     sub_paths,
     to_bind,
@@ -27,7 +30,7 @@ from actors.pod_workers.environment.variables import ConfigError, Sources, envir
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
 from actors.pod_workers.steps.supplies import Found, container_objects
 from proto.cri import api_pb2 as pb
@@ -39,11 +42,11 @@ from proto.wire.errors import AskTimeout, Refused
 log = logging.getLogger(__name__)
 
 PULL_DEADLINE_S = 3600.0
-"""An ask waits as long as a pull may last; image_pull has its own deadline, and its death ends the ask at once."""
+"""As long as a pull may last. image_pull has its own deadline, and its death ends the ask at once."""
 FILES_S = 30.0
-"""For the directories and files on the node that a container gets."""
+"""For creating a container's directories and files on the node."""
 SUB_PATHS_S = 60.0
-"""The volume actor has a deadline of its own for each."""
+"""The volume actor has its own deadline for each."""
 
 
 class StartFailedError(Exception):
@@ -60,34 +63,34 @@ class ContainerStart:
 
     def __init__(
         self,
-        node: Node,
+        context: WorkerContext,
         pod: Pod,
         container: Container,
         sandbox: SandboxView,
         restart_count: int,
-        volumes: MountFacts,
+        volumes: MountInputs,
         sandbox_config: pb.PodSandboxConfig | None,
     ) -> None:
-        self.node, self.pod, self.container, self.sandbox = node, pod, container, sandbox
+        self.context, self.pod, self.container, self.sandbox = context, pod, container, sandbox
         self.restart_count = restart_count
         self.mounts = volumes.volumes
-        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, node)
+        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
         self.created_id = ""
         self.objects: Found = {}
         self.files: supplies.Files = {}
         self.mount_facts = volumes
         self.images: dict[str, pb.ImageSpec] = {}
-        """Image volumes that are there, by name."""
+        """Pulled image volumes by name."""
         self.target_id = ""
-        """CRI ID of the container whose process namespace this one joins; empty for one of its own."""
+        """CRI ID of the container whose process namespace this one joins; else empty."""
 
     async def ensure_image(self) -> ImageEnsured:
-        """Ask image_pull; its refusals are the container's waiting reasons."""
+        """Ask image_pull for the image. Its refusals become the container's waiting reasons."""
         where = field_path(self.pod, self.container.name) or ""
         return await self._image(self.container.image, self.container.image_pull_policy, where)
 
     async def ensure_image_volumes(self) -> None:
-        """The same for the images that the container mounts; before its own, as in the kubelet."""
+        """Ask for the images that the container mounts; before its own, as in the kubelet."""
         for name, source in image_volumes(self.pod, self.container).items():
             metrics.IMAGE_VOLUMES_REQUESTED.inc()
             image = await self._image(source.reference, source.pull_policy, "")
@@ -110,22 +113,22 @@ class ContainerStart:
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
         )
         try:
-            return await self.node.images.ask(request, PULL_DEADLINE_S)
+            return await self.context.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
-            raise self._failed(refusal.reason, refusal.message, said=refusal.reason) from refusal
+            raise self._failed(refusal.reason, refusal.message, event_text=refusal.reason) from refusal
 
     async def fetch_objects(self) -> None:
-        """What the variables come from, as it is now: after the pull, which may take long, and before any file."""
+        """Read the variables' sources: after the pull, which may take long, and before any file is written."""
         try:
-            self.objects = await container_objects(self.node, self.pod, self.container)
-            self.files = await supplies.volume_files(self.node, self.pod, self.container, self.mounts)
+            self.objects = await container_objects(self.context, self.pod, self.container)
+            self.files = await supplies.volume_files(self.context, self.pod, self.container, self.mounts)
         except ConfigError as error:
             raise self._failed(error.reason, str(error)) from error
         except Refused as refusal:
             raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
     async def prepare_mounts(self) -> None:
-        """Have bound what the container mounts of parts of volumes, and learn what the runtime can do with mounts."""
+        """Bind the sub paths of volumes, and ask if the runtime supports recursive read-only mounts."""
         try:
             parts = sub_paths(self.container, lambda: environment(self.pod, self.container, self._sources()))
             self.mount_facts = replace(
@@ -144,23 +147,23 @@ class ContainerStart:
         if not wanted:
             return {}
         request = BindSubPaths(pod_uid=self.pod.metadata.uid, container=self.container.name, sub_paths=wanted)
-        bound = await self.node.volumes.ask(request, SUB_PATHS_S)
+        bound = await self.context.volumes.ask(request, SUB_PATHS_S)
         return {one.index: path for one, path in zip(wanted, bound.host_paths, strict=True)}
 
     async def _recursive_read_only(self) -> bool:
         try:
-            answer = await self.node.cri.status()
+            answer = await self.context.cri.status()
         except CriError:
             return False  # asked again with the next container
         handler = self.pod.spec.runtime_class_name or ""
         return any(one.name == handler and one.features.recursive_read_only_mounts for one in answer.runtime_handlers)
 
     def _sources(self) -> Sources:
-        ips = self.node.host_ips if self.pod.spec.host_network else self.sandbox.ips
-        return supplies.sources(self.node, self.pod, ips, self.objects, self.files)
+        ips = self.context.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        return supplies.sources(self.context, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
-        """Files on the host, then CreateContainer; the container's ID."""
+        """Write files on the host, then call CreateContainer. Returns the CRI ID."""
         pod_metrics.container_starting(self.pod, self.container.name)
         try:
             config = await self._config(image)
@@ -172,7 +175,7 @@ class ContainerStart:
             message = f"cannot prepare {error.filename}: {error}"
             raise self._failed(reasons.CREATE_CONTAINER_ERROR, message) from error
         try:
-            self.created_id = await self.node.cri.create_container(self.sandbox.id, config, self.sandbox_config)
+            self.created_id = await self.context.cri.create_container(self.sandbox.id, config, self.sandbox_config)
         except RuntimeDown:
             raise
         except CriError as error:
@@ -185,9 +188,9 @@ class ContainerStart:
         return self.created_id
 
     async def start(self, identity: str) -> None:
-        """StartContainer, and the log link that shippers read."""
+        """Call StartContainer, and link the log for log shippers."""
         try:
-            await self.node.cri.start_container(identity)
+            await self.context.cri.start_container(identity)
         except RuntimeDown:
             raise
         except CriError as error:
@@ -195,19 +198,19 @@ class ContainerStart:
         self._event("Normal", "Started", "Container started")
         self._link_log(identity)
 
-    def _failed(self, reason: str, message: str, said: str = "") -> StartFailedError:
-        """The error to raise, and its event; `said` stands for a message that events of image_pull tell already."""
+    def _failed(self, reason: str, message: str, event_text: str = "") -> StartFailedError:
+        """Record the event and return the error. `event_text`: instead of a message that image_pull has published."""
         pod_metrics.container_failed(self.pod, self.container.name, reason)
-        self._event("Warning", "Failed", f"Error: {said or message}")
+        self._event("Warning", "Failed", f"Error: {event_text or message}")
         return StartFailedError(reason, message)
 
     def _event(self, kind: EventType, reason: str, message: str) -> None:
-        if self.created_id:  # the name instead, as in the kubelet: else no two events of one container would be equal
+        if self.created_id:  # replaced as in the kubelet, so that events of one container are equal
             message = message.replace(self.created_id, self.container.name)
-        self.node.events.pod(self.pod, kind, reason, message, self.container.name)
+        self.context.events.pod(self.pod, kind, reason, message, self.container.name)
 
     async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
-        files = await self.node.blocking(FILES_S, self._prepare_files)
+        files = await self.context.blocking(FILES_S, self._prepare_files)
         config = build_container_config(
             self.pod,
             self.container,
@@ -216,15 +219,15 @@ class ContainerStart:
             image,
             self.mount_facts,
             files,
-            self.node,
+            self.context,
         )
         if self.target_id:
             join_processes(config, self.target_id)
         return config
 
     def _prepare_files(self) -> host_files.HostFiles:
-        """In a thread of the pool: some are there already, and as the pod's containers have left them."""
-        settings, meta = self.node.settings, self.pod.metadata
+        """Runs in a pool thread. The pod's containers may have changed existing files."""
+        settings, meta = self.context.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         Path(log_dir, self.container.name).mkdir(mode=0o755, parents=True, exist_ok=True)
         Path(paths.pod_dir(settings.root_dir, meta.uid)).mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -232,7 +235,7 @@ class ContainerStart:
 
     def _link_log(self, identity: str) -> None:
         """/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log, the kubelet's legacyLogSymlink; shippers glob for it."""
-        settings, meta = self.node.settings, self.pod.metadata
+        settings, meta = self.context.settings, self.pod.metadata
         log_dir = paths.pod_log_dir(settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
         target = os.path.join(log_dir, paths.container_log_path(self.container.name, self.restart_count))
         link = paths.log_symlink(settings.container_logs_dir, meta.name, meta.namespace, self.container.name, identity)

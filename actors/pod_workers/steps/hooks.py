@@ -1,14 +1,12 @@
 """Runs one lifecycle handler: exec, httpGet or sleep.
 
-pkg/kubelet/lifecycle/handlers.go, its messages included. Not here: when a hook runs and what follows from its failure
-(operations.py, killing.py). https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+Source: pkg/kubelet/lifecycle/handlers.go, messages included. `operations` runs postStart hooks, `killing` preStop
+hooks; they handle failures. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 from actors._cri.call import beside
 from actors._cri.errors import CriError, RuntimeDown
@@ -16,11 +14,11 @@ from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.pod_scope import PodScope
 from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
 
 HOOK_DEADLINE_S = 3600.0
-"""The kubelet waits for a postStart hook for ever, and so does a pod here, almost. A preStop hook has its grace."""
+"""The kubelet waits for a postStart hook without limit. A preStop hook ends with the grace period."""
 NOT_TLS = "server gave HTTP response to HTTPS client"
 
 
@@ -31,15 +29,17 @@ class HookFailedError(Exception):
 class Hooks:
     """The hooks of one pod's containers; used in its worker's mailbox thread only."""
 
-    def __init__(self, node: Node, sleep: Callable[[float], Any]) -> None:
-        self.node = node
-        self._sleep = sleep
+    def __init__(self, scope: PodScope) -> None:
+        self.context = scope.context
+        self._sleep = scope.sleep
 
     async def run(
         self, pod: Pod, container: Container, container_id: str, handler: LifecycleHandler, view: PodView
     ) -> None:
-        """Run a handler to its end; HookFailedError when it fails, RuntimeDown when nobody can tell. Cancelling leaves
-        a command that runs to itself."""
+        """Run a handler to its end. Raises HookFailedError; RuntimeDown if its outcome is unknown.
+
+        Cancelling does not end a command that runs.
+        """
         if handler.exec is not None:
             await self._exec(pod, container, container_id, handler.exec)
         elif handler.http_get is not None:
@@ -53,7 +53,7 @@ class Hooks:
         shown = f"[{' '.join(action.command)}]"
         output = b""
         try:
-            call = self.node.cri.exec_sync(container_id, action.command, 0, timeout=HOOK_DEADLINE_S)
+            call = self.context.cri.exec_sync(container_id, action.command, 0, timeout=HOOK_DEADLINE_S)
             answer = await beside(call)
             if answer.exit_code == 0:
                 return
@@ -76,18 +76,18 @@ class Hooks:
             raise HookFailedError(_http_failed(pod, container, action, str(error))) from error
         problem = await self._get(url, action)
         if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), action):
-            self.node.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
+            self.context.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
         elif problem:
             raise HookFailedError(_http_failed(pod, container, action, problem))
 
     async def _get(self, url: Url, action: HTTPGetAction) -> str:
-        """Empty when there was an answer, of whatever status."""
-        outcome = await self.node.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
+        """The error; empty after an answer with any HTTP status."""
+        outcome = await self.context.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
         return "" if outcome.kind == "success" else outcome.output
 
     def _pod_ip(self, pod: Pod, view: PodView) -> str:
         if pod.spec.host_network:
-            return self.node.host_ips[0] if self.node.host_ips else ""
+            return self.context.host_ips[0] if self.context.host_ips else ""
         ips = view.sandboxes[0].ips if view.sandboxes else ()
         return ips[0] if ips else ""
 
@@ -105,7 +105,7 @@ def _http_failed(pod: Pod, container: Container, action: HTTPGetAction, error: s
 
 
 def _go_handler(tcp: TCPSocketAction | None) -> str:
-    """A handler that the kubelet does not run, as Go prints it. The API takes tcpSocket for old manifests' sake."""
+    """An unsupported handler as Go prints it. The API still accepts tcpSocket in old manifests."""
     socket = "nil"
     if tcp is not None:
         by_name = isinstance(tcp.port, str)

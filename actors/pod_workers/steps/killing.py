@@ -1,15 +1,14 @@
-"""How a pod's containers are ended: preStop hooks, turns, StopContainer; each within the grace period.
+"""Ends a pod's containers: runs preStop hooks and calls StopContainer in order, within the grace period.
 
-killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. Times and order are decided in
-termination.py. Everything here may be cancelled and begun anew: a hook that was begun is not begun again, and goes on
-meanwhile.
+Source: killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. `decide.termination` decides times
+and order. A cancelled call may be repeated: a hook that has begun goes on meanwhile and is not started again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from actors._base import Future, first_of, gather
@@ -18,11 +17,10 @@ from actors.pod_workers.decide.termination import find_container, stop_timeout_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.orphans import restored_container
 from actors.pod_workers.model.view import ContainerView
-from actors.pod_workers.model.wait_reasons import Doing
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
-from proto.v1 import Container, LifecycleHandler, Pod
+from actors.pod_workers.steps.runtime_view import RuntimeView
+from proto.v1 import Container, LifecycleHandler
 
 log = logging.getLogger(__name__)
 
@@ -33,25 +31,13 @@ class Killing:
     Deadlines are monotonic seconds: when the grace period is over.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        pod: Pod,
-        runtime: RuntimeView,
-        hooks: Hooks,
-        doing: Doing,
-        sleep: Callable[[float], Any],
-        spawn: Spawn,
-    ) -> None:
-        self.node = node
-        self.pod = pod
+    def __init__(self, scope: PodScope, runtime: RuntimeView, hooks: Hooks) -> None:
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self._hooks = hooks
-        self._doing = doing
-        self._sleep = sleep
-        self._spawn = spawn
         self._pre_stops: dict[str, Future[Any]] = {}
-        """By container ID, hooks that were begun; complete too when one has been given up."""
+        """By container ID, hooks that have begun. An abandoned hook counts as completed."""
         self._told: set[str] = set()
         """IDs of containers whose Killing event has been recorded."""
 
@@ -60,49 +46,53 @@ class Killing:
         view = await self.runtime.current()
         running = [container for container in view.containers if container.state in ("running", "unknown")]
         ended: dict[str, Future[None]] = {container.name: Future() for container in running}
-        order = waits_for(self.pod, ended.keys())
-        turns = {name: [ended[other] for other in others] for name, others in order.items()}
-        ends = [self._end_in_turn(one, deadline, turns.get(one.name, ()), ended) for one in running]
-        await gather(*[self._spawn(end, "kill") for end in ends])
+        order = waits_for(self.scope.pod, ended.keys())
+        predecessors_by_name = {name: [ended[other] for other in others] for name, others in order.items()}
+        ends = [self._end_after(one, deadline, predecessors_by_name.get(one.name, ()), ended) for one in running]
+        await gather(*[self.scope.spawn(end, "kill") for end in ends])
         for sandbox in (await self.runtime.current()).sandboxes:
             if sandbox.state == "ready":
-                async with self.node.stopping:
-                    await self.node.cri.stop_pod_sandbox(sandbox.id)
+                async with self.context.stopping:
+                    await self.context.cri.stop_pod_sandbox(sandbox.id)
                 self.runtime.stopped_sandbox(sandbox.id)
 
-    async def _end_in_turn(
-        self, found: ContainerView, deadline: float, turn: Sequence[Future[None]], ended: dict[str, Future[None]]
+    async def _end_after(
+        self,
+        found: ContainerView,
+        deadline: float,
+        predecessors: Sequence[Future[None]],
+        ended: dict[str, Future[None]],
     ) -> None:
         try:
-            await self.end_container(found, deadline, turn=turn)
+            await self.end_container(found, deadline, predecessors=predecessors)
         except Exception as error:
-            ended[found.name].set_error(error)  # whoever waits for it has to be begun anew, too
+            ended[found.name].set_error(error)  # the containers that wait for this one must be retried too
             raise
         ended[found.name].set(None)
 
     async def end_container(
-        self, found: ContainerView, deadline: float, message: str = "", turn: Sequence[Future[None]] = ()
+        self, found: ContainerView, deadline: float, message: str = "", predecessors: Sequence[Future[None]] = ()
     ) -> None:
-        """PreStop hook, its turn, SIGTERM, the rest of the grace period, SIGKILL; its exit is in the view then.
+        """Run the preStop hook, wait for `predecessors`, send SIGTERM and, after the grace period, SIGKILL.
 
-        `message`: of the Killing event. `turn`: what has to be over before the container is told to end.
+        The exit is in the view when this returns. `deadline`: monotonic seconds. `message`: of the Killing event.
         """
-        container = find_container(self.pod, found.name) or restored_container(found)
+        container = find_container(self.scope.pod, found.name) or restored_container(found)
         if found.id not in self._told:
             self._told.add(found.id)
             text = message or reasons.stopping_container(found.name)
-            self.node.events.pod(self.pod, "Normal", reasons.KILLING, text, container=found.name)
+            self.context.events.pod(self.scope.pod, "Normal", reasons.KILLING, text, container=found.name)
         if deadline > time.monotonic():
             hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
             if hook is not None:
                 await self._pre_stop(found, container, hook, deadline)
-            for other in turn:
+            for other in predecessors:
                 await self._until(other, deadline)
                 if other.done():
-                    await other  # raises what kept it from ending
+                    await other  # raises its error
         timeout_s = stop_timeout_s(deadline - time.monotonic())
-        with self._doing.this(f"container {found.name} to end within {timeout_s} s"):
-            await self.node.cri.stop_container(found.id, timeout_s)
+        with self.scope.wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
+            await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
 
@@ -111,7 +101,7 @@ class Killing:
     ) -> None:
         hook = self._pre_stops.get(found.id)
         if hook is None:
-            hook = self._spawn(self._run_pre_stop(found, container, handler), "preStop")
+            hook = self.scope.spawn(self._run_pre_stop(found, container, handler), "preStop")
             self._pre_stops[found.id] = hook
         await self._until(hook, deadline)
         if hook.done():
@@ -126,10 +116,10 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            with self._doing.this(f"preStop hook of container {container.name}"):
-                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
+                await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except RuntimeDown:
-            # It may not have been begun: once the runtime answers it is, in what is left of the grace period.
+            # It may not have begun. Once the runtime answers it runs in the rest of the grace period.
             self._pre_stops.pop(found.id, None)
             raise
         except (HookFailedError, CriError) as error:
@@ -137,12 +127,12 @@ class Killing:
             self._failed(container)
 
     def _failed(self, container: Container) -> None:
-        # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+        # Without the hook's output, which may hold a secret: many can read events.
         event = reasons.FAILED_PRE_STOP_HOOK, "PreStopHook failed"
-        self.node.events.pod(self.pod, "Warning", *event, container=container.name)
+        self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
 
     async def _until(self, other: Future[Any], deadline: float) -> None:
-        pause = self._sleep(max(0.0, deadline - time.monotonic()))
+        pause = self.scope.sleep(max(0.0, deadline - time.monotonic()))
         try:
             await first_of(other, pause)
         finally:
@@ -155,5 +145,5 @@ class Killing:
             hook.cancel()
 
     def _who(self, container: Container) -> str:
-        meta = self.pod.metadata
+        meta = self.scope.pod.metadata
         return f"pod {meta.namespace}/{meta.name} container {container.name}"

@@ -1,8 +1,7 @@
-"""How a pod's next actions are done: CRI calls in the kubelet's order.
+"""Carries out a pod's actions as CRI calls in the kubelet's order: volumes, sandbox, containers, removal.
 
-Thin: what to do is decided in policy.py, what is asked of the runtime in sandbox_config.py and container_start.py; how
-containers are ended is in killing.py. Errors of the runtime that the pod's owner must see come out as StartFailedError
-with the kubelet's reason; others as they are.
+`policy` decides on the actions, `cri_config` builds the requests, `killing` ends containers. Runtime errors that the
+pod's owner must see become StartFailedError with the kubelet's reason. Other errors pass unchanged.
 """
 
 from __future__ import annotations
@@ -15,25 +14,24 @@ from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
 from actors._host.files.own_pods import mark_pod
-from actors.pod_workers.cri_config.mounts import MountFacts, foreign_volumes
+from actors.pod_workers.cri_config.mounts import MountInputs, foreign_volumes
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.decide.termination import find_container, grace_of_kill_s
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.model.wait_reasons import Doing
 from actors.pod_workers.resources.resize_steps import note_actuated
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
+from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
 from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
-from proto.v1 import Container, EphemeralContainer, Pod
+from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import Refused
 
 log = logging.getLogger(__name__)
@@ -42,80 +40,79 @@ log = logging.getLogger(__name__)
 class Operations:
     """The runtime side of one pod worker; used in its mailbox thread only."""
 
-    def __init__(
-        self, node: Node, pod: Pod, runtime: RuntimeView, hooks: Hooks, killing: Killing, doing: Doing, spawn: Spawn
-    ) -> None:
-        self.node = node
-        self.pod = pod
+    def __init__(self, scope: PodScope, runtime: RuntimeView, hooks: Hooks, killing: Killing) -> None:
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self._killing = killing
-        self._doing = doing
-        self._spawn = spawn
         self.mounts: dict[str, str] | None = None
         self.groups: tuple[int, ...] = ()
         self._ask_volumes = True
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
         self._cgroup_busy = self._cgroup_killed = False
-        """The pod has ended, and something was seen in its cgroup; that was killed."""
+        """After the pod ended: processes were seen in its cgroup; they were killed."""
 
     # Volumes
 
     async def mount_volumes(self, deadline_s: float) -> None:
-        """Have every volume set up. Refused when one cannot be."""
+        """Ask for all volumes, unless they are mounted. Raises Refused."""
         if self.mounts is not None and not self._ask_volumes:
             return
-        if not self.pod.spec.volumes:
+        if not self.scope.pod.spec.volumes:
             self.mounts = {}
             return
-        self._ask_volumes = False  # before the call: what changes meanwhile asks again
+        self._ask_volumes = False  # before the call: a change meanwhile sets it again
         try:
-            with self._doing.this("volumes"):
-                answer = await self.node.volumes.ask(MountPod(pod=self.pod), deadline_s)
+            with self.scope.wait_reasons.waiting_for("volumes"):
+                answer = await self.context.volumes.ask(MountPod(pod=self.scope.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
             raise
         self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
     async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
-        """See that what others serve of the container's volumes still answers. Refused where it does not."""
-        paths = foreign_volumes(self.pod, container, self.mounts or {})
+        """Check that the servers of the container's volumes answer. Raises Refused."""
+        paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
-            await self.node.volumes.ask(LookAtVolumes(pod_uid=self.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
-        """The pod has changed, or the volume actor started anew: what is mounted stays, and it has to know of it."""
+        """Ask for the volumes in the next step: the pod has changed, or the volume actor has restarted."""
         self._ask_volumes = True
 
     # Starting
 
     async def create_sandbox(self, attempt: int) -> SandboxView:
-        """A new sandbox with its network; in the view when this returns."""
+        """Create a sandbox with its network. It is in the view when this returns. Raises StartFailedError."""
         try:
-            handler = await runtime_handler(self.node, self.pod)
+            handler = await runtime_handler(self.context, self.scope.pod)
         except Refused as refusal:
-            message = reasons.create_sandbox_failed(self.pod, refusal)
-            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
+            message = reasons.create_sandbox_failed(self.scope.pod, refusal)
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
         try:
-            config = build_sandbox_config(self.pod, attempt, self.node, handler)
+            config = build_sandbox_config(self.scope.pod, attempt, self.context, handler)
         except ConfigError as error:
-            self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
-            raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.pod, error)) from error
-        async with self.node.starting:
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
+        async with self.context.starting:
             try:
-                # First: what follows is known to be ours, whenever we are killed.
-                mark_pod(self.node.settings.root_dir, self.pod.metadata.uid)
-                cgroup_fs.create_pod_cgroup(self.pod, self.node.settings)
-                with self._doing.this("RunPodSandbox"), metrics.sandbox_start(self.pod, handler):
-                    identity = await self.node.cri.run_pod_sandbox(config, handler)
+                # First: after a kill, the cgroup and the sandbox are known to be ours.
+                mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
+                cgroup_fs.create_pod_cgroup(self.scope.pod, self.context.settings)
+                with (
+                    self.scope.wait_reasons.waiting_for("RunPodSandbox"),
+                    metrics.sandbox_start(self.scope.pod, handler),
+                ):
+                    identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
             except (CriError, OSError) as error:
-                message = reasons.create_sandbox_failed(self.pod, error)
-                self.node.events.pod(self.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+                message = reasons.create_sandbox_failed(self.scope.pod, error)
+                self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
-        self.node.actuated.set_pod(self.pod.metadata.uid, self.pod.spec.resources)
+        self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)
 
@@ -128,9 +125,9 @@ class Operations:
         return found
 
     async def start_container(self, container: Container, published_restarts: int | None) -> ContainerView:
-        """Pull, create, start; in the view when this returns. StartFailedError carries the kubelet's reason.
+        """Pull, create and start a container. It is in the view when this returns. Raises StartFailedError.
 
-        `published_restarts`: restartCount of its last published life, to go on from when the runtime has forgotten it.
+        `published_restarts`: restartCount of its last published instance, used if the runtime has lost that.
         """
         view = await self.runtime.current()
         if not view.sandboxes:
@@ -138,151 +135,164 @@ class Operations:
         sandbox = view.sandboxes[0]
         newest = view.container(container.name)
         previous = await self._forget_unstarted(newest)
-        lives = [None if previous is None else previous.restart_count]
-        if previous is None or previous.state != "unknown":  # one that is lost has been counted once more already
-            lives.append(published_restarts)
-        restarts = max((known + 1 for known in lives if known is not None), default=0)
+        instances = [None if previous is None else previous.restart_count]
+        if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
+            instances.append(published_restarts)
+        restarts = max((known + 1 for known in instances if known is not None), default=0)
         if newest is not None and newest is not previous:
-            restarts = newest.restart_count  # published or not: it has not been a life
-        volumes = MountFacts(self.mounts or {}, groups=self.groups)
-        start = ContainerStart(self.node, self.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
+            restarts = newest.restart_count  # reused, since that container never started
+        volumes = MountInputs(self.mounts or {}, groups=self.groups)
+        start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
-        with self._doing.this(f"image {container.image} of container {container.name}"):
+        with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
             await start.ensure_image_volumes()
             image = await start.ensure_image()
         await start.fetch_objects()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
-        note_actuated(self.node, self.pod, container)
-        async with self.node.starting:
+        note_actuated(self.context, self.scope.pod, container)
+        async with self.context.starting:
             try:
                 identity = await start.create(image)
                 await start.start(identity)
             finally:
                 if start.created_id:
                     await self.runtime.read_container(start.created_id)
-        found = self.runtime.pod.container_by_id(identity)
+        found = self.runtime.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         await self._post_start(container, found)
-        return self.runtime.pod.container_by_id(identity) or found
+        return self.runtime.view.container_by_id(identity) or found
 
     async def _post_start(self, container: Container, found: ContainerView) -> None:
-        """The postStart hook; when it fails the container is ended. Outside of the gate: it may take its time.
+        """Run the postStart hook, and end the container if it fails. It does not count as a concurrent start.
 
-        Should we die meanwhile, the container runs on and its hook is not run again, as in the kubelet.
+        After a kill meanwhile the container runs on and its hook is not run again, as in the kubelet.
         """
         handler = container.lifecycle.post_start if container.lifecycle is not None else None
         if handler is None:
             return
         try:
-            with self._doing.this(f"postStart hook of container {container.name}"):
-                await self._hooks.run(self.pod, container, found.id, handler, self.runtime.pod)
+            with self.scope.wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
+                await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
-            # Without the hook's own words: events are read by many, and a server's answer may hold a secret.
+            # Without the hook's output, which may hold a secret: many can read events.
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
-            self.node.events.pod(self.pod, "Warning", *event, container=container.name)
-            grace_s = grace_of_kill_s(self.pod, container, "FailedPostStartHook")
+            self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
+            grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
 
     async def _forget_unstarted(self, previous: ContainerView | None) -> ContainerView | None:
-        """Take away a container that was created and never started: who made it was killed between the two. The next
-        one gets its number, since nothing ran. Returns the life before."""
+        """Remove a container that was created and not started, because this process was killed in between.
+
+        The next one gets its restart count, since nothing ran. Returns the instance before.
+        """
         if previous is None or previous.state != "created":
             return previous
         try:
-            await self.node.cri.remove_container(previous.id)
+            await self.context.cri.remove_container(previous.id)
         except RuntimeDown:
             raise
         except CriError as error:
             if is_stuck(error):
-                if any(container.state == "running" for container in self.runtime.pod.containers):
-                    return previous  # not worth a restart of the others: its number is given up
-                end_shim(previous.sandbox_id)  # and with it the sandbox, which the next step replaces
+                if any(container.state == "running" for container in self.runtime.view.containers):
+                    return previous  # keep the others running; its restart count is skipped
+                end_shim(previous.sandbox_id)  # ends the sandbox too; the next step replaces it
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, str(error)) from error
         self.runtime.removed(previous.id)
-        return self.runtime.pod.container(previous.name)
+        return self.runtime.view.container(previous.name)
 
     # Crash-loop back-off
 
     def held_back_s(self, container: str, now: float) -> float:
-        """Seconds until the container may start; not positive when it may at once."""
-        previous = self.runtime.pod.container(container)
+        """Seconds until the container may start; zero or negative: at once."""
+        previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.node.limits)
+        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.limits)
         return until - now
 
     def _back_off(self, name: str) -> back_off.BackOff | None:
-        """The one that stands for the container as its spec has it now."""
-        return back_off.standing(self.node.back_offs.get((self.pod.metadata.uid, name)), self._definition(name))
+        """The back-off, if the container's definition has not changed."""
+        return back_off.standing(
+            self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)
+        )
 
     def _definition(self, name: str) -> str:
-        container = find_container(self.pod, name)
+        container = find_container(self.scope.pod, name)
         return back_off.definition_of(container) if container is not None else ""
 
     def back_off_reason(self, container: str) -> tuple[str, str]:
         """(CrashLoopBackOff, the kubelet's message)."""
-        entry = self.node.back_offs[self.pod.metadata.uid, container]
-        return reasons.crash_loop_back_off(self.pod, container, entry.delay_s)
+        entry = self.context.back_offs[self.scope.pod.metadata.uid, container]
+        return reasons.crash_loop_back_off(self.scope.pod, container, entry.delay_s)
 
     def raise_back_off(self, previous: ContainerView) -> None:
-        """Before a container is started that ended before."""
-        key = (self.pod.metadata.uid, previous.name)
+        """Raise the back-off before the start of a container that has exited."""
+        key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self._back_off(previous.name)
         if standing is not None and standing.updated >= finished:
-            return  # raised for this end already, by a start that came to nothing: its maker was killed, say
-        self.node.back_offs[key] = back_off.raised(
-            standing, finished, time.time(), self.node.limits, self._definition(previous.name)
+            return  # raised for this exit before, by a start that failed or was cut off by a kill
+        self.context.back_offs[key] = back_off.raised(
+            standing, finished, time.time(), self.context.limits, self._definition(previous.name)
         )
-        self.node.on_back_off()
+        self.context.on_back_off()
 
     # Ending
 
-    async def reset(self, lives: tuple[ContainerView, ...]) -> None:
-        """End these, without hooks and with the least grace, and remove them in their order (KEP-5532)."""
-        running = [found for found in lives if found.state in ("running", "unknown")]
-        await gather(*[self._spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
-        for found in lives:
-            await self.node.cri.remove_container(found.id)
+    async def reset(self, instances: tuple[ContainerView, ...]) -> None:
+        """End these containers without grace period, then remove them in their order (KEP-5532)."""
+        running = [found for found in instances if found.state in ("running", "unknown")]
+        await gather(*[self.scope.spawn(self._killing.end_container(one, time.monotonic()), "kill") for one in running])
+        for found in instances:
+            await self.context.cri.remove_container(found.id)
             self.runtime.removed(found.id)
 
     async def _remove_sandbox(self, sandbox: SandboxView) -> None:
         try:
-            async with self.node.stopping:
-                await self.node.cri.remove_pod_sandbox(sandbox.id)
+            async with self.context.stopping:
+                await self.context.cri.remove_pod_sandbox(sandbox.id)
         except CriError as error:
             if is_stuck(error):
                 end_shim(sandbox.id)  # the next try succeeds
             raise
 
     async def release(self, *, deleted: bool) -> bool:
-        """Give back what a pod that no longer runs still holds: volumes and cgroup, and the sandboxes when deleted.
-        False: a process that nobody knows of is left in the cgroup, see again later."""
-        uid = self.pod.metadata.uid
-        if self.pod.spec.volumes and self.mounts != {}:
-            await self.node.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
+        """Unmount volumes and remove the cgroup of an ended pod; if `deleted` also its sandboxes.
+
+        False: an unknown process is left in the cgroup; call again later.
+        """
+        uid = self.scope.pod.metadata.uid
+        if self.scope.pod.spec.volumes and self.mounts != {}:
+            await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:
             for sandbox in (await self.runtime.current()).sandboxes:
                 await self._remove_sandbox(sandbox)
-            self.runtime.pod = PodView()
+            self.runtime.view = PodView()
         released = await self._remove_cgroup()
-        self.node.userns.release(uid)
+        self.context.userns.release(uid)
         if deleted:
-            for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
-                self.node.back_offs.pop((uid, container.name), None)
-            meta = self.pod.metadata
-            self.node.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
+            for container in (*self.scope.pod.spec.init_containers, *self.scope.pod.spec.containers):
+                self.context.back_offs.pop((uid, container.name), None)
+            meta = self.scope.pod.metadata
+            self.context.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
         return released
 
     async def _remove_cgroup(self) -> bool:
-        """Remove it; what runs in it though the runtime knows of nothing is ended on the second sight, as what has just
-        been ended takes a moment to go. A start that was given up can leave such a process."""
-        uid, name, settings = self.pod.metadata.uid, pod_cgroup_parent(self.pod, self.node), self.node.settings
+        """Remove the cgroup. False: it has processes.
+
+        An abandoned start can leave a process that the runtime does not know. It is killed when it is seen a second
+        time, since a process that has just ended takes a moment to go.
+        """
+        uid, name, settings = (
+            self.scope.pod.metadata.uid,
+            pod_cgroup_parent(self.scope.pod, self.context),
+            self.context.settings,
+        )
         if cgroup_fs.remove_pod_cgroup(uid, name, settings):
             return True
         seen, self._cgroup_busy = self._cgroup_busy, True
@@ -296,7 +306,7 @@ class Operations:
 
 
 def _target_id(container: Container, view: PodView) -> str:
-    """The container whose processes an ephemeral one is to see, by ID; empty without."""
+    """CRI ID of the container whose processes an ephemeral container sees; else empty."""
     name = container.target_container_name if isinstance(container, EphemeralContainer) else None
     if not name:
         return ""

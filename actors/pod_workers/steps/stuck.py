@@ -1,8 +1,8 @@
-"""Containers that containerd can neither run nor delete, and the way out of that.
+"""Frees containers that containerd can neither run nor delete, by killing their shim.
 
-A StartContainer whose caller is killed in the middle may leave a task in the shim that containerd's CRI plugin takes
-for ended: it sends no signal to it, and deletes neither the container ("cannot delete running task") nor its sandbox,
-until the shim is gone (seen in containerd 1.6). Not here: when to do so; a shim serves a whole sandbox.
+If the caller of StartContainer is killed during the call, a task may stay in the shim that containerd's CRI plugin
+takes for ended. It sends no signal to the task. Until the shim is gone it deletes neither the container ("cannot delete
+running task") nor its sandbox (seen in containerd 1.6). A shim serves a whole sandbox, so the caller decides.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_BYTES = 128 * 1024
 
 
 def is_stuck(error: CriError) -> bool:
-    """Whether a removal failed for that reason."""
+    """Return True when a removal failed for that reason."""
     return "cannot delete running task" in error.details
 
 
 def end_shim(sandbox_id: str) -> bool:
-    """Kill the sandbox's shim; containerd then ends and forgets what it served. False when there is none.
+    """Kill the sandbox's shim; containerd then forgets its containers. False: there is no shim.
 
-    Its command line carries the sandbox's ID, which is unique, and so no other process can be meant.
+    The shim is found by the sandbox's ID in its command line, which is unique.
     """
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ def end_shim(sandbox_id: str) -> bool:
                 continue
             if sandbox_id.encode() in read_regular(directory / "cmdline", MOST_BYTES).split(b"\0"):
                 log.warning(
-                    "killing the shim %s of sandbox %s: it holds what cannot be deleted", directory.name, sandbox_id
+                    "killing the shim %s of sandbox %s: its containers cannot be deleted", directory.name, sandbox_id
                 )
                 os.kill(int(directory.name), signal.SIGKILL)
                 return True

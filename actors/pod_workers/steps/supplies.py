@@ -1,18 +1,18 @@
-"""What a container's variables are made of besides its spec, fetched before its config is built."""
+"""Fetches the sources of a container's variables before its config is built: API objects and files of volumes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-from actors._cgroup.quantities.critical import is_static
+from actors._host.node.critical import is_static
 from actors._objects.fetch import fetch
 from actors._objects.peer import has_objects
 from actors.pod_workers.cri_config.container_config import node_facts
 from actors.pod_workers.environment import env_file, references
 from actors.pod_workers.environment.service_env import service_variables
 from actors.pod_workers.environment.variables import ConfigError, Sources, from_bytes
-from actors.pod_workers.shared.worker_context import Node
+from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.pods.objects import ApiObject, ObjectRef, document_of
 from proto.pods.volume import ReadVolumeFile
 from proto.v1 import Container, FileKeySelector, Pod
@@ -22,53 +22,52 @@ from proto.wire.errors import Refused
 log = logging.getLogger(__name__)
 
 READ_S = 60.0
-"""The volume actor has a deadline of its own."""
+"""The volume actor has its own deadline."""
 
 Found = Mapping[ObjectRef, ApiObject]
 Files = Mapping[tuple[str, str], str]
 """Volume and path in it to the text."""
 
 
-async def container_objects(node: Node, pod: Pod, container: Container) -> Found:
-    """Every object that the container's variables may come from, as it is now; without an ask when there are none.
+async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> Found:
+    """The API objects that the container's variables may come from; asks the objects actor only if there are any.
 
-    Raises what an ask does, and Refused while the objects cannot be read. A pod that has to start without the API
-    server does so without variables of Services, if it must: a static one, as in the kubelet, and one of the
-    checkpoint.
+    Raises Refused while the objects cannot be read, and the errors of an ask. A static pod (as in the kubelet) and a
+    pod of the checkpoint start without variables of Services if these cannot be read.
     """
     refs = set(references.variable_references(pod, container))
-    services = set(references.services(pod)) if has_objects(node.settings) else set()
-    if not services or not (is_static(pod) or pod.metadata.uid in node.restored):
-        return await fetch(node.objects, refs | services) if refs or services else {}
-    found = await fetch(node.objects, refs) if refs else {}
+    services = set(references.services(pod)) if has_objects(context.settings) else set()
+    if not services or not (is_static(pod) or pod.metadata.uid in context.restored):
+        return await fetch(context.objects, refs | services) if refs or services else {}
+    found = await fetch(context.objects, refs) if refs else {}
     try:
-        return found | await fetch(node.objects, services)
+        return found | await fetch(context.objects, services)
     except Refused as refusal:
         log.warning("pod %s/%s starts without Services: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
         return found
 
 
-async def runtime_handler(node: Node, pod: Pod) -> str:
-    """The runtime's handler for the pod's runtime class; empty for the runtime's own choice.
+async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
+    """The runtime's handler for the pod's runtime class; empty for the runtime's default.
 
-    Without an API server or a directory of objects there are no RuntimeClasses: then the name is taken as the
-    handler's. Raises Refused when the class is not there, or cannot be read.
+    Without an API server or a directory of objects, the class's name is the handler. Raises Refused if the class does
+    not exist or cannot be read.
     """
     name = pod.spec.runtime_class_name
-    if not name or not has_objects(node.settings):
+    if not name or not has_objects(context.settings):
         return name or ""
     ref = references.runtime_class(name)
-    found = (await fetch(node.objects, (ref,))).get(ref)
+    found = (await fetch(context.objects, (ref,))).get(ref)
     if found is None:
         raise Refused("NotFound", f'runtimeclass.node.k8s.io "{name}" not found')
     handler: str = document_of(found, RuntimeClass).handler
     return handler
 
 
-async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
-    """The files of volumes that the container's variables come from. `volumes`: name to path on the host.
+async def volume_files(context: WorkerContext, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
+    """The files in volumes that the container's variables come from. `volumes`: name to path on the host.
 
-    Raises what an ask does; ConfigError where a file cannot be read.
+    Raises ConfigError if a file cannot be read, and the errors of an ask.
     """
     found: dict[tuple[str, str], str] = {}
     for variable in container.env:
@@ -86,18 +85,18 @@ async def volume_files(node: Node, pod: Pod, container: Container, volumes: Mapp
             max_bytes=env_file.MAX_BYTES,
         )
         try:
-            found[(key.volume_name, key.path)] = from_bytes((await node.volumes.ask(request, READ_S)).data)
+            found[(key.volume_name, key.path)] = from_bytes((await context.volumes.ask(request, READ_S)).data)
         except Refused as refusal:
             raise _unparsed(pod, key, refusal) from refusal
     return found
 
 
-def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
-    """For `environment`."""
+def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
+    """The input of `environment`."""
     namespace = pod.metadata.namespace
     services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")
     return Sources(
-        node=node_facts(node),
+        node=node_facts(context),
         pod_ips=pod_ips,
         config_map=lambda name: _config_map(found.get(references.config_map(namespace, name))),
         secret=lambda name: _secret(found.get(references.secret(namespace, name))),
@@ -107,7 +106,7 @@ def sources(node: Node, pod: Pod, pod_ips: tuple[str, ...], found: Found, files:
 
 
 def _config_map(found: ApiObject | None) -> dict[str, str] | None:
-    """Its text; binaryData is for volumes only."""
+    """The data as text, without binaryData, which is for volumes only."""
     if found is None:
         return None
     return {key: from_bytes(value) for key, value in found.data.items() if key not in found.binary_keys}
@@ -125,7 +124,7 @@ def _value(pod: Pod, key: FileKeySelector, files: Files) -> str:
 
 
 def _unparsed(pod: Pod, key: FileKeySelector, error: Exception) -> ConfigError:
-    """The kubelet's message says no more; what is wrong with the file is in its log."""
+    """As in the kubelet, only the log has the cause."""
     meta = pod.metadata
     log.warning("pod %s/%s: environment file %s: %s", meta.namespace, meta.name, key.path, error)
     return ConfigError("couldn't parse env file")

@@ -1,6 +1,6 @@
-"""One step of a pod that is wanted: bring it as far as it goes now, by policy.compute_actions.
+"""One sync step: brings a wanted pod as far as it goes now, by the actions of `policy.compute_actions`.
 
-The kubelet's syncPod and the runtime manager's SyncPod. The worker runs the steps, one at a time, and may cancel one.
+Source: the kubelet's syncPod and the runtime manager's SyncPod. The worker runs one step at a time and may cancel it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from actors._base import gather
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
-from actors.pod_workers.decide.resize import with_restarts
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar
-from actors.pod_workers.model.termination_request import Ending
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.resize_steps import Resizer
-from actors.pod_workers.shared.worker_context import Node
-from actors.pod_workers.status.reporting import Report
+from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.shared.worker_context import WorkerContext
+from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
-from actors.pod_workers.steps.runtime_view import RuntimeView, Spawn
+from actors.pod_workers.steps.runtime_view import RuntimeView
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
@@ -33,12 +33,12 @@ from proto.wire.errors import Refused
 log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""After a failure of the pod's own making (the kubelet's backOffPeriod), plus up to half of it again."""
+"""After a failure caused by the pod (the kubelet's backOffPeriod), plus a random part of up to one half."""
 FIRST_RETRY_S = 0.5
-"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often it is only a busy runtime, or
-the name of a sandbox that a given-up call has not let go of yet."""
+"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often the runtime is only busy, or
+an abandoned call still holds the sandbox's name."""
 VOLUME_DEADLINE_S = 120.0
-"""How long one wait for volumes lasts (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
+"""Deadline of one wait for volumes (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
 
 
 class Sync:
@@ -46,36 +46,33 @@ class Sync:
 
     def __init__(
         self,
-        node: Node,
-        pod: Pod,
+        scope: PodScope,
         runtime: RuntimeView,
         killing: Killing,
         operations: Operations,
-        report: Report,
+        report: StatusReporter,
         resizer: Resizer,
-        spawn: Spawn,
     ) -> None:
-        self.node = node
-        self.pod = pod
+        self.scope = scope
+        self.context = scope.context
         self.runtime = runtime
         self.killing = killing
         self.operations = operations
         self.report = report
         self.resizer = resizer
-        self._spawn = spawn
         self._create_retry_s: dict[str, float] = {}
-        """What could not be created, by container name (the sandbox by an empty one): how long until the next try."""
+        """Container name, empty for the sandbox, to the current pause before the next attempt to create it."""
 
-    async def step(self) -> float | Ending:
-        """Seconds until the next one if nothing happens, or the end the pod has come to by itself."""
+    async def step(self) -> float | TerminationRequest:
+        """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
         if self._create_retry_s:
-            self.runtime.relist()  # now, not right after the failure: what was in the way may be done by now
-        pod, view = self.pod, await self.runtime.current()
-        planned = self.resizer.look(pod, view)
+            self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
+        pod, view = self.scope.pod, await self.runtime.current()
+        planned = self.resizer.plan(pod, view)
         self.report.publish(view)
-        ending = self.report.own_ending(time.time())
-        if ending is not None:
-            return ending
+        termination = self.report.own_termination(time.time())
+        if termination is not None:
+            return termination
         refused = await self._mount_volumes()
         if refused is not None:
             self.report.publish(view)
@@ -87,55 +84,57 @@ class Sync:
         if actions.create_sandbox and actions.attempt > 0:
             self._event("Normal", "SandboxChanged", reasons.SANDBOX_CHANGED)
         if actions.kill_pod:
-            await self.killing.end_pod(time.monotonic() + grace_period_s(self.pod))
+            await self.killing.end_pod(time.monotonic() + grace_period_s(self.scope.pod))
             if not actions.create_sandbox:
                 self.report.publish(await self.runtime.current())
-                return self.report.own_ending(time.time()) or RETRY_S
+                return self.report.own_termination(time.time()) or RETRY_S
         if not actions.kill_pod:
-            actions = with_restarts(actions, planned, pod)
-        await gather(*[self._spawn(self._kill(kill), "kill") for kill in actions.kill])
+            actions = policy.with_restarts(actions, planned, pod)
+        await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return self._create_retry_s[""]
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
         view = await self.runtime.current()
-        self.resizer.look(pod, view)
+        self.resizer.plan(pod, view)
         self.report.publish(view)
         return wait_s if resized else min(wait_s, RETRY_S)
 
     async def _kill(self, kill: Kill) -> None:
-        log.info("%s: %s", who(self.pod), kill.message)
-        grace_s = grace_of_kill_s(self.pod, find_container(self.pod, kill.container.name), kill.reason)
+        log.info("%s: %s", log_name(self.scope.pod), kill.message)
+        grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, kill.container.name), kill.reason)
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
-    async def _reset(self, lives: tuple[ContainerView, ...]) -> float:
-        """All containers start anew. The others go at once; what asked for it stays until its back-off is over."""
-        source = lives[-1]
-        log.info("%s: container %s exited with %d: restarting all", who(self.pod), source.name, source.exit_code)
-        others = tuple(one for one in lives if one.name != source.name)
+    async def _reset(self, instances: tuple[ContainerView, ...]) -> float:
+        """Restart all containers. The others are removed at once, the one whose exit matched after its back-off."""
+        source = instances[-1]
+        log.info(
+            "%s: container %s exited with %d: restarting all", log_name(self.scope.pod), source.name, source.exit_code
+        )
+        others = tuple(one for one in instances if one.name != source.name)
         if others:
             await self.operations.reset(others)
-            self.report.publish(self.runtime.pod)
+            self.report.publish(self.runtime.view)
         held_s = self.operations.held_back_s(source.name, time.time())
         if held_s > 0:
             self._hold_back(source.name)
-            self.report.publish(self.runtime.pod)
+            self.report.publish(self.runtime.view)
             return held_s
         self.operations.raise_back_off(source)
-        await self.operations.reset(tuple(one for one in lives if one.name == source.name))
-        self.report.publish(self.runtime.pod)
+        await self.operations.reset(tuple(one for one in instances if one.name == source.name))
+        self.report.publish(self.runtime.view)
         return 0.0
 
-    async def _mount_volumes(self) -> float | Ending | None:
-        """What follows when a volume is not there; None when all are."""
+    async def _mount_volumes(self) -> float | TerminationRequest | None:
+        """None if all volumes are mounted; else seconds until the next try, or the request that ends the pod."""
         try:
             await self.operations.mount_volumes(VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             if refusal.reason == LIMIT_EXCEEDED:
                 metrics.ADMISSION_REJECTIONS.inc(refusal.reason)
                 self._event("Warning", refusal.reason, refusal.message)
-                return Ending(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
+                return TerminationRequest(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
             self.report.volumes_refused(refusal.message)
             return RETRY_S
         self.report.volumes_refused("")
@@ -145,7 +144,7 @@ class Sync:
         try:
             await self.operations.look_at_volumes(container, VOLUME_DEADLINE_S)
         except Refused as refusal:
-            log.warning("%s: %s: %s", who(self.pod), refusal.reason, refusal.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             self.report.volumes_refused(refusal.message)
             self.report.waiting(container.name, reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message)
             return False
@@ -155,18 +154,17 @@ class Sync:
         try:
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
-            log.warning("%s: %s: %s", who(self.pod), failure.reason, failure.message)
+            log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created("")
             return False
         self._create_retry_s.pop("", None)
-        # The address is worth knowing at once: probes and peers go by it.
+        # Publish the address at once: probes and other pods use it.
         self.report.publish(await self.runtime.current())
         return True
 
     async def _start_all(self, containers: tuple[Container, ...]) -> float:
-        """Start what is due, one after the other: a postStart hook holds up the next; seconds until something is due
-        again."""
-        wait_s = resync_s(self.node)
+        """Start the containers in order; a postStart hook delays the next. Returns seconds until the next step."""
+        wait_s = resync_s(self.context)
         for container in containers:
             wait_s = min(wait_s, await self._start(container))
         return wait_s
@@ -182,21 +180,23 @@ class Sync:
         try:
             found = await self.operations.start_container(container, self.report.published_restarts(container.name))
         except StartFailedError as failure:
-            log.warning("%s: container %s: %s: %s", who(self.pod), container.name, failure.reason, failure.message)
+            log.warning(
+                "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message
+            )
             self.report.waiting(container.name, failure.reason, failure.message)
             return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
         self._create_retry_s.pop(container.name, None)
         self.report.started(container.name)
-        # A sidecar that runs lets the next one start. One that was over before it was read has never been watched:
-        # nobody will tell of its end.
-        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.node)
+        # After a sidecar the next container starts. A container that exited before it was read was never watched, so no
+        # hint will report its exit.
+        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.context)
 
     def _hold_back(self, container: str) -> None:
         self.report.waiting(container, *self.operations.back_off_reason(container))
-        self._event("Warning", "BackOff", reasons.back_off_event(self.pod, container), container)
+        self._event("Warning", "BackOff", reasons.back_off_event(self.scope.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
-        self.node.events.pod(self.pod, kind, reason, message, container)
+        self.context.events.pod(self.scope.pod, kind, reason, message, container)
 
     def _not_created(self, what: str) -> float:
         last_s = self._create_retry_s.get(what, 0.0)
@@ -204,13 +204,13 @@ class Sync:
         return self._create_retry_s[what]
 
 
-def resync_s(node: Node) -> float:
-    """Seconds until a pod is looked at again although nothing happened."""
-    return node.settings.sync_frequency_s * (1 + random.random() / 2)
+def resync_s(context: WorkerContext) -> float:
+    """Seconds between two steps of a pod without events: sync_frequency_s plus up to one half."""
+    return context.settings.sync_frequency_s * (1 + random.random() / 2)
 
 
-def who(pod: Pod) -> str:
-    """How logs name a pod."""
+def log_name(pod: Pod) -> str:
+    """`pod NAMESPACE/NAME`, the pod's name in logs."""
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 

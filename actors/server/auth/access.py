@@ -1,6 +1,6 @@
-"""Who asks, and whether they may: the first thing that happens to a request on the authenticated port.
+"""Authenticates and authorizes each request on the authenticated port.
 
-Client certificate, then bearer token, then anonymous, as the kubelet has them. What is refused says so in its words.
+The order is the kubelet's: client certificate, bearer token, anonymous. Refusals have the kubelet's texts.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from ssl import SSLCertVerificationError
-from typing import Any
 
+from actors._net.tls import ClientCertificate
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import ANONYMOUS, Request, Response, User, text
 from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
@@ -20,26 +20,26 @@ UNAUTHORIZED = text(401, "Unauthorized")
 
 
 class Access:
-    """`tokens`, `webhook`: by the API server's word (authentication.webhook, authorization.mode: Webhook)."""
+    """`tokens` and `webhook` ask the API server (authentication.webhook, authorization.mode: Webhook)."""
 
     def __init__(self, reviews: Reviews | None, *, tokens: bool, anonymous: bool, webhook: bool) -> None:
         self._reviews = reviews
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
 
-    async def check(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | Response:
-        """The user, who may do that; or what to answer instead. `certificate`: see `Stream.certificate`."""
+    async def check(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | Response:
+        """The user when access is allowed, else the refusal. `certificate` is `Stream.certificate`."""
         user = await self._authenticate(request, certificate)
         if user is None:
             return UNAUTHORIZED
         return await self._authorize(user, request)
 
-    async def _authenticate(self, request: Request, certificate: Callable[[], dict[str, Any] | None]) -> User | None:
+    async def _authenticate(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | None:
         anonymous = self._anonymous
         try:
             user = user_of_certificate(certificate())
         except SSLCertVerificationError as error:
             log.info("%s", error)
-            user, anonymous = None, False  # a token may still say who it is
+            user, anonymous = None, False  # a bearer token may still authenticate the client
         if user is not None:
             return with_authenticated_group(user)
         scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")

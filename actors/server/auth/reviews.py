@@ -1,7 +1,7 @@
-"""Who asks and whether they may, by the API server's word: TokenReview and SubjectAccessReview, each answer kept.
+"""Asks the API server for TokenReviews and SubjectAccessReviews, and caches the answers.
 
-https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/. Equal questions at the same time are asked
-once. The client is made when the first question comes up: it is 9 MB that a node without webhooks has no use for.
+https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/. Equal concurrent questions are asked once.
+The API client is made with the first question, because it takes 9 MB that a node without webhooks saves.
 """
 
 from __future__ import annotations
@@ -11,33 +11,34 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from actors._base.messaging.tasks import Task
+from actors._base.messaging.tasks import Task, first_of
 from actors._net.loop import Loop
 from actors.server.base.http import User
 from actors.server.policy import Cache
+from proto.common.backoff import Backoff
 
-MOST = 4096
-"""Answers kept of each kind."""
+MAX_ANSWERS = 4096
+"""Cached answers of each kind."""
 RETRIES = 4
-RETRY_S = 0.5
-"""Before the second try; each further one waits 1.5 times as long, as client-go's webhook does."""
+RETRY = Backoff(initial_s=0.5, factor=1.5)
+"""The delays between tries, as in client-go's webhook."""
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Client(Protocol):
-    """The API server, as far as it is needed here."""
+    """The one call of KubeClient that reviews need."""
 
     async def create(self, path: str, obj: Any) -> dict[str, Any]:
         """POST; the object as the server has it. Raises ApiError."""
 
 
 class ReviewError(Exception):
-    """The API server could not be asked."""
+    """The API server did not answer the review."""
 
 
 class Reviews:
-    """In the loop's thread."""
+    """TokenReviews and SubjectAccessReviews with a cache each. For the loop's thread."""
 
     def __init__(
         self,
@@ -48,17 +49,17 @@ class Reviews:
         allowed_s: float,
         denied_s: float,
     ) -> None:
-        """How long a token's user, a yes and a no are kept."""
+        """Seconds for which a token's user, an allowed and a denied access are cached."""
         self._loop, self._make, self._node_name = loop, client, node_name
         self._client: Client | None = None
         self._token_s, self._allowed_s, self._denied_s = token_s, allowed_s, denied_s
-        self._users: Cache[tuple[User | None]] = Cache(MOST)
-        self._verdicts: Cache[bool] = Cache(MOST)
+        self._users: Cache[tuple[User | None]] = Cache(MAX_ANSWERS)
+        self._verdicts: Cache[bool] = Cache(MAX_ANSWERS)
         self._asking: dict[Any, Task[Any]] = {}
         self.asked = 0
 
     async def user_of_token(self, token: str) -> User | None:
-        """Whose token it is; None: nobody's. Raises ReviewError."""
+        """The user that the token authenticates; None for an invalid token. Raises ReviewError."""
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key, time.monotonic())
         if known is None:
@@ -66,7 +67,7 @@ class Reviews:
         return known[0]
 
     async def allowed(self, user: User, verb: str, subresource: str) -> bool:
-        """Whether the user may do that to nodes/`subresource` of this node. Raises ReviewError."""
+        """True when the user may do that to nodes/`subresource` of this node. Raises ReviewError."""
         spec: dict[str, Any] = {
             "user": user.name,
             "resourceAttributes": {
@@ -109,53 +110,30 @@ class Reviews:
             self._client = self._make()
         from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unreachable  # noqa: PLC0415
 
-        delay_s = RETRY_S
-        for left in range(RETRIES, -1, -1):
+        failures = 0
+        while True:
             self.asked += 1
             try:
                 return await self._client.create(path, obj)
             except ApiError as error:
-                if not left or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
+                failures += 1
+                if failures > RETRIES or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
                     raise ReviewError(str(error)) from error
-            await self._loop.sleep(delay_s)
-            delay_s *= 1.5
-        raise AssertionError("unreachable")
+            await self._loop.sleep(RETRY.delay_s(failures))
 
     async def _once(self, key: Any, ask: Callable[[], Coroutine[Any, None, Any]]) -> Any:
-        """The question's task, shared: a client that goes away takes nobody's answer along."""
+        """The shared task of an equal question. A client that disconnects does not cancel it for the others."""
         task = self._asking.get(key)
         if task is None:
             task = self._loop.spawn(ask(), "review")
             if not task.done():
                 self._asking[key] = task
                 task.add_done_callback(lambda _: self._forget(key))
-        return await _Shared(task)
+        await first_of(task)  # a plain await would cancel the task with this request
+        return task.result(0)
 
     def _forget(self, key: Any) -> None:
         self._asking.pop(key, None)
-
-
-class _Shared:
-    """A wait for a task that goes on when the wait is cancelled."""
-
-    def __init__(self, task: Task[Any]) -> None:
-        self._task = task
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._task.add_done_callback(lambda _: callback(self))
-
-    def done(self) -> bool:
-        return self._task.done()
-
-    def result(self, timeout: float | None = None) -> Any:
-        return self._task.result(timeout)
-
-    def cancel(self) -> None:
-        """The task is not ours alone."""
-
-    def __await__(self) -> Any:
-        yield self
-        return self._task.result(0)
 
 
 def _user(found: Mapping[str, Any]) -> User:

@@ -1,4 +1,4 @@
-"""Requests as the kubelet counts them: by the first part of the path, where it is one of ours."""
+"""Counts requests as the kubelet does: by method, first segment of the path, port and whether they run long."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PATHS = frozenset(
 )
 METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE"))
 _LONG_RUNNING = frozenset(("exec", "attach", "debug"))
-"""Not portForward: the kubelet has it in small letters, which no path is."""
+"""Without portForward: the kubelet's list has it in lower case, which matches no path."""
 
 
 def path_label(path: str) -> str:
-    """`exec` for /exec/namespace/...; of metrics both parts; `other` for what is nobody's path."""
+    """`exec` for /exec/namespace/...; two segments for /metrics/...; `other` for unknown paths."""
     first, _, rest = path.strip("/").partition("/")
     label = f"{first}/{rest.partition('/')[0]}" if first == "metrics" and rest else first
     return label if label in PATHS else OTHER
@@ -47,8 +47,7 @@ def path_label(path: str) -> str:
 
 @contextmanager
 def counted(method: str, path: str, server_type: str) -> Iterator[None]:
-    """Around a request, also one that is refused. What goes on after its handler, a log that is followed or a stream,
-    is not part of its time."""
+    """Count and time a request, also a refused one. A followed log or a stream after the handler is not timed."""
     label = path_label(path)
     labels = (
         method if method in METHODS else OTHER,
@@ -67,5 +66,5 @@ def counted(method: str, path: str, server_type: str) -> Iterator[None]:
 
 
 def websocket_stream(path: str) -> None:
-    """A session of a WebSocket client that is served here. The label is the kubelet's: portforward in small letters."""
+    """Count a WebSocket session that is served here. The label is the kubelet's, with portforward in lower case."""
     metrics.WEBSOCKET_STREAMS.inc(path_label(path).lower())

@@ -1,31 +1,21 @@
-"""What a handler sees: a request, what it may use, and what it gives back. No socket, no parser."""
+"""Requests and responses as handlers see them, and the parsing of request targets. No socket."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
-from actors._base.messaging.futures import Future
-from proto.agent.settings import Settings
-from proto.wire.message import Message
-from proto.wire.message import Request as Ask
-
-if TYPE_CHECKING:
-    from actors._net.loop import Loop
-    from actors._net.stream import Stream
-
-R = TypeVar("R", bound=Message)
-T = TypeVar("T")
+from actors._net.stream import Stream
 
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 _NOT_AT_ALL = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 class User(NamedTuple):
-    """Who asks, as the API server knows users."""
+    """An authenticated user, as in TokenReview's status."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -37,28 +27,28 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 class BadRequest(ValueError):
-    """The request cannot be understood; the message is the client's to read."""
+    """The request is invalid. The message goes to the client."""
 
 
 @dataclass
 class Request:
-    """One request. The body is read by who wants it."""
+    """One request. A handler reads the body when it needs it."""
 
     method: str
     path: str
-    """Decoded, absolute, without `.`, `..` and empty segments in it."""
+    """Decoded and absolute, without `.`, `..` and empty segments."""
     query: dict[str, list[str]]
     headers: dict[str, str]
-    """By name in lower case; of a repeated one the values with commas between."""
+    """By name in lower case; the values of a repeated header are joined by commas."""
     head: bytes = b""
-    """Request line and headers as they came."""
+    """Request line and headers as received."""
     params: dict[str, str] = field(default_factory=dict)
-    """What stands in the pattern's places."""
+    """The path's values of the route pattern's parameters."""
     redirect: str = ""
-    """See Target."""
+    """See Target.redirect."""
     user: User = ANONYMOUS
     read_body: Callable[[int], Awaitable[bytes]] | None = None
-    """At most so many bytes; raises BadRequest for more."""
+    """Reads the body, at most the given number of bytes. Raises BadRequest for a longer one."""
 
     def first(self, name: str, default: str = "") -> str:
         """A query parameter's first value."""
@@ -66,12 +56,12 @@ class Request:
 
     @property
     def has_body(self) -> bool:
-        """Whether its headers announce one."""
+        """True when the headers announce a body."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
 
     @property
     def takes_gzip(self) -> bool:
-        """Whether its Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
+        """True when Accept-Encoding accepts gzip (RFC 9110, 12.5.3)."""
         for one in self.headers.get("accept-encoding", "").lower().split(","):
             coding, *parameters = (part.strip() for part in one.split(";"))
             if coding in ("gzip", "x-gzip"):
@@ -80,7 +70,7 @@ class Request:
 
     @property
     def is_upgrade(self) -> bool:
-        """Whether it asks for another protocol on this connection."""
+        """True when the request asks for another protocol on this connection."""
         return "upgrade" in self.headers.get("connection", "").lower() and bool(self.headers.get("upgrade"))
 
 
@@ -89,7 +79,7 @@ Body = bytes | AsyncGenerator[bytes, None]
 
 @dataclass
 class Response:
-    """An answer: whole, or in parts as the client takes them."""
+    """An answer. Its body is bytes, or a generator of parts that are sent as the client reads them."""
 
     status: int = 200
     body: Body = b""
@@ -99,51 +89,22 @@ class Response:
 
 @dataclass
 class Upgraded:
-    """The runtime has agreed to another protocol."""
+    """The connection switches to another protocol, on which the runtime has agreed."""
 
     carry: Callable[[Stream, bytes], Coroutine[Any, None, None]]
-    """Takes the client's connection over, with what came after its request, until either end has enough."""
-
-
-class Context:
-    """What handlers use. In the loop's thread."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        settings: Settings,
-        ask: Callable[[str, Ask[Any], float], Future[Any]],
-        blocking: Callable[..., Future[Any]],
-        services: dict[str, Any] | None = None,
-    ) -> None:
-        self.loop = loop
-        self.settings = settings
-        self._ask = ask
-        self._blocking = blocking
-        self.services = services or {}
-
-    def ask(self, actor: str, request: Ask[R], timeout_s: float = 5.0) -> Future[R]:
-        """A peer's answer; fails as `RemoteRef.ask` does."""
-        return self._ask(actor, request, timeout_s)
-
-    def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
-        """What may block, in a thread of a bounded pool; AskTimeout after `timeout_s`."""
-        return self._blocking(timeout_s, function, *args)
-
-
-Handler = Callable[[Context, Request], Coroutine[Any, None, Response | Upgraded]]
+    """Serves the client's connection until its end; the second argument is what followed the request."""
 
 
 class Target(NamedTuple):
-    """What a request line asks for."""
+    """The parsed target of a request line."""
 
     path: str
     query: dict[str, list[str]]
     redirect: str
-    """Where to go instead, quoted, as Go's ServeMux has it: a path that is not in its shortest form. Empty: nowhere."""
+    """The clean path to redirect to, quoted, as Go's ServeMux does it; empty when the path is clean."""
 
 
-MOST_PARAMETERS = 10_000
+MAX_PARAMETERS = 10_000
 """A command of `kubectl exec` has a parameter for each word."""
 
 
@@ -154,7 +115,7 @@ def parse_target(raw: bytes) -> Target:
         raise BadRequest("the request target is no path")
     try:
         path = unquote_to_bytes(path_bytes).decode()
-        found = parse_qs(query.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+        found = parse_qs(query.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except (UnicodeDecodeError, ValueError) as error:
         raise BadRequest("the request target is not valid") from error
     if any(ord(character) < 0x20 or character == "\x7f" for character in path):
@@ -178,5 +139,5 @@ def clean(path: str) -> str:
 
 
 def text(status: int, message: str, **headers: str) -> Response:
-    """An answer in plain words."""
+    """An answer in plain text."""
     return Response(status, message.encode(), headers=headers)

@@ -1,4 +1,4 @@
-"""How much of their answers clients may leave untaken, all together: what waits for them is this process's memory."""
+"""Limits the bytes of answers that wait for slow clients, over all connections, because they take our memory."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from actors._net.stream import Stream
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 64 * 1024 * 1024
-"""A thousand clients that follow logs and do not read, or a hundred with the pods of a large node."""
+MAX_BYTES = 64 * 1024 * 1024
+"""A thousand clients that follow logs without reading, or a hundred that asked for the pods of a large node."""
 
 
-class Untaken:
-    """Bytes on their way, by client. When they are too many, those who have taken nothing for longest have to go."""
+class SendBudget:
+    """Bytes being sent, by client. Over the limit, the client that has read nothing for longest is disconnected."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        self.most = most
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self.limit = limit
         self.bytes = 0
         self._of: dict[Stream, int] = {}
 
     @contextlib.contextmanager
-    def on_its_way(self, stream: Stream, size: int) -> Iterator[None]:
-        """While so many bytes are written to that client. Others may be cut off for it."""
+    def pending(self, stream: Stream, size: int) -> Iterator[None]:
+        """Count `size` bytes while they are written to the client. Other clients may be disconnected for them."""
         self._of[stream] = size
         self.bytes += size
-        while self.bytes > self.most and (deaf := self._longest_stalled(stream)) is not None:
+        while self.bytes > self.limit and (deaf := self._longest_stalled(stream)) is not None:
             log.info("cut off %s: it takes nothing, and %d bytes wait for clients", deaf.remote, self.bytes)
             self._forget(deaf)
             deaf.abort()

@@ -1,1 +1,1 @@
-"""What each path of the kubelet API answers."""
+"""Handlers of the kubelet API's paths, except pods and streams."""

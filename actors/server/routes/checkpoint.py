@@ -1,4 +1,4 @@
-"""/checkpoint: a container's state into a file under ROOT_DIR/checkpoints (KEP-2008)."""
+"""/checkpoint: writes a container's state to an archive under ROOT_DIR/checkpoints (KEP-2008)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import msgspec
 
 from actors._cri.errors import CriError
 from actors._logs.files import container_names
-from actors.server.base.http import JSON, Context, Request, Response, text
-from actors.server.pods import NotThere, cri, find_pod, running_container
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.pods import ObjectNotFound, find_pod, running_container
 from actors.server.policy import Route
 
 DISK_S = 10.0
 
 
 async def post_checkpoint(context: Context, request: Request) -> Response:
-    """Where the archive is. 500 with the runtime's words when it cannot do that."""
+    """The path of the new archive. 500 with the runtime's text when it fails."""
     pod = await find_pod(context, request)
     name = request.params["container"]
     if name not in container_names(pod):
-        raise NotThere(f"container {name} does not exist")
+        raise ObjectNotFound(f"container {name} does not exist")
     timeouts = request.query.get("timeout", ["0"])
     if not timeouts[-1].isascii() or not timeouts[-1].removeprefix("-").isdecimal():
         return text(404, "cannot parse value of timeout parameter")
@@ -31,7 +32,7 @@ async def post_checkpoint(context: Context, request: Request) -> Response:
     meta = pod.metadata
     location = f"{directory}/checkpoint-{meta.name}_{meta.namespace}-{name}-{moment}.tar"
     try:
-        await cri(context).checkpoint_container(running_container(pod, name), location, int(timeouts[-1]))
+        await context.cri.checkpoint_container(running_container(pod, name), location, int(timeouts[-1]))
     except CriError as error:
         return text(500, f"checkpointing of {meta.namespace}/{meta.name}/{name} failed ({error.grpc_text()})")
     return Response(200, msgspec.json.encode({"items": [location]}), JSON)

@@ -1,4 +1,4 @@
-"""/containerLogs: a container's log, from a place on, and followed until the container ends."""
+"""/containerLogs: sends a container's log, and follows it until the container ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from actors._cri.errors import CriError
 from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer, container_names, container_status, log_file
 from actors._logs.reading import LogReader
-from actors.server.base.http import BadRequest, Context, Request, Response, text
-from actors.server.pods import NotThere, cri, find_pod
+from actors.server.base.http import BadRequest, Request, Response, text
+from actors.server.context import Context
+from actors.server.pods import ObjectNotFound, find_pod
 from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
@@ -26,21 +27,17 @@ from proto.v1 import Pod
 log = logging.getLogger(__name__)
 
 READ_S = 60.0
-BLOCKS_AT_ONCE = 16
-"""For one turn of a thread of the pool: a megabyte for each reader that is behind, no more."""
-BLOCKS_OF_ALL = 1024
-"""And 64 MB for all readers together, but for a block each."""
 GATHER_S = 0.02
-"""A container writes line by line; so long it is waited for more of them, that go out together."""
+"""Delay after a change, so that lines which a container writes one by one are sent together."""
 LOOK_S = 0.5
-"""Between two looks at a log whose reader takes nothing: what rotation makes of it meanwhile is to be held."""
+"""Interval of checks for rotation, also while the client reads nothing: each rotated file has to be opened in time."""
 RUNS_S = 2.0
-"""Between two questions whether a container still runs that writes nothing."""
+"""Interval of asking the runtime whether a silent container still runs."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Options:
-    """PodLogOptions, of the query. Raises BadRequest, with the status to answer, for what they cannot be."""
+    """PodLogOptions of the query. Raises Invalid and Undecodable."""
 
     def __init__(self, request: Request) -> None:
         tail = request.first("tail") or request.first("tailLines")
@@ -57,14 +54,14 @@ class Options:
 
 
 class Invalid(BadRequest):
-    """The options say something that they cannot."""
+    """An option's value is not allowed."""
 
     def __init__(self) -> None:
         super().__init__('{"message": "Invalid request."}')
 
 
 class Undecodable(BadRequest):
-    """The options are of another type."""
+    """An option's value has another type."""
 
     def __init__(self) -> None:
         super().__init__('{"message": "Unable to decode query."}')
@@ -79,7 +76,7 @@ def _number(value: str, least: int) -> int:
 
 
 def _flag(value: str) -> bool:
-    """As the API's conversion has it: there, and not 0 or false."""
+    """A boolean as the API's conversion reads it: present, and neither 0 nor false."""
     return value.lower() not in ("", "0", "false")
 
 
@@ -94,13 +91,13 @@ def _since(seconds: str, moment: str) -> float | None:
         found = datetime.fromisoformat(moment)
     except ValueError as error:
         raise Undecodable from error
-    if found.tzinfo is None or "T" not in moment:  # RFC 3339 has both
+    if found.tzinfo is None or "T" not in moment:  # RFC 3339 requires both
         raise Undecodable
     return found.timestamp()
 
 
 async def get_container_logs(context: Context, request: Request) -> Response:
-    """The log as it comes. 404 for what there is not, 400 for what has no log yet, 422 for impossible options."""
+    """The log, in parts. 404 without the pod or container, 400 without a log yet, 422 for invalid options."""
     try:
         options = Options(request)
     except Invalid as error:
@@ -111,7 +108,7 @@ async def get_container_logs(context: Context, request: Request) -> Response:
     container = request.params["container"]
     pod = await find_pod(context, request, f'pod "{name}" does not exist')
     if container not in container_names(pod):
-        raise NotThere(f'container "{container}" not found in pod "{name}"')
+        raise ObjectNotFound(f'container "{container}" not found in pod "{name}"')
     try:
         path = log_file(context.settings.pod_logs_dir, pod, container, previous=options.previous)
         reader = await context.blocking(READ_S, LogReader, path, options.tail)
@@ -142,33 +139,8 @@ def _formatter(options: Options) -> Formatter:
     return Formatter(timestamps=options.timestamps, since=options.since, stream=options.stream, limit=options.limit)
 
 
-class _Readers:
-    """Who reads logs now: the more there are, the less each has in memory for a client that takes nothing."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    @classmethod
-    def of(cls, context: Context) -> _Readers:
-        """Those of this server."""
-        found: _Readers = context.services.setdefault("log_readers", cls())
-        return found
-
-    def __enter__(self) -> _Readers:
-        self._count += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._count -= 1
-
-    @property
-    def blocks(self) -> int:
-        """For one of them to read at once."""
-        return max(1, min(BLOCKS_AT_ONCE, BLOCKS_OF_ALL // max(1, self._count)))
-
-
 def _next(reader: LogReader, formatter: Formatter, blocks: int, final: bool) -> tuple[list[bytes], bool]:
-    """Parts to send, and whether that was all there is now. In a thread of the pool."""
+    """Parts to send, and whether the present end was reached. For a pool thread."""
     parts: list[bytes] = []
     for _ in range(blocks):
         block = reader.read(final=final)
@@ -182,14 +154,14 @@ def _next(reader: LogReader, formatter: Formatter, blocks: int, final: bool) -> 
 async def _whole(context: Context, reader: LogReader, options: Options) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
     try:
-        with _Readers.of(context) as readers:
+        with context.log_readers as readers:
             coming = context.blocking(READ_S, _next, reader, formatter, readers.blocks, True)
             while True:
                 parts, over = await coming
                 if over or formatter.full:
                     yield b"".join([*parts, formatter.finish()])
                     return
-                # The next ones are made while these are on their way.
+                # The next parts are read while these are sent.
                 coming = context.blocking(READ_S, _next, reader, formatter, readers.blocks, True)
                 for part in parts:
                     yield part
@@ -198,10 +170,9 @@ async def _whole(context: Context, reader: LogReader, options: Options) -> Async
 
 
 class _Changes:
-    """Wakes a follower when its log grows or is moved, by inotify, and looks for rotation at any rate.
+    """Wakes a follower, by inotify, when its log grows or is renamed; checks for rotation every LOOK_S.
 
-    A user may have so many inotify instances, 128 by default, for all its processes: whoever gets none looks at the
-    file now and then.
+    The kernel limits a user's inotify instances, 128 by default. Without one, the file's size is polled.
     """
 
     def __init__(self, context: Context, reader: LogReader, path: Path) -> None:
@@ -211,7 +182,7 @@ class _Changes:
             self._inotify = INotify(nonblocking=True)
             self._inotify.add_watch(path.parent, flags.MODIFY | flags.CREATE | flags.MOVED_TO | flags.DELETE_SELF)
         except OSError as error:
-            log.info("cannot watch %s: %s; looking at it every %g s", path.parent, error.strerror, LOOK_S)
+            log.info("cannot watch %s: %s; checking it every %g s", path.parent, error.strerror, LOOK_S)
             self._close_inotify()
         self._seen = _state(path)
         self._timer = self._loop.call_later(LOOK_S, self._look)
@@ -221,7 +192,7 @@ class _Changes:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     async def wait(self, most_s: float) -> bool:
-        """Until something happens to a file of this container; False when nothing does."""
+        """Wait for a change of the container's log files; False when none comes within `most_s`."""
         if self._inotify is None:
             return await self._grown(most_s)
         readable = self._loop.readable(self._inotify.fileno())
@@ -247,7 +218,7 @@ class _Changes:
         return True
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching."""
         self._timer.cancel()
         self._close_inotify()
 
@@ -258,7 +229,7 @@ class _Changes:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when a log grows or is rotated; None while there is none."""
+    """A stamp that changes when a log grows or is rotated; None without the file."""
     try:
         found = path.stat()
     except OSError:
@@ -270,7 +241,7 @@ async def _follow(
     context: Context, reader: LogReader, path: Path, options: Options, container_id: str
 ) -> AsyncGenerator[bytes, None]:
     formatter = _formatter(options)
-    with _Readers.of(context) as readers, contextlib.closing(_Changes(context, reader, path)) as changes:
+    with context.log_readers as readers, contextlib.closing(_Changes(context, reader, path)) as changes:
         final = False
         try:
             while not formatter.full:
@@ -283,7 +254,7 @@ async def _follow(
                 if final:
                     break
                 if not await changes.wait(LOOK_S if reader.behind else RUNS_S) and not reader.behind:
-                    # Once more after the end was seen: the runtime writes the last lines when the container is gone.
+                    # One more read after the container's end: the runtime may write the last lines after it.
                     final = not await _still_runs(context, container_id)
             yield formatter.finish()
         finally:
@@ -291,9 +262,9 @@ async def _follow(
 
 
 async def _still_runs(context: Context, container_id: str) -> bool:
-    """By the runtime's word; one that does not answer ends nothing."""
+    """True when the runtime reports the container as running. True also when it does not answer."""
     try:
-        status = await cri(context).container_status(container_id)
+        status = await context.cri.container_status(container_id)
     except CriError as error:
         return error.code != "NotFound"
     return bool(status.status.state == pb.CONTAINER_RUNNING)

@@ -1,7 +1,7 @@
-"""What is for looking inside: /configz, /statusz, /flagz, /debug/flags/v, and profiles of any one actor.
+"""Debug endpoints: /configz, /statusz, /flagz, /debug/flags/v and /debug/pprof for one actor, by `?actor=NAME`.
 
-The profile is of samples: how often each stack was seen, in the format that flame graphs are drawn from. Go's pprof
-format says nothing of a Python process; the paths are the kubelet's, and `?actor=NAME` says whose.
+A profile lists sampled stacks and their counts, the input format of flame graphs. The paths are the kubelet's. Go's
+pprof format does not fit a Python process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from actors.server.base.http import JSON, BadRequest, Context, Request, Response, text
+from actors.server.base.http import JSON, BadRequest, Request, Response, text
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.agent.actor import Profile, SetVerbosity, Stacks
 from proto.agent.supervisor import ListActors
@@ -47,14 +48,14 @@ async def get_configz(context: Context, _: Request) -> Response:
 
 
 async def get_flagz(context: Context, _: Request) -> Response:
-    """What the server runs with, one setting a line, as /flagz of Kubernetes' components."""
+    """The server's settings, one a line, as /flagz of Kubernetes' components."""
     settings = context.settings
     lines = (f"{name}={getattr(settings, name)}" for name in sorted(settings.__struct_fields__) if name != "extra")
     return text(200, f"\nkubelet flagz\n{WARNING}\n" + "\n".join(lines) + "\n")
 
 
 def statusz(paths: Iterable[str], now: float) -> str:
-    """What /statusz of Kubernetes' components says."""
+    """The text of /statusz, as Kubernetes' components write it. `now` is a Unix time."""
     started = datetime.fromtimestamp(STARTED, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
     return (
         f"\nkubelet statusz\n{WARNING}\n"
@@ -71,12 +72,12 @@ def _hours(seconds: float) -> str:
 
 
 async def get_statusz(context: Context, _: Request) -> Response:
-    """Since when this server runs, its version and its paths."""
-    return text(200, statusz(context.services["paths"], time.time()))
+    """Start time, version and paths of this server."""
+    return text(200, statusz(context.paths, time.time()))
 
 
 async def put_verbosity(context: Context, request: Request) -> Response:
-    """Set how much every process logs: the body is the number."""
+    """Set the log verbosity of every process; the body is the number."""
     assert request.read_body is not None
     body = (await request.read_body(64)).decode(errors="replace").strip()
     if not body.isascii() or not body.isdecimal():
@@ -95,7 +96,7 @@ async def _actors(context: Context) -> list[str]:
 
 
 async def get_profiles(context: Context, _: Request) -> Response:
-    """What there is."""
+    """The paths below /debug/pprof and the actors."""
     actors = " ".join(await _actors(context))
     return text(
         200,
@@ -106,14 +107,14 @@ async def get_profiles(context: Context, _: Request) -> Response:
 
 
 async def get_profile(context: Context, request: Request) -> Response:
-    """Sample an actor's threads for some seconds."""
+    """Sample an actor's threads for `seconds`."""
     name, seconds = await _wanted(context, request), _seconds(request)
     found = await context.ask(name, Profile(seconds=seconds), seconds + ASK_S)
     return text(200, "".join(f"{stack} {count}\n" for stack, count in found.samples.items()))
 
 
 async def get_stacks(context: Context, request: Request) -> Response:
-    """What the actor's threads are doing now."""
+    """The present stacks of the actor's threads."""
     found = await context.ask(await _wanted(context, request), Stacks(), ASK_S)
     return text(200, found.text)
 

@@ -6,7 +6,8 @@ https://kubernetes.io/docs/reference/using-api/health-checks/
 from __future__ import annotations
 
 from actors._metrics import kubelet as metrics
-from actors.server.base.http import Context, Request, Response, text
+from actors.server.base.http import Request, Response, text
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.agent.actor import Ping
 from proto.wire.errors import ActorError
@@ -15,7 +16,7 @@ SYNC_S = 5.0
 
 
 async def get_healthz(context: Context, request: Request) -> Response:
-    """All checks, or the one that the path names."""
+    """All checks, or the check that the path names."""
     checks = {"ping": "", "log": "", "syncloop": ""}
     name = request.params.get("check", "")
     if name and name not in checks:

@@ -7,56 +7,51 @@ from typing import Literal
 
 from actors._metrics import kubelet, process
 from actors._metrics.text import CONTENT_TYPE, families_text
-from actors.server.base.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.figures.collect import FAMILIES
 from actors.server.policy import Route
-from actors.server.routes.collect import FAMILIES, Collector
 from proto.node.stats import GetExposition, GetSummary
 
 STATS_S = 30.0
-"""One reading takes milliseconds; a node whose disks are being walked, some seconds."""
+"""A reading takes milliseconds, and some seconds while stats walks the disks."""
 PACK_S = 10.0
 _AS_GZIP = 16 + zlib.MAX_WBITS
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
-"""What Go's strconv.ParseBool takes for yes."""
-
-
-def collector(context: Context) -> Collector:
-    """The one of this server."""
-    found: Collector = context.services["collector"]
-    return found
+"""The values that Go's strconv.ParseBool reads as true."""
 
 
 async def get_metrics(context: Context, request: Request) -> Response:
-    """Every process's metrics, merged, and what is said of them."""
-    return await _page(context, request, families_text(FAMILIES, await collector(context).samples()))
+    """The merged metrics of all processes, and the metrics of the processes themselves."""
+    return await _page(context, request, families_text(FAMILIES, await context.collector.samples()))
 
 
 async def get_probes(context: Context, request: Request) -> Response:
     """Results and durations of probes."""
     families = (*kubelet.PROBES, *process.STARTED)
-    return await _page(context, request, families_text(families, await collector(context).samples()))
+    return await _page(context, request, families_text(families, await context.collector.samples()))
 
 
 async def get_slis(context: Context, request: Request) -> Response:
-    """How health checks turned out, of those that this process was asked for."""
+    """Results of the health checks that this process answered (KEP-3466)."""
     return await _page(context, request, families_text(kubelet.SLIS, kubelet.SLIS.take()))
 
 
 async def reset_slis(_: Context, __: Request) -> Response:
-    """Count anew."""
+    """Reset the health check metrics."""
     kubelet.SLIS.clear()
     return text(200, "metrics reset\n")
 
 
 async def _page(context: Context, request: Request, data: bytes) -> Response:
-    """Packed for those who take gzip, as the kubelet does: Prometheus and metrics-server do."""
+    """The page, compressed for clients that accept gzip, as Prometheus and metrics-server do."""
     if not request.takes_gzip:
         return Response(200, data, CONTENT_TYPE)
     return Response(200, await context.blocking(PACK_S, packed, data), CONTENT_TYPE, {"Content-Encoding": "gzip"})
 
 
 def packed(data: bytes) -> bytes:
-    """As gzip, in some 7 ms for 1 MB."""
+    """The data as gzip; takes some 7 ms for 1 MB."""
     packer = zlib.compressobj(level=1, wbits=_AS_GZIP)
     return packer.compress(data) + packer.flush()
 
@@ -71,12 +66,12 @@ async def get_resource(context: Context, request: Request) -> Response:
 
 
 async def get_cadvisor(context: Context, request: Request) -> Response:
-    """Every cgroup's figures."""
+    """The usage of every cgroup, under cAdvisor's names."""
     return await _exposition(context, request, "cadvisor")
 
 
 async def get_summary(context: Context, request: Request) -> Response:
-    """The node, its pods and their containers. With only_cpu_and_memory=true, those two alone."""
+    """Usage of the node, its pods and containers; with only_cpu_and_memory=true, no other figures."""
     only = request.first("only_cpu_and_memory") in TRUE
     found = await context.ask("stats", GetSummary(only_cpu_and_memory=only), STATS_S)
     return Response(200, found.data, JSON)

@@ -1,7 +1,7 @@
-"""The page for people: process tree, mailboxes, pods and last deaths, live. Three static files and one JSON document.
+"""The live page with the process tree, mailboxes, pods and last deaths: three static files and one JSON document.
 
-It shows what `supervisor ps` and `supervisor pods` show, and no more: no spec, no environment, no log. No build step,
-nothing from elsewhere. Everything that is shown is put in as text, and the page may load nothing but its own files.
+It shows the same data as `supervisor ps` and `supervisor pods`: no spec, no environment, no log. All values are
+inserted as text, and the content security policy allows the page's own files only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 from actors._metrics import agent
 from actors._metrics.merge import Samples
-from actors.server.base.http import JSON, Context, Request, Response, text
+from actors.server.base.http import JSON, Request, Response, text
+from actors.server.context import Context
+from actors.server.figures.processes import ProcessUse
 from actors.server.policy import Route
-from actors.server.routes.metrics import collector
-from actors.server.routes.processes import ProcessUse
 from proto.agent.supervisor import ActorRow
 from proto.pods.pod_columns import columns
 from proto.pods.status import ListPods
@@ -46,12 +46,12 @@ _RECORD = re.compile(r"(?P<actor>.+)-(?P<incarnation>\d+)\.txt")
 
 
 async def get_root(_: Context, __: Request) -> Response:
-    """Where the page is."""
+    """Redirect to the page."""
     return Response(302, b"", headers={"Location": "/page/"})
 
 
 async def get_file(context: Context, request: Request) -> Response:
-    """The page's own files."""
+    """A static file of the page, or its JSON document."""
     if request.path == "/page":
         return Response(301, b"", headers={"Location": "/page/"})
     if request.params["file"] == "page.json":
@@ -64,8 +64,8 @@ async def get_file(context: Context, request: Request) -> Response:
 
 
 async def state(context: Context) -> dict[str, Any]:
-    """What the page shows. The actors that do not answer leave gaps, and delay nothing."""
-    found = collector(context)
+    """The page's JSON document. Actors that do not answer leave gaps and cause no delay."""
+    found = context.collector
     asked = context.ask("status", ListPods(), PODS_S)
     samples = await found.samples()
     rows, use = found.rows, found.use
@@ -100,7 +100,7 @@ def _process(row: ActorRow, use: ProcessUse, samples: Samples) -> dict[str, Any]
 
 
 async def _pods(asked: Any, now: float) -> list[dict[str, str]] | None:
-    """None while nobody knows."""
+    """One row a pod; None while status does not answer."""
     try:
         pods = (await asked).pods
     except ActorError:
@@ -109,9 +109,9 @@ async def _pods(asked: Any, now: float) -> list[dict[str, str]] | None:
 
 
 async def _deaths(context: Context, rows: tuple[ActorRow, ...], now: float) -> list[dict[str, Any]]:
-    """Newest first: the records that were left, and of actors that left none what the supervisor saw."""
+    """The last deaths, newest first: death records, and the supervisor's reason for actors without a record."""
     recorded = await _records(context)
-    told = {(one["actor"], one["incarnation"]) for one in recorded}
+    recorded_deaths = {(one["actor"], one["incarnation"]) for one in recorded}
     seen = [
         {
             "time": now - row.uptime_s,
@@ -120,7 +120,7 @@ async def _deaths(context: Context, rows: tuple[ActorRow, ...], now: float) -> l
             "text": row.last_death[:LONGEST_LINE],
         }
         for row in rows
-        if row.last_death and (row.name, row.incarnation - 1) not in told
+        if row.last_death and (row.name, row.incarnation - 1) not in recorded_deaths
     ]
     return sorted([*recorded, *seen], key=lambda one: -one["time"])[:DEATHS_SHOWN]
 

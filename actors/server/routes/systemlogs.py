@@ -1,4 +1,4 @@
-"""/logs/: what is below /var/log, as a file server: directories as lists, regular files as they are."""
+"""/logs/: serves the files below /var/log; directories as lists of links."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from collections.abc import AsyncGenerator
 from html import escape
 from urllib.parse import quote
 
-from actors.server.base.http import Context, Request, Response, text
+from actors.server.base.http import Request, Response, text
+from actors.server.context import Context
 from actors.server.policy import Route
 from proto.wire.errors import ActorError
 
-ROOT = "/var/log"
 BLOCK = 256 * 1024
 READ_S = 30.0
 HTML = "text/html; charset=utf-8"
 
 
 async def get_logs(context: Context, request: Request) -> Response:
-    """A directory's names, or a file. The path has no `..` left in it."""
+    """A directory's names, or a file. The path has no `..`: see `http.clean`."""
     name = request.params.get("path", "").strip("/")
-    root = context.services.get("log_root", ROOT)
+    root = context.log_root
     return await context.blocking(READ_S, _open, context, f"{root}/{name}" if name else root, request)
 
 
 def _open(context: Context, path: str, request: Request) -> Response:
-    """In a thread of the pool. Never waits for a pipe or a device: these are nobody's logs."""
+    """For a pool thread. Pipes and devices are refused, and opening them does not block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def _open(context: Context, path: str, request: Request) -> Response:
         return text(404 if isinstance(error, NotADirectoryError) else 403, f"{error.strerror}\n")
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode):
-        # An object that closes it by itself: of an answer that nobody came to take, or HEAD, no byte is asked for.
+        # FileIO closes the descriptor when it is collected: after HEAD, or a lost client, the generator never runs.
         return Response(200, _content(context, io.FileIO(descriptor), found.st_size), "text/plain; charset=utf-8")
     try:
         if not stat.S_ISDIR(found.st_mode):
@@ -57,7 +57,7 @@ def _listing(descriptor: int) -> bytes:
 
 
 async def _content(context: Context, file: io.FileIO, size: int) -> AsyncGenerator[bytes, None]:
-    """As long as it was when it was opened: one that grows has an end, too."""
+    """The file's first `size` bytes, its size when it was opened, so that the answer ends while the file grows."""
     left = size
     coming = context.blocking(READ_S, file.read, min(BLOCK, left))
     try:
@@ -66,7 +66,7 @@ async def _content(context: Context, file: io.FileIO, size: int) -> AsyncGenerat
             coming = context.blocking(READ_S, file.read, min(BLOCK, left))
             yield block
     finally:
-        # Not while it is read: the number could be a client's by then, whose bytes would be taken.
+        # Not while a thread reads: the descriptor's number could be reused for a client, and its bytes be read here.
         with contextlib.suppress(OSError, ActorError):
             await coming
         await context.blocking(READ_S, file.close)

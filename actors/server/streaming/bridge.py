@@ -1,8 +1,8 @@
-"""A client's WebSocket that ends here, and a runtime's connection of another protocol: how both begin and end.
+"""Joins a client's WebSocket, which ends here, with the runtime's connection: start, end and clean-up of a session.
 
-What goes over is Translation's and Tunnel's. When the client is gone the runtime's connection is closed, so that the
-runtime ends what ran for it; when the runtime has said all, the client is told so and may take its time to read it.
-Imported, with wsproto, when the first session begins.
+Translation and Tunnel copy the data. When the client is gone, the runtime's connection is closed, so that the runtime
+ends the command. When the runtime is done, the client is told so and has FINISH_S to read the rest. Imported, with
+wsproto, when the first session begins.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from actors.server.streaming.proxy import BLOCK
 log = logging.getLogger(__name__)
 
 LEAVE_S = 10.0
-"""For a client that has closed, or broken the protocol, to take what is on its way and hang up."""
+"""Time for a client that has closed, or violated the protocol, to read the rest and disconnect."""
 FINISH_S = 900.0
-"""For a client that was told the end to read up to it, as in the kubelet."""
+"""Time for a client to read up to the end of the session, as in the kubelet."""
 
 
 @dataclass
 class Ends:
-    """Both connections after their upgrades, with what had come by then."""
+    """Both connections after their upgrades, with the bytes received so far."""
 
     client: Stream
     early: bytes
     runtime: Stream
     rest: bytes
     idle_s: float
-    """After so long without a byte of either it is over; 0 for never."""
+    """Seconds without a byte from either side that end the session; 0 for no limit."""
 
 
 class Watched:
-    """A stream whose reading is a sign of life, and of which something has come already."""
+    """A stream with bytes that were read before; each read resets the idle timer."""
 
     def __init__(self, stream: Stream, early: bytes, watch: Watch) -> None:
         self._stream, self._early, self._watch = stream, early, watch
 
     async def read(self) -> bytes:
-        """What has come; empty at the end. Raises OSError."""
+        """The next bytes; empty at the end. Raises OSError."""
         early, self._early = self._early, b""
         received = early or await self._stream.read(BLOCK)
         self._watch.touch()
@@ -60,36 +60,36 @@ class Watched:
 
 
 class Bridge:
-    """One session. A direction reads on once the other side has taken what was read, so each holds a block or two."""
+    """One session. Each direction reads on after the other side took the last block, so it holds one or two."""
 
     def __init__(self, ends: Ends, *, text: bool = True) -> None:
-        """Without `text` the client is to send binary messages alone."""
+        """Without `text` the client may send binary messages only."""
         self._ends, self._loop = ends, ends.client.loop
-        self._gone: Future[None] = Future()
-        self._over: Future[None] = Future()
+        self._client_gone: Future[None] = Future()
+        self._runtime_done: Future[None] = Future()
         self._timers: list[Timer] = []
         self._unexpected: Exception | None = None
-        self._watch = Watch(self._loop, ends.client, ends.idle_s, lambda: self._gone.set(None))
+        self._watch = Watch(self._loop, ends.client, ends.idle_s, lambda: self._client_gone.set(None))
         self._websocket = WebSocket(
             Watched(ends.client, ends.early, self._watch),
             b"",
             text=text,
             on_ping=self._on_ping,
-            on_close=lambda: self._cut_in(LEAVE_S, ends.client),
+            on_close=lambda: self._abort_in(LEAVE_S, ends.client),
         )
         self._runtime = Watched(ends.runtime, ends.rest, self._watch)
 
     async def run(self, key: str, protocol: str) -> None:
-        """Until either end has enough. `key` is what the client's handshake is answered by."""
+        """Serve until either side ends. `key` is the client's Sec-WebSocket-Key."""
         runtime, client = self._ends.runtime, self._ends.client
         tasks = []
         try:
             await client.write(_agreement(key, protocol))
-            for way in self._ways():
-                tasks.append(self._loop.spawn(way, "bridge"))
+            for direction in self._directions():
+                tasks.append(self._loop.spawn(direction, "bridge"))
                 tasks[-1].add_done_callback(self._on_end)
-            await first_of(self._over, self._gone)
-            if not self._gone.done():
+            await first_of(self._runtime_done, self._client_gone)
+            if not self._client_gone.done():
                 await self._finish()
             if self._unexpected is not None:
                 raise self._unexpected
@@ -101,36 +101,36 @@ class Bridge:
                 timer.cancel()
             for task in tasks:
                 task.cancel()
-            letting_go = self._loop.spawn(runtime.let_go(), "bridge")
+            closing = self._loop.spawn(runtime.close_after_sending(), "bridge")
         await client.end()
-        await letting_go
+        await closing
 
     def _on_end(self, task: Future[None]) -> None:
-        """What is wrong with one session is its caller's to say, and does not end the others."""
+        """Keep an exception for `run` to raise, so that it ends this session and no other."""
         try:
             task.result(0)
         except Cancelled:
             pass
         except Exception as error:
             self._unexpected = error
-            self._gone.set(None)
+            self._client_gone.set(None)
 
-    def _cut_in(self, seconds: float, stream: Stream) -> Timer:
+    def _abort_in(self, seconds: float, stream: Stream) -> Timer:
         timer = self._loop.call_later(seconds, stream.abort)
         self._timers.append(timer)
         return timer
 
     async def _finish(self) -> None:
-        """The runtime has said all: what the client still sends is thrown away, until it leaves."""
+        """Tell the client the end, and discard what it still sends until it disconnects."""
         self._ends.runtime.abort()
-        self._cut_in(FINISH_S, self._ends.client)
-        await self._last_words()
+        self._abort_in(FINISH_S, self._ends.client)
+        await self._send_outcome()
         await self._websocket.close()
-        await self._gone
+        await self._client_gone
 
     # Both directions
 
-    def _ways(self) -> list[Coroutine[Any, None, None]]:
+    def _directions(self) -> list[Coroutine[Any, None, None]]:
         return [self._out(), self._in()]
 
     async def _out(self) -> None:
@@ -138,9 +138,9 @@ class Bridge:
             await self._from_runtime()
         except (OSError, ProtocolError) as error:
             log.debug("a WebSocket session: %s", error)
-            self._on_trouble(str(error))
+            self._on_failure(str(error))
         finally:
-            self._over.set(None)
+            self._runtime_done.set(None)
 
     async def _in(self) -> None:
         try:
@@ -148,34 +148,34 @@ class Bridge:
         except OSError as error:
             log.debug("the client of a WebSocket session is gone: %s", error)
         finally:
-            self._gone.set(None)
+            self._client_gone.set(None)
 
     async def _to_client(self, sending: Coroutine[Any, None, None]) -> None:
-        """A client that cannot be written to is gone, and that is no trouble with the runtime. Raises OSError."""
+        """Send to the client. A failure means that the client is gone, not the runtime. Raises OSError."""
         try:
             await sending
         except OSError:
-            self._gone.set(None)
+            self._client_gone.set(None)
             raise
 
-    # What goes over
+    # For the subclasses
 
     async def _from_runtime(self) -> None:
-        """Until it has said all. Raises OSError, ProtocolError."""
+        """Copy until the runtime is done. Raises OSError, ProtocolError."""
         raise NotImplementedError
 
     async def _from_client(self) -> None:
-        """Until it is gone, also when what it sends is of no use any more. Raises OSError."""
+        """Read until the client is gone, also when its data has no receiver any more. Raises OSError."""
         raise NotImplementedError
 
-    async def _last_words(self) -> None:
-        """What the client is told at the end. Raises OSError."""
+    async def _send_outcome(self) -> None:
+        """Send the client the outcome. Raises OSError."""
 
     def _on_ping(self) -> None:
-        """The client lives; it has its answer."""
+        """A ping came, and its answer was sent."""
 
-    def _on_trouble(self, why: str) -> None:
-        """The runtime's side is broken."""
+    def _on_failure(self, why: str) -> None:
+        """The runtime's connection failed for this reason."""
 
 
 def _agreement(key: str, protocol: str) -> bytes:

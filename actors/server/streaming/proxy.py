@@ -1,8 +1,7 @@
-"""A connection after its upgrade: bytes both ways, untouched, until the runtime or the client has enough.
+"""Copies bytes between client and runtime after an upgrade, until either side closes.
 
-The runtime's word is the last one. A command may end without having read its input: what it said before that goes to
-the client, whatever could not be sent to the runtime any more. Of a client that sends nothing more the runtime is told
-so, and is given a moment for what it has yet to say.
+A command may end without reading its input: its output still goes to the client when sending to the runtime fails.
+When the client stops sending, the runtime is told so and has LAST_OUTPUT_S for the rest of its output.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from actors._net.stream import Stream
 log = logging.getLogger(__name__)
 
 BLOCK = 64 * 1024
-"""Small enough that malloc has it at hand."""
-LAST_WORDS_S = 5.0
-"""For the runtime, once its client sends nothing more: Kubernetes' clients go on sending or are gone."""
+"""Small enough that malloc reuses it without a system call."""
+LAST_OUTPUT_S = 5.0
+"""Time for the runtime's output after the client stopped sending. Kubernetes' clients keep sending until they leave."""
 
 
-async def hand_over(client: Stream, runtime: Stream, early: bytes, head: bytes, idle_s: float) -> None:
-    """Serve both until either end has enough; `early` is what came with the request, `head` the runtime's answer."""
+async def proxy_streams(client: Stream, runtime: Stream, early: bytes, head: bytes, idle_s: float) -> None:
+    """Copy until either side closes. `early` is what followed the client's request, `head` the runtime's answer."""
     loop = client.loop
     idle = _Idle(loop, idle_s, client, runtime)
     pumps = []
@@ -49,7 +48,7 @@ async def _to_client(runtime: Stream, client: Stream, idle: _Idle, over: Future[
             idle.touch()
             await client.write(data)
     except (OSError, ValueError) as error:
-        log.debug("a handed over connection ended: %s", error)
+        log.debug("an upgraded connection ended: %s", error)
     finally:
         over.set(None)
 
@@ -61,18 +60,18 @@ async def _to_runtime(client: Stream, runtime: Stream, idle: _Idle, over: Future
             try:
                 await runtime.write(data)
             except OSError:
-                return  # it has hung up: the other direction ends with the last of what it said
+                return  # the runtime closed: the other direction ends after the rest of its output
     except (OSError, ValueError) as error:
-        log.debug("the client of a handed over connection is gone: %s", error)
+        log.debug("the client of an upgraded connection is gone: %s", error)
         over.set(None)
         return
     runtime.end_writing()
-    await client.loop.sleep(LAST_WORDS_S)
+    await client.loop.sleep(LAST_OUTPUT_S)
     over.set(None)
 
 
 class _Idle:
-    """Cuts both streams when nothing has come through for too long."""
+    """Cuts both streams when no byte has passed for `seconds`."""
 
     def __init__(self, loop: Any, seconds: float, *streams: Stream) -> None:
         self._loop, self._seconds, self._streams = loop, seconds, streams
@@ -80,7 +79,7 @@ class _Idle:
         self._timer = loop.call_later(seconds, self._look) if seconds > 0 else None
 
     def touch(self) -> None:
-        """Something has come."""
+        """Note that bytes passed."""
         self._last = time.monotonic()
 
     def _look(self) -> None:
@@ -92,6 +91,6 @@ class _Idle:
             stream.abort()
 
     def cancel(self) -> None:
-        """Stop looking."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()

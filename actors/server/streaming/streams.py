@@ -1,8 +1,7 @@
-"""/exec, /attach and /portForward: the runtime serves the streams; the connection goes on to it.
+"""Handles /exec, /attach, /portForward and /run: the runtime serves the streams, and the connection is proxied to it.
 
-Most are handed through: the request's head with another target and host, and then every byte of either side as it
-comes. What runtimes need not know, version 5 of the remote command protocol and SPDY within WebSocket, is spoken here,
-and SPDY with the runtime (upgrading.py). /run is exec without streams.
+Each handler finds the pod's container or sandbox, asks the runtime for a session's URL (CRI Exec, Attach, PortForward)
+and connects to it. `upgrade` then proxies the connection or translates its protocol. /run is exec without streams.
 """
 
 from __future__ import annotations
@@ -11,42 +10,38 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors._cgroup.migration_prewarm import Moves
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
-from actors.server.base.http import Context, Request, Response, Upgraded, text
-from actors.server.pods import NotThere, cri, find_pod, running_container
+from actors.server.base.http import Request, Response, Upgraded, text
+from actors.server.context import Context
+from actors.server.pods import ObjectNotFound, find_pod, running_container
 from actors.server.policy import Route
 from actors.server.streaming.upgrade import (
-    Way,
-    abandon,
-    hand_through,
     is_translated,
     no_upgrade,
+    proxy_request,
     refusal,
     translate,
     tunnel,
     tunnelled,
-    way_to,
 )
+from actors.server.streaming.upstream import Upstream, connect_upstream
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 
 log = logging.getLogger(__name__)
 
 RUN_S = 300.0
-MOST_KNOWN = 256
-"""Containers in which something was run lately."""
 _POD_UID = "io.kubernetes.pod.uid"
 
 
 def flag(request: Request, *names: str) -> bool:
-    """As the kubelet reads stream options: 1 or true, by either of their names."""
+    """A stream option as the kubelet reads it: 1 or true, under any of its names."""
     return any(request.first(name) in ("1", "true") for name in names)
 
 
 async def get_exec(context: Context, request: Request) -> Response | Upgraded:
-    """Run `command` in a container."""
+    """Run the query's `command` in a container, with streams."""
     command = request.query.get("command", [])
     streams = _streams(request)
     if isinstance(streams, Response):
@@ -57,47 +52,17 @@ async def get_exec(context: Context, request: Request) -> Response | Upgraded:
     if wrong := no_upgrade(request):
         running_container(await find_pod(context, request), request.params["container"])
         return wrong
-    return await _command(context, request, streams, lambda: _exec_way(context, request, command, streams))
+    return await _command(context, request, streams, lambda: _exec_target(context, request, command, streams))
 
 
-async def _exec_way(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> Way:
-    """The way to where the runtime serves it. Most execs follow others in the same container, by the same path: the
-    runtime is asked to prepare this one, and connected to, while the status actor is asked whether that is still the
-    container. Nothing is run before it has said so."""
-    known: dict[str, str] = context.services.setdefault("execs", {})
-    guess = known.pop(request.path, "")
-    finding = context.loop.spawn(find_pod(context, request), "find pod")  # first: it goes through more hands
-
-    def way(container: str) -> Coroutine[Any, None, Way]:
-        return way_to(context, cri(context).exec(container, command, **streams))
-
-    guessed = context.loop.spawn(way(guess), "guessed way") if guess else None
-    if guessed is not None:
-        guessed.add_done_callback(lambda _: None)  # what is wrong with it matters only if it is taken
-    _expect_move(context)
-    try:
-        container = running_container(await finding, request.params["container"])
-        known[request.path] = container
-        if len(known) > MOST_KNOWN:
-            del known[next(iter(known))]
-        if guessed is not None and container == guess:
-            found = await guessed
-            guessed = None
-            return found
-    finally:
-        if guessed is not None:
-            abandon(guessed)
-    return await way(container)
-
-
-def _expect_move(context: Context) -> None:
-    """The command will be moved into the container's cgroups."""
-    moves: Moves = context.services["moves"]
-    moves.expect()
+async def _exec_target(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> Upstream:
+    container = running_container(await find_pod(context, request), request.params["container"])
+    context.moves.expect()
+    return await connect_upstream(context, context.cri.exec(container, command, **streams))
 
 
 async def get_attach(context: Context, request: Request) -> Response | Upgraded:
-    """A container's own streams. Whether it has a terminal is in its spec."""
+    """Attach to a container's own streams. Its spec says whether it has a terminal."""
     streams = _streams(request)
     if isinstance(streams, Response):
         return streams
@@ -110,19 +75,24 @@ async def get_attach(context: Context, request: Request) -> Response | Upgraded:
         False,
     )
     streams |= {"tty": tty, "stderr": streams["stderr"] and not tty}
-    return await _command(context, request, streams, lambda: way_to(context, cri(context).attach(container, **streams)))
+    return await _command(
+        context, request, streams, lambda: connect_upstream(context, context.cri.attach(container, **streams))
+    )
 
 
 async def _command(
-    context: Context, request: Request, streams: dict[str, bool], find_way: Callable[[], Coroutine[Any, None, Way]]
+    context: Context,
+    request: Request,
+    streams: dict[str, bool],
+    find_target: Callable[[], Coroutine[Any, None, Upstream]],
 ) -> Response | Upgraded:
     if not is_translated(context, request):
-        return no_upgrade(request) or await hand_through(context, request, await find_way())
-    return refusal(request) or await translate(context, request, await find_way(), streams)
+        return no_upgrade(request) or await proxy_request(context, request, await find_target())
+    return refusal(request) or await translate(context, request, await find_target(), streams)
 
 
 def _streams(request: Request) -> dict[str, bool] | Response:
-    """Which streams are wanted. With a terminal, stderr is in stdout."""
+    """The streams that the query asks for. With a terminal, stderr is in stdout."""
     tty = flag(request, "tty")
     found = {
         "stdin": flag(request, "input", "stdin"),
@@ -138,13 +108,13 @@ def _streams(request: Request) -> dict[str, bool] | Response:
 
 
 async def get_port_forward(context: Context, request: Request) -> Response | Upgraded:
-    """Reach ports of a pod. WebSocket clients of the older protocol name them in the query."""
+    """Forward ports of a pod. WebSocket clients of the older protocol name them in the query."""
     pod = await find_pod(context, request)
-    if protocols := tunnelled(context, request):  # which ports: each of its streams says that
+    if protocols := tunnelled(context, request):  # each SPDY stream names its port
         if wrong := refusal(request):
             return wrong
-        way = await way_to(context, cri(context).port_forward(await _sandbox(context, pod), []))
-        return await tunnel(context, request, way, protocols)
+        target = await connect_upstream(context, context.cri.port_forward(await _sandbox(context, pod), []))
+        return await tunnel(context, request, target, protocols)
     try:
         ports = [int(port) for values in request.query.get("port", []) for port in values.split(",")]
     except ValueError:
@@ -154,26 +124,28 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
     sandbox = await _sandbox(context, pod)
     if wrong := no_upgrade(request):
         return wrong
-    return await hand_through(context, request, await way_to(context, cri(context).port_forward(sandbox, ports)))
+    return await proxy_request(
+        context, request, await connect_upstream(context, context.cri.port_forward(sandbox, ports))
+    )
 
 
 async def _sandbox(context: Context, pod: Pod) -> str:
     wanted = pb.PodSandboxFilter(label_selector={_POD_UID: config_uid(pod)})
-    found = await cri(context).list_pod_sandbox(wanted)
+    found = await context.cri.list_pod_sandbox(wanted)
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
     if not ready:
-        raise NotThere(f'sandbox for pod "{pod.metadata.name}" not found')
+        raise ObjectNotFound(f'sandbox for pod "{pod.metadata.name}" not found')
     return str(ready[-1].id)
 
 
 async def run(context: Context, request: Request) -> Response:
-    """Run `cmd`, words apart by spaces, and answer with what it says."""
+    """Run the words of `cmd`, which spaces separate, and answer with the command's output."""
     pod = await find_pod(context, request)
     container = running_container(pod, request.params["container"])
     command = request.first("cmd").split(" ")
-    _expect_move(context)
+    context.moves.expect()
     try:
-        done = await cri(context).exec_sync(container, command, 0, timeout=RUN_S)
+        done = await context.cri.exec_sync(container, command, 0, timeout=RUN_S)
     except CriError as error:
         return text(500, error.grpc_text())
     output = bytes(done.stdout + done.stderr)

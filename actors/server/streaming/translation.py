@@ -1,8 +1,8 @@
-"""exec and attach for clients of WebSocket version 5, by runtimes that speak SPDY: channels here, streams there.
+"""Translates exec and attach between WebSocket version 5 (the client's channels) and SPDY (the runtime's streams).
 
-The client's end of a channel (byte 255 and its number) is the end of that stream. The other way there is no such thing:
-client-go complains of channels that it has not opened, so a stream's end is known by the session's. What stands on the
-error stream goes to the client at the very end, as a metav1.Status whatever the runtime's version.
+The client ends a channel by byte 255 and its number, which ends that stream. The runtime's end of a single stream is
+not sent: client-go rejects channels that it has not opened. The content of the error stream is sent last, always as a
+metav1.Status.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from actors._net.streaming.websocket import AGAINST_RULES, Numbered
 from actors.server.streaming.bridge import Bridge, Ends
 
 STREAMS_S = 30.0
-"""For the runtime to take the streams, as in the kubelet."""
+"""Time for the runtime to accept the streams, as in the kubelet."""
 KEEP_ALIVE_S = 1.0
-"""A client's pings go on at most so often."""
-MOST_TOLD = 1024 * 1024
-"""On the error stream."""
-MOST_ANSWERS = 16
-"""To the runtime's pings, while it takes nothing."""
+"""Shortest interval at which a client's pings are passed on."""
+MAX_OUTCOME = 1024 * 1024
+"""Bytes of the error stream."""
+MAX_ANSWERS = 16
+"""Frames that wait while the runtime reads nothing."""
 _INPUTS = ("stdin", "resize")
 _WHOLE = frozenset((CHANNELS.index("resize"), END_OF_STREAM))
-_UNCLEAR = "the runtime hung up before it told how the command ended"
+_UNCLEAR = "the runtime closed the connection before it reported how the command ended"
 
 
 class Translation(Bridge):
-    """One command's, or one container's."""
+    """One session of exec or attach."""
 
     def __init__(self, ends: Ends, version: str, wanted: Mapping[str, bool]) -> None:
-        """`version` is the runtime's; `wanted` says which of stdin, stdout and stderr there are, and whether a tty."""
+        """`version` is the runtime's. `wanted` has the keys stdin, stdout, stderr and tty."""
         super().__init__(ends)
         self._version = version
         self._outputs = [name for name in ("stdout", "stderr") if wanted[name]]
@@ -57,25 +57,27 @@ class Translation(Bridge):
         self._link = Link(self._runtime, b"", self._answer)
         self._streams: dict[int, str] = {}
         self._inputs: dict[str, int] = {}
-        """Streams that the client may still write to."""
+        """SPDY numbers of the streams that the client may still write to, by kind."""
         self._open = {"error", *self._outputs}
-        """Those of which the end has not come."""
-        self._told = b""
-        self._trouble = ""
+        """Kinds of output that the runtime has not ended."""
+        self._outcome = b""
+        self._failure = ""
         self._ready: Future[None] = Future()
         self._answers: deque[bytes] = deque()
-        self._asked: Future[None] = Future()
+        self._pending: Future[None] = Future()
         self._pinged = 0.0
 
-    def _ways(self) -> list[Coroutine[Any, None, None]]:
-        return [*super()._ways(), self._send_answers()]
+    def _directions(self) -> list[Coroutine[Any, None, None]]:
+        return [*super()._directions(), self._send_answers()]
 
     # From the runtime
 
     async def _from_runtime(self) -> None:
         try:
             first = next(iter(self._outputs), "error")
-            await self._to_client(self._channels.send(CHANNELS.index(first), b""))  # says that it has begun
+            await self._to_client(
+                self._channels.send(CHANNELS.index(first), b"")
+            )  # an empty message: the session has begun
             await self._take_streams()
             while self._open:
                 await self._on(await self._event())
@@ -83,8 +85,8 @@ class Translation(Bridge):
             self._ready.set(None)
 
     async def _take_streams(self) -> None:
-        """Until the runtime has them: those of Go drop what comes for a stream before that."""
-        timer = self._cut_in(STREAMS_S, self._ends.runtime)
+        """Open the streams and wait for the replies. Runtimes in Go drop data that comes before their reply."""
+        timer = self._abort_in(STREAMS_S, self._ends.runtime)
         for kind in self._kinds:
             number, frame = self._link.session.open({"streamtype": kind})
             self._streams[number] = kind
@@ -108,15 +110,15 @@ class Translation(Bridge):
 
     async def _on(self, event: Event) -> None:
         if isinstance(event, Opened):
-            self._tell_runtime(self._link.session.reset(event.stream))
+            self._queue_frame(self._link.session.reset(event.stream))
         if not isinstance(event, Data | Reset) or (kind := self._streams.get(event.stream)) is None:
             return
         if isinstance(event, Data) and kind in self._open:
             await self._take(kind, event.content)
         if isinstance(event, Reset):
             self._inputs.pop(kind, None)
-            if kind == "error" and not self._told and self._version == SPDY_COMMAND[0]:
-                self._on_trouble(_UNCLEAR)  # in older versions nothing is told of a success
+            if kind == "error" and not self._outcome and self._version == SPDY_COMMAND[0]:
+                self._on_failure(_UNCLEAR)  # older versions send nothing after a success
         if isinstance(event, Reset) or event.end:
             self._open.discard(kind)
 
@@ -124,16 +126,16 @@ class Translation(Bridge):
         if kind != "error":
             if content:
                 await self._to_client(self._channels.send(CHANNELS.index(kind), content))
-        elif len(self._told) < MOST_TOLD:
-            self._told += content
+        elif len(self._outcome) < MAX_OUTCOME:
+            self._outcome += content
 
-    def _on_trouble(self, why: str) -> None:
-        self._trouble = self._trouble or why
+    def _on_failure(self, why: str) -> None:
+        self._failure = self._failure or why
 
-    async def _last_words(self) -> None:
+    async def _send_outcome(self) -> None:
         self._inputs.clear()
-        unclear = self._trouble and not self._told
-        status = msgspec.json.encode(failed(self._trouble)) if unclear else as_status(self._version, self._told)
+        unclear = self._failure and not self._outcome
+        status = msgspec.json.encode(failed(self._failure)) if unclear else as_status(self._version, self._outcome)
         await self._channels.send(CHANNELS.index("error"), status)
 
     # From the client
@@ -163,29 +165,29 @@ class Translation(Bridge):
         try:
             await self._link.send(frame)
         except OSError:
-            self._inputs.clear()  # it has hung up: the other direction ends with the last of what it said
+            self._inputs.clear()  # the runtime closed: the other direction ends after the rest of its output
 
     # Pings
 
     def _on_ping(self) -> None:
-        """The runtime, too, may end what is idle: it learns that the client lives."""
+        """Pass a ping on, because the runtime ends idle sessions too."""
         now = time.monotonic()
         if self._ready.done() and now - self._pinged >= KEEP_ALIVE_S:
             self._pinged = now
-            self._tell_runtime(self._link.session.ping())
+            self._queue_frame(self._link.session.ping())
 
     async def _answer(self, answer: bytes) -> None:
-        self._tell_runtime(answer)
+        self._queue_frame(answer)
 
-    def _tell_runtime(self, frame: bytes) -> None:
-        """By a coroutine of its own: a runtime that takes no input for now is listened to all the same."""
-        if len(self._answers) < MOST_ANSWERS:
+    def _queue_frame(self, frame: bytes) -> None:
+        """Queue a frame for a separate coroutine, so that output is read while the runtime takes no input."""
+        if len(self._answers) < MAX_ANSWERS:
             self._answers.append(frame)
-            self._asked.set(None)
+            self._pending.set(None)
 
     async def _send_answers(self) -> None:
         while True:
-            await self._asked
-            self._asked = Future()
+            await self._pending
+            self._pending = Future()
             while self._answers:
                 await self._to_runtime(self._answers.popleft())

@@ -1,4 +1,4 @@
-"""Port-forward by SPDY within WebSocket (KEP-4006): the messages carry the bytes of the runtime's connection."""
+"""Unpacks port-forward by SPDY from WebSocket messages (KEP-4006); the bytes go to the runtime unchanged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from actors.server.streaming.bridge import Bridge, Ends
 
 
 class Tunnel(Bridge):
-    """Bytes both ways; what they say is between the client and the runtime."""
+    """One session of port-forward. The SPDY frames are not parsed."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends, text=False)
@@ -22,4 +22,4 @@ class Tunnel(Bridge):
             try:
                 await self._runtime.write(data)
             except OSError:
-                continue  # it has hung up: the other direction ends with the last of what it said
+                continue  # the runtime closed: the other direction ends after the rest of its output

@@ -1,6 +1,6 @@
-"""Which certificate the server shows: the configured one, else the one that the cluster signed, else one that it makes.
+"""Chooses the serving certificate: the configured, a cluster-signed or a self-signed one, in this order.
 
-Names and places are the kubelet's: CERT_DIR/kubelet-server-current.pem and CERT_DIR/kubelet.crt with kubelet.key.
+The files are the kubelet's: CERT_DIR/kubelet-server-current.pem and CERT_DIR/kubelet.crt with kubelet.key.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from proto.agent.settings import Settings
 
 
 class Pair(NamedTuple):
-    """Files; a certificate and its key may be in the same one."""
+    """Paths of a certificate and its key, which may be one file."""
 
     certificate: str
     key: str
 
 
 def choices(settings: Settings) -> tuple[Pair, ...]:
-    """By what the first that is there comes before the others."""
+    """The candidates; the first whose files exist is used."""
     if settings.tls_cert_file and settings.tls_private_key_file:
         return (Pair(settings.tls_cert_file, settings.tls_private_key_file),)
     directory = settings.cert_dir
@@ -29,12 +29,12 @@ def choices(settings: Settings) -> tuple[Pair, ...]:
 
 
 def is_there(pair: Pair) -> bool:
-    """Whether both files are."""
+    """True when both files exist."""
     return Path(pair.certificate).exists() and Path(pair.key).exists()
 
 
 def self_sign(pair: Pair, node_name: str) -> None:
-    """Make a certificate that nobody vouches for, as the kubelet does. Raises OSError, PkiError."""
+    """Write a self-signed certificate and its key, as the kubelet does. Raises OSError, PkiError."""
     from actors._pki.pki import Names, self_signed  # noqa: PLC0415 - once in a node's life
 
     os.makedirs(os.path.dirname(pair.certificate), mode=0o755, exist_ok=True)

@@ -1,7 +1,7 @@
-"""One client's connection: requests in, answers out, with h11 for the protocol and a limit on everything.
+"""Serves one client's connection: reads its requests with h11, sends the answers, and bounds size and time of both.
 
-Covers deadlines, keep-alive, bodies with back-pressure, clients that vanish, and handing a connection over after an
-upgrade. Who may ask what, and what is answered, is `serve`'s.
+Covers deadlines, keep-alive, bodies with back-pressure, clients that vanish, and protocol upgrades. The `serve`
+callback checks access and makes the answers.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ import h11
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, parse_target, text
-from actors.server.base.send_budget import Untaken
+from actors.server.base.send_budget import SendBudget
 from proto.common import logs
 from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
-_complaints = logs.Limited(log)
-"""Of all connections: whoever reaches the port can bring them about."""
+_limited_log = logs.Limited(log)
+"""Limited over all connections, because any client that reaches the port can cause these messages."""
 
 HEADER_BYTES = 1024 * 1024
-"""As the kubelet: the words of an exec's command are in the target."""
+"""As in the kubelet. The words of an exec's command are in the request target."""
 HEADER_LINES = 1000
 _BLANK = re.compile(rb"\n\r?\n")
 _LAX = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|\0")
-"""A line that ends without its CR, or a header that goes on in the next line. RFC 9112, 2.2 and 5.2, lets a server
-refuse both. The runtime may read such a head otherwise, and `Authorization` is cut out of it line by line."""
+"""A line end without CR, or a folded header. RFC 9112, 2.2 and 5.2, lets a server refuse both. The runtime might parse
+such a head differently, and `Authorization` is removed from it line by line."""
 HEADER_S = 10.0
-"""From the first byte of a request, or from a new connection, to the end of its headers: a client that takes longer is
-holding the connection, not asking."""
+"""Time from a new connection, or from a request's first byte, to the end of its headers. Slower clients only occupy the
+connection."""
 IDLE_S = 90.0
-"""Between two requests, as in the kubelet."""
+"""Time between two requests, as in the kubelet."""
 LEFT_S = 1.0
-"""Between two looks whether a client is still there, from which more has come than is read before its answer."""
+"""Interval of the check whether a client that sent more data is still connected. Reading cannot tell, as it waits."""
 BODY_S = 30.0
-"""For a body that a handler waits for."""
+"""Time for a body that a handler reads."""
 MIGHT_SWITCH: Any = h11.MIGHT_SWITCH_PROTOCOL  # type: ignore[attr-defined]  # documented, and not in its __all__
 JOINED_BYTES = 128 * 1024
-"""A smaller part goes out together with what HTTP has around it: copying it costs less than two more writes."""
+"""A smaller part is sent in one write with its chunk framing: the copy costs less than two more writes."""
 
 Serve = Callable[[Stream, Request], Awaitable[Response | Upgraded]]
 
 
 class Connection:
-    """Serves one client until it or we have enough."""
+    """Serves one client until either side ends the connection."""
 
-    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None], untaken: Untaken) -> None:
-        """Among `idle` while its client has not asked for anything, or not completely."""
+    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None], send_budget: SendBudget) -> None:
+        """The connection is in `idle` until its client has sent a complete request."""
         self._stream = stream
         self._serve = serve
         self._idle = idle
-        self._untaken = untaken
+        self._send_budget = send_budget
         self._http: h11.Connection | None = None
         self._head = bytearray()
         self._searched = 0
 
     async def run(self) -> None:
-        """Until its end; whatever the client does is no error of ours."""
+        """Serve until the end. Errors of the client end this connection only."""
         self._idle[self._stream] = None
         try:
             await self._within(HEADER_S, self._stream.handshake())
@@ -76,13 +76,13 @@ class Connection:
             log.debug("connection of %s: %s", self._stream.remote, error)
         except ActorError as error:
             log.warning("an answer to %s was cut off: %s", self._stream.remote, error)
-        except Exception:  # this client's trouble alone: the others have execs and logs open here
-            _complaints.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
+        except Exception:  # only this connection ends: other clients have execs and logs open in this process
+            _limited_log.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
         finally:
             self._stream.close()
 
     async def _within(self, seconds: float, waiting: Awaitable[Any]) -> Any:
-        """The connection is cut when that takes longer."""
+        """Await, and cut the connection when it takes longer than `seconds`."""
         timer = self._stream.loop.call_later(seconds, self._stream.abort)
         try:
             return await waiting
@@ -90,7 +90,7 @@ class Connection:
             timer.cancel()
 
     async def _one_request(self, wait_s: float) -> bool:
-        """Whether another may follow."""
+        """Serve a request. False when the connection is over."""
         self._idle[self._stream] = None
         if self._http is None:
             first = await self._within(wait_s, self._stream.read(HEAD_BLOCK))
@@ -112,7 +112,7 @@ class Connection:
             return False
         answer = await self._answer(request)
         if isinstance(answer, Upgraded):
-            await self._hand_over(answer)
+            await self._switch_protocol(answer)
             return False
         await self._send(http, request, answer)
         return await self._ready_for_next(http)
@@ -151,7 +151,7 @@ class Connection:
             self._feed(await self._stream.read(HEAD_BLOCK))
 
     def _bound_head(self) -> None:
-        """Refuse a head of very many lines before each of them is looked at, which would hold up everybody."""
+        """Refuse a head of too many lines before h11 parses each of them, which would delay all connections."""
         blank = _BLANK.search(self._head, self._searched)
         self._searched = max(0, len(self._head) - 2)
         end = blank.start() if blank else len(self._head)
@@ -174,10 +174,10 @@ class Connection:
             headers,
             head=bytes(self._head[: end + 4]) if end >= 0 else b"",
             redirect=target.redirect,
-            read_body=lambda most: self._within(BODY_S, self._body(most)),
+            read_body=lambda limit: self._within(BODY_S, self._body(limit)),
         )
 
-    async def _body(self, most: int) -> bytes:
+    async def _body(self, limit: int) -> bytes:
         parts = bytearray()
         assert self._http is not None
         if self._http.their_state is not h11.SEND_BODY:
@@ -189,8 +189,8 @@ class Connection:
                 raise BadRequest(str(error)) from error
             if isinstance(event, h11.Data):
                 parts += event.data
-                if len(parts) > most:
-                    raise BadRequest(f"the body is larger than {most} bytes")
+                if len(parts) > limit:
+                    raise BadRequest(f"the body is larger than {limit} bytes")
             elif isinstance(event, h11.EndOfMessage):
                 return bytes(parts)
             else:
@@ -199,7 +199,7 @@ class Connection:
     # Out
 
     async def _answer(self, request: Request) -> Response | Upgraded:
-        """The handler's answer. It is cancelled when the client goes away meanwhile."""
+        """The handler's answer. The handler is cancelled when the client disconnects."""
         loop = self._stream.loop
         task = loop.spawn(_call(self._serve, self._stream, request), request.path)
         watch = loop.spawn(self._watch(task), "watch client")
@@ -212,9 +212,9 @@ class Connection:
             watch.cancel()
 
     async def _watch(self, task: Task[Any]) -> None:
-        """Cancel the task when the client hangs up. What it sends meanwhile waits, one block at most."""
+        """Cancel the task when the client disconnects. At most one block of its further data is read."""
         with contextlib.suppress(OSError):
-            # A body is the handler's to read.
+            # The handler reads a body.
             if self._http is not None and self._http.their_state in (h11.DONE, MIGHT_SWITCH):
                 data = await self._stream.read(HEAD_BLOCK)
                 if data:
@@ -229,7 +229,7 @@ class Connection:
 
     async def _refuse(self, http: h11.Connection, error: Exception) -> None:
         status = getattr(error, "error_status_hint", 400)
-        _complaints.log(logging.INFO, "refused a request of %s: %s", self._stream.remote, error)
+        _limited_log.log(logging.INFO, "refused a request of %s: %s", self._stream.remote, error)
         with contextlib.suppress(h11.LocalProtocolError, OSError):
             await self._send(http, None, text(status, "400 Bad Request" if status == 400 else "Bad Request"))
             await self._stream.end()
@@ -249,26 +249,26 @@ class Connection:
         else:
             headers.append(("Transfer-Encoding", "chunked"))
         if http.their_state not in (h11.DONE, MIGHT_SWITCH):
-            headers.append(("Connection", "close"))  # of a body that nobody wanted to read
+            headers.append(("Connection", "close"))  # the body was not read, so no request can follow
         reason = HTTPStatus(answer.status).phrase.encode()
         out = http.send(h11.Response(status_code=answer.status, reason=reason, headers=headers)) or b""
-        nothing = request is not None and request.method == "HEAD"
+        head_only = request is not None and request.method == "HEAD"
         if whole is not None:
-            if not nothing:
+            if not head_only:
                 out += http.send(h11.Data(data=whole)) or b""
             out += http.send(h11.EndOfMessage()) or b""
-            with self._untaken.on_its_way(self._stream, len(out)):
+            with self._send_budget.pending(self._stream, len(out)):
                 await self._stream.write(out)
             return
         await self._stream.write(out)
-        if nothing:
-            await answer.body.aclose()  # type: ignore[union-attr]  # it is no bytes: those have gone
+        if head_only:
+            await answer.body.aclose()  # type: ignore[union-attr]  # bytes have returned above
         else:
             await self._send_parts(http, answer)
         await self._stream.write(http.send(h11.EndOfMessage()) or b"")
 
     async def _send_parts(self, http: h11.Connection, answer: Response) -> None:
-        """Each part once the one before has gone; over when the client goes away."""
+        """Send the parts of the body one after the other, until the client disconnects."""
         assert not isinstance(answer.body, bytes)
         loop = self._stream.loop
         sending = loop.spawn(self._copy(http, answer.body), "send parts")
@@ -287,7 +287,7 @@ class Connection:
                 pieces: list[Any] = http.send_with_data_passthrough(h11.Data(data=part)) or []
                 if len(part) < JOINED_BYTES:
                     pieces = [b"".join(pieces)]
-                with self._untaken.on_its_way(self._stream, len(part)):
+                with self._send_budget.pending(self._stream, len(part)):
                     for piece in pieces:
                         await self._stream.write(piece)
         finally:
@@ -295,7 +295,7 @@ class Connection:
 
     # Upgrades
 
-    async def _hand_over(self, upgraded: Upgraded) -> None:
+    async def _switch_protocol(self, upgraded: Upgraded) -> None:
         assert self._http is not None
         self._http.next_event()
         await upgraded.carry(self._stream, bytes(self._http.trailing_data[0]))

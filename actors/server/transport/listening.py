@@ -1,4 +1,4 @@
-"""The ports: connections in, each with its own coroutine, and a bound on their number."""
+"""Listens on the ports, starts a coroutine for each connection, and bounds the number of connections."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import itertools
 import logging
 import resource
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable
 
 from actors._base.process.listener_store import ListenerStore
 from actors._net.loop import Loop
 from actors._net.stream import Stream
-from actors.server.base.send_budget import Untaken
+from actors.server.base.send_budget import SendBudget
 from actors.server.transport.connection import Connection, Serve
+from actors.server.transport.tls import TlsContext
 from proto.common import logs
 
 log = logging.getLogger(__name__)
@@ -24,29 +24,29 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
 RETRY_S = 1.0
 FULL_S = 0.02
-"""For those who are told to go, to be gone."""
+"""Pause after idle connections were ended, until they are gone."""
 BUSY_S = 0.2
-"""Where nobody could be told to go, between two looks."""
+"""Pause between two checks while all connections are busy."""
 STALLED_S = 30.0
-"""A client that takes nothing of its answer for so long may have to go."""
+"""A client that reads nothing of its answer for this long may be disconnected to make room."""
 SAY_S = 60.0
-"""Between two log lines that say the same."""
-MOST = 16_384
-"""Connections at a time over all ports, 16 KB each while they are idle, with TLS 20."""
+"""Interval of equal log lines."""
+MAX_CONNECTIONS = 16_384
+"""Connections of all ports together. An idle one takes 16 KB, with TLS 20, with a client CA 28."""
 SPARE_FILES = 256
-"""Descriptors that connections leave for everything else."""
+"""File descriptors reserved for everything else."""
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 
-class Seldom:
-    """Says once in a while what would be said with every connection."""
+class RateLimitedLog:
+    """Logs at most one line in SAY_S, for what any connection may cause."""
 
     def __init__(self, level: int) -> None:
         self._level = level
         self._next = float("-inf")
 
     def say(self, message: str, *args: object) -> None:
-        """Log it, unless something was logged here less than SAY_S ago."""
+        """Log the message unless another was logged less than SAY_S ago."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + SAY_S
@@ -54,41 +54,39 @@ class Seldom:
 
 
 class Connections:
-    """Everybody who is connected. A new one that is too many takes the place of the one that has been idle longest."""
+    """All open connections. At the limit a new one replaces the longest idle one."""
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.most = max(16, min(MOST, soft - SPARE_FILES))
+        self.limit = max(16, min(MAX_CONNECTIONS, soft - SPARE_FILES))
         self.total = 0
         self.streams: set[Stream] = set()
         self.idle: dict[Stream, None] = {}
-        """Who waits for its client, for a handshake or a whole request, in the order in which they began to."""
-        self.untaken = Untaken()
-        self._full = Seldom(logging.WARNING)
+        """The connections that wait for a handshake or a complete request, longest first."""
+        self.send_budget = SendBudget()
+        self._full = RateLimitedLog(logging.WARNING)
 
     @property
     def count(self) -> int:
-        """Connections there are."""
+        """The number of open connections."""
         return len(self.streams)
 
     @property
     def full(self) -> bool:
-        """No more may come in."""
-        return self.count >= self.most
+        """True when the limit is reached."""
+        return self.count >= self.limit
 
     def make_room(self, why: str) -> float:
-        """End those who have been idle longest; where there are none, those who take nothing of their answer.
+        """End the connections that were idle longest; without idle ones, those whose clients read nothing.
 
-        The seconds after which to look again: where all are busy new ones wait, in the kernel's queue.
+        Returns the seconds to pause accepting. While all are busy, new ones wait in the kernel's queue.
         """
-        wanted = max(1, self.most // 256)
+        wanted = max(1, self.limit // 256)
         streams = list(itertools.islice(self.idle, wanted)) or self._stalled()[:wanted]
         for stream in streams:
             self.idle.pop(stream, None)
             stream.abort()
-        what = (
-            "a new one takes the place of the one that was idle longest" if streams else "all are busy, new ones wait"
-        )
+        what = "a new one replaces the longest idle one" if streams else "all are busy, new ones wait"
         self._full.say("%s (there are %d): %s", why, self.count, what)
         return FULL_S if streams else BUSY_S
 
@@ -99,10 +97,10 @@ class Connections:
 
 
 class Listeners:
-    """What is listened on, by address and port: taken over from the incarnation before, and kept for the next one."""
+    """Listening sockets by address and port: taken over from the previous incarnation, stored for the next one."""
 
     def __init__(self, kept: ListenerStore | None = None, wanted: Iterable[tuple[str, int]] = ()) -> None:
-        """Only what is wanted is taken over; the rest is closed."""
+        """Stored sockets whose address and port are not in `wanted` are closed."""
         self._store = kept
         names = {_name(*one) for one in wanted}
         self._sockets: dict[str, socket.socket] = {}
@@ -115,11 +113,11 @@ class Listeners:
         self._keep()
 
     def find(self, address: str, port: int) -> socket.socket | None:
-        """Of the incarnation before."""
+        """The listening socket of the previous incarnation; None without one."""
         return self._sockets.get(_name(address, port))
 
     def add(self, address: str, port: int, listener: socket.socket) -> None:
-        """Another one."""
+        """Store a new listening socket."""
         self._sockets[_name(address, port)] = listener
         self._keep()
 
@@ -128,7 +126,7 @@ class Listeners:
             try:
                 self._store.put(self._sockets)
             except OSError as error:
-                log.info("cannot keep what is listened on for a restart: %s", error.strerror)
+                log.info("cannot store the listening sockets for a restart: %s", error.strerror)
 
 
 def _name(address: str, port: int) -> str:
@@ -143,23 +141,23 @@ class Port:
         loop: Loop,
         connections: Connections,
         serve: Serve,
-        context: Callable[[], ssl.SSLContext] | None,
+        context: Callable[[], TlsContext] | None,
         listeners: Listeners | None = None,
     ) -> None:
-        """`context`: TLS with it; raises OSError when it cannot be had."""
+        """With `context` the port speaks TLS; `context` raises OSError while there is no usable certificate."""
         self._loop, self._connections, self._serve, self._context = loop, connections, serve, context
         self._listeners = listeners or Listeners()
         self.listener: socket.socket | None = None
-        self._unusable = Seldom(logging.ERROR)
+        self._unusable = RateLimitedLog(logging.ERROR)
 
     @property
     def number(self) -> int:
-        """Of the port; 0 while it does not listen."""
+        """The port's number; 0 while it does not listen."""
         listener = self.listener
         return int(listener.getsockname()[1]) if listener is not None and listener.fileno() >= 0 else 0
 
     async def listen(self, address: str, port: int) -> None:
-        """Serve until cancelled. A port that is taken is tried again."""
+        """Serve until cancelled. A port in use is tried again every RETRY_S."""
         self.listener = self._listeners.find(address, port)
         if self.listener is None:
             self.listener = await self._open(address, port)
@@ -190,7 +188,7 @@ class Port:
                 return listener
 
     def _accept_some(self, listener: socket.socket) -> float:
-        """Take those who wait; the seconds to pause before the next, where there is no room for them."""
+        """Accept waiting connections. Returns the seconds to pause when there is no room."""
         connections = self._connections
         if connections.full:
             return connections.make_room("as many connections as there may be")
@@ -200,12 +198,12 @@ class Port:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno in _NO_MORE:  # the port stays readable: without a pause this would be all there is
+                if error.errno in _NO_MORE:  # the port stays readable: without a pause the loop would spin
                     return connections.make_room(f"cannot accept a connection: {error.strerror}")
                 continue  # it is gone again
             self._begin(connected)
             if connections.full:
-                break  # nobody has to go before somebody else comes
+                break  # an idle connection is ended only when another client waits
         return 0.0
 
     def _begin(self, connected: socket.socket) -> None:
@@ -232,7 +230,7 @@ class Port:
         connections.total += 1
         connections.streams.add(stream)
         try:
-            await Connection(stream, self._serve, connections.idle, connections.untaken).run()
+            await Connection(stream, self._serve, connections.idle, connections.send_budget).run()
         finally:
             connections.streams.discard(stream)
             connections.idle.pop(stream, None)

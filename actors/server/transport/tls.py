@@ -1,7 +1,6 @@
-"""The server's side of TLS: certificate and key, whom a client certificate may come from, versions and ciphers.
+"""Builds the server's TLS context from certificate, key, client CA, versions and ciphers.
 
-Files are looked at again as connections come, a second apart at most, so that a rotated certificate or authority is in
-use without a restart.
+New connections check the files for changes, at most once a second. A rotated certificate or CA needs no restart.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ import ssl
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from actors._net.clientcerts import LaterJudged, judge_later
+from actors._net.tls import ServerSocket
+
+if TYPE_CHECKING:
+    from actors._net.openssl import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +30,12 @@ VERSIONS = {
 _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
 
 
+TlsContext: TypeAlias = "ssl.SSLContext | ServerContext"
+"""Makes TLS connections by `wrap_socket`."""
+
+
 class TlsFiles(NamedTuple):
-    """Paths; `authority` may be empty: then no client certificate is asked for."""
+    """Paths of PEM files. With an empty `authority` no client certificate is asked for."""
 
     certificate: str
     key: str
@@ -37,9 +43,9 @@ class TlsFiles(NamedTuple):
 
 
 def cipher_name(name: str) -> str:
-    """OpenSSL's name of a cipher suite of TLS 1.2 and before, by its IANA name, which the configuration has.
+    """OpenSSL's name for the IANA name of a cipher suite of TLS 1.2 or older.
 
-    Those of TLS 1.3 are not configurable, as in Go; for them, an empty name.
+    Empty for suites of TLS 1.3, which are not configurable, as in Go.
     """
     exchange, separator, rest = name.removeprefix("TLS_").partition("_WITH_")
     if not separator:
@@ -52,20 +58,11 @@ def cipher_name(name: str) -> str:
     return prefix + rest.replace("_", "-")
 
 
-def context(
-    files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = (), *, later: bool = False
-) -> ssl.SSLContext:
-    """Of what the files hold now. `later`: see `clientcerts`. Raises OSError, of which ssl.SSLError is one, with the
-    file in its text."""
-    made = LaterJudged(ssl.PROTOCOL_TLS_SERVER) if later else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
-    names = [found for name in cipher_suites if (found := cipher_name(name))]
-    if names:
-        made.set_ciphers(":".join(names))
-    made.set_alpn_protocols(["http/1.1"])
-    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A ticket is made for each connection of TLS 1.3, and API servers keep theirs open rather than come back.
-    made.num_tickets = 0
+def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> TlsContext:
+    """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError."""
+    version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
+    ciphers = [found for name in cipher_suites if (found := cipher_name(name))]
+    made = _asking(version, ciphers) if files.authority else _plain(version, ciphers)
     try:
         made.load_cert_chain(files.certificate, files.key)
     except (OSError, ValueError) as error:
@@ -75,34 +72,48 @@ def context(
             made.load_verify_locations(files.authority)
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
-        made.verify_mode = ssl.CERT_OPTIONAL
-        if isinstance(made, LaterJudged):
-            judge_later(made)
     return made
 
 
+def _plain(version: ssl.TLSVersion, ciphers: list[str]) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.sslsocket_class = ServerSocket
+    made.minimum_version = version
+    if ciphers:
+        made.set_ciphers(":".join(ciphers))
+    made.set_alpn_protocols(["http/1.1"])
+    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # OpenSSL makes a ticket for each TLS 1.3 connection, and API servers keep connections open instead of resuming.
+    made.num_tickets = 0
+    return made
+
+
+def _asking(version: ssl.TLSVersion, ciphers: list[str]) -> ServerContext:
+    from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without a client CA saves
+
+    default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+    return ServerContext(version.value, ciphers or default)
+
+
 class Certificates:
-    """The context in use. Files that cannot be used, or are gone for a moment, change nothing but the log."""
+    """Keeps the context in use up to date. Unusable or missing files are logged and leave it as it is."""
 
     def __init__(
         self,
         choices: Iterable[TlsFiles],
         min_version: str = "",
         cipher_suites: Iterable[str] = (),
-        *,
-        later: bool = False,
     ) -> None:
-        """The first of `choices` whose certificate is there counts. `later`: see `context`."""
+        """The first of `choices` whose certificate exists is used."""
         self._choices = tuple(choices)
-        self._later = later
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
         self._seen: tuple[object, ...] = ()
-        self._context: ssl.SSLContext | None = None
+        self._context: TlsContext | None = None
         self._look_at = 0.0
         self.loads = 0
 
-    def current(self) -> ssl.SSLContext:
-        """For one more connection. Raises OSError when there has never been one."""
+    def current(self) -> TlsContext:
+        """The context for a new connection. Raises OSError while no files were usable yet."""
         now = time.monotonic()
         if self._context is not None and now < self._look_at:
             return self._context
@@ -116,11 +127,11 @@ class Certificates:
 
     def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
         try:
-            self._context = context(files, self._min_version, self._cipher_suites, later=self._later)
+            self._context = context(files, self._min_version, self._cipher_suites)
         except OSError as error:
             if self._context is None:
                 raise
-            log.error("%s; going on with what was there before", error)
+            log.error("%s; the previous certificate stays in use", error)
         else:
             self.loads += 1
             log.info("serving with the certificate %s", files.certificate)
@@ -128,7 +139,7 @@ class Certificates:
 
 
 def _state(path: str) -> tuple[int, ...] | None:
-    """What changes with a file's content, through links; None while there is none."""
+    """A stamp that changes with a file's content, through links; None without the file."""
     try:
         found = os.stat(path)
     except OSError:

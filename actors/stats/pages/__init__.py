@@ -1,1 +1,1 @@
-"""The answers of /stats/summary, /metrics/resource and /metrics/cadvisor."""
+"""The documents /stats/summary, /metrics/resource and /metrics/cadvisor."""

@@ -1,8 +1,8 @@
-"""/metrics/cadvisor: every cgroup of the node's, its pods' and their containers' in cAdvisor's names. Pure.
+"""/metrics/cadvisor: figures of the cgroups of the node, its pods and their containers. Pure.
 
-Names, labels and units are those of cAdvisor's metrics/prometheus.go, as the kubelet labels them; samples carry the
-time of their reading, what does not change (start, limits) none. What is always 0 there without its load reader, and
-what nothing here measures, is not shown: see tests/metrics/verdicts.py.
+Names, labels and units are those of cAdvisor's metrics/prometheus.go, as the kubelet labels them. Samples carry the
+time of their reading, except for values that do not change (start, limits). tests/metrics/verdicts.py lists the metrics
+that are left out: they are always 0 without cAdvisor's load reader, or are not measured here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from actors._cgroup.figures import Detail, Figures
 from actors._host.interfaces import Interface
-from actors._metrics.text import header, label_text, number
+from actors._metrics.text import label_text
+from actors.stats.pages.series import series
 from actors.stats.reading import ContainerReading, PodReading, Reading
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
@@ -22,13 +23,13 @@ NO_DETAIL = Detail()
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """What is read off the processes of a container."""
+    """Figures of a container's processes."""
 
     processes: int = 0
     descriptors: int = 0
     sockets: int = 0
     open_files_max: int = 0
-    """The first process's soft limit; 0 for unknown, -1 for none."""
+    """The first process's soft limit; 0 is unknown, -1 is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Device:
     inodes: int
     inodes_free: int
     counters: tuple[int, ...] = ()
-    """Fields 1 to 11 of /proc/diskstats (the kernel's admin-guide/iostats); none where it has no such line."""
+    """Fields 1 to 11 of /proc/diskstats (the kernel's admin-guide/iostats); empty without a line for the disk."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """The machine, as its metrics describe it."""
+    """Values of the machine's metrics."""
 
     boot_id: str
     machine_id: str
@@ -62,7 +63,7 @@ class Hardware:
 
 @dataclass(slots=True)
 class _Row:
-    """One cgroup, and the labels it is shown with."""
+    """One cgroup and its label text."""
 
     labels: str
     figures: Figures
@@ -75,34 +76,37 @@ class _Row:
         return self.figures.detail or NO_DETAIL
 
 
+_Value = Callable[[_Row], float | None]
+
+
 class _Metric(NamedTuple):
     """A metric with one sample for each cgroup that has a value."""
 
     name: str
     kind: str
     help: str
-    value: Callable[[_Row], float | None]
+    value: _Value
     extra: str = ""
     timed: bool = True
 
 
-def _counted(name: str, help_text: str, value: Callable[[_Row], float | None], extra: str = "") -> _Metric:
+def _counted(name: str, help_text: str, value: _Value, extra: str = "") -> _Metric:
     return _Metric(f"container_{name}", "counter", help_text, value, extra)
 
 
-def _gauge(name: str, help_text: str, value: Callable[[_Row], float | None]) -> _Metric:
-    return _Metric(f"container_{name}", "gauge", help_text, value)
+def _gauge(name: str, help_text: str, value: _Value, *, timed: bool = True) -> _Metric:
+    return _Metric(f"container_{name}", "gauge", help_text, value, timed=timed)
 
 
-def _fixed(name: str, help_text: str, value: Callable[[_Row], float | None]) -> _Metric:
-    return _Metric(f"container_{name}", "gauge", help_text, value, timed=False)
+def _fixed(name: str, help_text: str, value: _Value) -> _Metric:
+    return _gauge(name, help_text, value, timed=False)
 
 
-def _if_limited(value: Callable[[Detail], float]) -> Callable[[_Row], float | None]:
+def _if_limited(value: Callable[[Detail], float]) -> _Value:
     return lambda row: value(row.detail) if row.detail.quota_us else None
 
 
-def _of_processes(value: Callable[[ProcessFigures], float]) -> Callable[[_Row], float | None]:
+def _of_processes(value: Callable[[ProcessFigures], float]) -> _Value:
     return lambda row: value(row.processes) if row.processes is not None else None
 
 
@@ -149,16 +153,14 @@ _FAILURES: tuple[tuple[str, str, Callable[[_Row], float]], ...] = (
     ("pgmajfault", "hierarchy", lambda row: row.detail.total_major_page_faults),
 )
 
-_NETWORK: tuple[tuple[str, Callable[[Interface], int]], ...] = (
-    ("receive_bytes", lambda one: one.rx_bytes),
-    ("receive_errors", lambda one: one.rx_errors),
-    ("receive_packets_dropped", lambda one: one.rx_dropped),
-    ("receive_packets", lambda one: one.rx_packets),
-    ("transmit_bytes", lambda one: one.tx_bytes),
-    ("transmit_errors", lambda one: one.tx_errors),
-    ("transmit_packets_dropped", lambda one: one.tx_dropped),
-    ("transmit_packets", lambda one: one.tx_packets),
-)
+_NETWORK = tuple(
+    (f"{way}_{name}", f"{prefix}_{attribute}")
+    for way, prefix in (("receive", "rx"), ("transmit", "tx"))
+    for name, attribute in (
+        ("bytes", "bytes"), ("errors", "errors"), ("packets_dropped", "dropped"), ("packets", "packets"),
+    )
+)  # fmt: skip
+"""Name of a metric, and the attribute of Interface."""
 
 _DISK: tuple[tuple[str, str, Callable[[tuple[int, ...]], float]], ...] = (
     ("reads_total", "counter", lambda c: c[0]),
@@ -188,10 +190,12 @@ def text(
     processes: Callable[[list[int]], ProcessFigures],
     devices: Iterable[Device] = (),
 ) -> bytes:
-    """The whole page; without a reading only the machine, and the error. `processes` reads a container's."""
+    """The whole page. Without a reading it has the machine and the error. `processes` reads those of a container."""
     parts = list(_machine(hardware))
-    parts.append(_simple("container_scrape_error", "1 if figures could not be had, else 0.", reading is None))
-    parts.append(_simple("machine_scrape_error", "1 if the machine could not be read, else 0.", False))
+    failed = [("", reading is None, None)]
+    parts.append(series("container_scrape_error", "gauge", "1 if figures could not be had, else 0.", failed))
+    help_text = "1 if the machine could not be read, else 0."
+    parts.append(series("machine_scrape_error", "gauge", help_text, [("", 0, None)]))
     if reading is not None:
         rows = list(_rows(reading, processes))
         parts.extend(_metric(metric, rows) for metric in METRICS)
@@ -204,7 +208,7 @@ def text(
 
 def _rows(reading: Reading, processes: Callable[[list[int]], ProcessFigures]) -> Iterator[_Row]:
     yield _Row(_labels("/"), reading.node, interfaces=reading.interfaces)
-    for name, own in reading.above.items():
+    for name, own in reading.ancestors.items():
         yield _Row(_labels(name), own)
     for pod in reading.pods:
         yield _Row(_labels(pod.cgroup, pod), pod.figures, pod.started)
@@ -223,59 +227,51 @@ def _labels(id_: str, pod: PodReading | None = None, one: ContainerReading | Non
 
 def _metric(metric: _Metric, rows: Iterable[_Row]) -> str:
     extra = f",{metric.extra}" if metric.extra else ""
-    lines = [header(metric.name, metric.kind, metric.help)]
-    for row in rows:
-        value = metric.value(row)
-        if value is not None:
-            when = f" {int(row.figures.time * 1000)}" if metric.timed else ""
-            lines.append(f"{metric.name}{{{row.labels}{extra}}} {number(value)}{when}\n")
-    return "".join(lines) if len(lines) > 1 else ""
+    samples = [
+        (row.labels + extra, value, row.figures.time if metric.timed else None)
+        for row in rows
+        if (value := metric.value(row)) is not None
+    ]
+    return series(metric.name, metric.kind, metric.help, samples)
 
 
 def _memory_failures(rows: Iterable[_Row]) -> str:
-    name = "container_memory_failures_total"
-    lines = [header(name, "counter", "Page faults.")]
-    for row in rows:
-        for kind, scope, value in _FAILURES:
-            labels = f'{row.labels},failure_type="{kind}",scope="{scope}"'
-            lines.append(f"{name}{{{labels}}} {number(value(row))} {int(row.figures.time * 1000)}\n")
-    return "".join(lines)
+    samples = [
+        (f'{row.labels},failure_type="{kind}",scope="{scope}"', value(row), row.figures.time)
+        for row in rows
+        for kind, scope, value in _FAILURES
+    ]
+    return series("container_memory_failures_total", "counter", "Page faults.", samples)
 
 
 def _open_files(rows: Iterable[_Row]) -> str:
-    name = "container_ulimits_soft"
-    lines = [header(name, "gauge", "Soft limits of the first process; -1 for none.")]
-    for row in rows:
-        if row.processes is not None and row.processes.open_files_max:
-            when = int(row.figures.time * 1000)
-            lines.append(f'{name}{{{row.labels},ulimit="max_open_files"}} {row.processes.open_files_max} {when}\n')
-    return "".join(lines) if len(lines) > 1 else ""
+    samples = [
+        (f'{row.labels},ulimit="max_open_files"', row.processes.open_files_max, row.figures.time)
+        for row in rows
+        if row.processes is not None and row.processes.open_files_max
+    ]
+    return series("container_ulimits_soft", "gauge", "Soft limits of the first process; -1 for none.", samples)
 
 
 def _network(rows: list[_Row]) -> Iterator[str]:
-    for short, value in _NETWORK:
-        name = f"container_network_{short}_total"
-        yield header(name, "counter", f"Network: {short.replace('_', ' ')}.")
-        for row in rows:
-            for one in row.interfaces:
-                labels = f"{row.labels},{label_text(('interface',), (one.name,))}"
-                yield f"{name}{{{labels}}} {value(one)} {int(row.figures.time * 1000)}\n"
+    found = [
+        (f"{row.labels},{label_text(('interface',), (one.name,))}", one, row.figures.time)
+        for row in rows
+        for one in row.interfaces
+    ]
+    for short, attribute in _NETWORK:
+        samples = [(labels, getattr(one, attribute), at) for labels, one, at in found]
+        yield series(f"container_network_{short}_total", "counter", f"Network: {short.replace('_', ' ')}.", samples)
 
 
 def _disks(devices: list[Device], root: str, at: float) -> Iterator[str]:
-    when = int(at * 1000)
-    labels = {one.name: f"{root},{label_text(('device',), (one.name,))}" for one in devices}
+    found = [(f"{root},{label_text(('device',), (one.name,))}", one) for one in devices]
     for short, space in _SPACE:
-        name = f"container_fs_{short}"
-        if devices:
-            yield header(name, "gauge", f"File systems: {short.replace('_', ' ')}.")
-        yield from (f"{name}{{{labels[one.name]}}} {space(one)} {when}\n" for one in devices)
-    counting = [one for one in devices if len(one.counters) >= 11]
+        samples = [(labels, space(one), at) for labels, one in found]
+        yield series(f"container_fs_{short}", "gauge", f"File systems: {short.replace('_', ' ')}.", samples)
     for short, kind, counter in _DISK:
-        name = f"container_fs_{short}"
-        if counting:
-            yield header(name, kind, f"Disks: {short.replace('_', ' ')}.")
-        yield from (f"{name}{{{labels[one.name]}}} {number(counter(one.counters))} {when}\n" for one in counting)
+        counted = [(labels, counter(one.counters), at) for labels, one in found if len(one.counters) >= 11]
+        yield series(f"container_fs_{short}", kind, f"Disks: {short.replace('_', ' ')}.", counted)
 
 
 def _machine(hardware: Hardware) -> Iterator[str]:
@@ -289,14 +285,10 @@ def _machine(hardware: Hardware) -> Iterator[str]:
         ("memory_bytes", "Memory.", hardware.memory_bytes),
         ("swap_bytes", "Swap.", hardware.swap_bytes),
     ):
-        yield f"{header(f'machine_{name}', 'gauge', help_text)}machine_{name}{{{labels}}} {value}\n"
+        yield series(f"machine_{name}", "gauge", help_text, [(labels, value, None)])
     versions = label_text(
         ("cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"),
         ("", "", "", hardware.kernel_version, hardware.os_version),
     )
-    name = "cadvisor_version_info"
-    yield f"{header(name, 'gauge', '1, with the versions of kernel and system.')}{name}{{{versions}}} 1\n"
-
-
-def _simple(name: str, help_text: str, value: bool) -> str:
-    return f"{header(name, 'gauge', help_text)}{name} {int(value)}\n"
+    help_text = "1, with the versions of kernel and system."
+    yield series("cadvisor_version_info", "gauge", help_text, [(versions, 1, None)])

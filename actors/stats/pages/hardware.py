@@ -1,4 +1,4 @@
-"""The machine, its disks and its processes, as /proc and /sys tell of them. Blocks."""
+"""Reads the machine, its disks and processes from /proc and /sys. Blocks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from actors._cgroup.hierarchy import memory_capacity, swap_capacity
 from actors._host import interfaces, system
+from actors._host.machine import memory_capacity, swap_capacity
 from actors.stats import measure
 from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
@@ -48,7 +48,7 @@ def machine(settings: Settings) -> Machine:
 
 
 def devices(*file_systems: FsStats) -> list[Device]:
-    """The disks under these file systems, each once."""
+    """The disks of these file systems, each once."""
     counters = _disk_counters()
     found = {}
     for fs in file_systems:
@@ -66,10 +66,10 @@ def devices(*file_systems: FsStats) -> list[Device]:
 
 
 def processes(pids: list[int]) -> ProcessFigures:
-    """What these processes have open. A descriptor costs a readlink, so only for who asks for cAdvisor's metrics."""
+    """Count the open files and sockets. Each descriptor costs a readlink, so only cAdvisor's metrics have them."""
     descriptors = sockets = 0
     for pid in pids:
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             for name in os.listdir(f"/proc/{pid}/fd"):
                 descriptors += 1
                 with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def _boot_time() -> float:
 
 
 def _topology() -> tuple[int, int]:
-    """(cores, sockets); as many as there are CPUs, and one, where the kernel does not say."""
+    """(cores, sockets); the count of CPUs and 1 where the kernel does not tell."""
     cores: set[tuple[str, str]] = set()
     package = ""
     with contextlib.suppress(OSError):
@@ -110,7 +110,7 @@ def _topology() -> tuple[int, int]:
 
 
 def _disk_counters() -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:
-    """By device number: name and fields 1 to 11 of /proc/diskstats."""
+    """Name and fields 1 to 11 of /proc/diskstats by (major, minor) device number."""
     found = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/diskstats").read_text().splitlines():

@@ -1,7 +1,7 @@
-"""The documents that are served over HTTP: /stats/summary, /metrics/resource and /metrics/cadvisor.
+"""Makes the documents /stats/summary, /metrics/resource and /metrics/cadvisor.
 
-All three are one reading of the cgroups, made in a thread and shared by whoever asks within a second. What disks hold
-is the costly part (a call of the runtime, walks), so it is kept for longer, as the kubelet does.
+All three come from one reading of the cgroups, made in a thread and shared by requests that accept its age. The disk
+figures cost most (a call of the runtime, walks), so they are kept for longer, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,8 @@ from actors._host.files.disk_use import DiskUse
 from actors.stats import measure, reading
 from actors.stats.inventory import Inventory
 from actors.stats.pages import cadvisor, hardware, resource, summary
-from actors.stats.rates import LEAST_S, Rates
-from actors.stats.reading import Found, Reading
+from actors.stats.rates import MIN_INTERVAL_S, Rates
+from actors.stats.reading import PodCgroups, Reading
 from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage
 from proto.wire.errors import AskTimeout
@@ -34,26 +34,27 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 READ_S = 20.0
-"""Deadline of one reading: milliseconds, unless the machine is in trouble."""
+"""Deadline of one reading, which takes milliseconds on a healthy machine."""
 DISK_S = 10.0
-"""containerd itself looks at writable layers every 10 s."""
+"""Age of disk figures that is accepted: containerd itself measures writable layers every 10 s."""
 KEPT_S = 5.0
-"""Questions that share an answer come together."""
-SECOND_READING_S = LEAST_S + 0.1
+"""Time after which a document is dropped: requests that can share one come together."""
+SECOND_READING_S = MIN_INTERVAL_S + 0.1
 
 
 @dataclass(frozen=True)
 class Disks:
-    """Where the figures of disks come from: the actor's own ways, each a coroutine."""
+    """The actor's functions that measure disks."""
 
-    file_systems: Callable[[], Coroutine[Any, None, tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]]]
-    """nodefs, imagefs, and what images and containers use of that."""
-    logs: Callable[[], Coroutine[Any, None, dict[str, dict[str, DiskUse]]]]
-    volumes: Callable[[], Coroutine[Any, None, tuple[PodVolumeUsage, ...]]]
+    file_systems: Callable[[], Awaitable[tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]]]
+    """(nodefs, imagefs, (images, containers)): the last two are the disk use of both on imagefs."""
+    logs: Callable[[], Awaitable[dict[str, dict[str, DiskUse]]]]
+    """Disk use of logs by pod UID and container."""
+    volumes: Callable[[], Awaitable[tuple[PodVolumeUsage, ...]]]
 
 
 class Pages:
-    """State: the latest reading, what rates are reckoned from, and whose cgroups are whose. For the actor's thread."""
+    """State: the latest readings, CPU rates and documents, and the inventory of cgroups. For the actor's thread."""
 
     def __init__(self, actor: Actor, cri: CriCalls | None, disks: Disks) -> None:
         self._actor, self._cri, self._disks = actor, cri, disks
@@ -71,13 +72,13 @@ class Pages:
         }
 
     async def get(self, document: str, max_age_s: float) -> bytes:
-        """`summary`, `cpu and memory`, `resource` or `cadvisor`. Raises OSError and AskTimeout for the first two."""
+        """Make `summary`, `cpu and memory`, `resource` or `cadvisor`. The first two raise OSError and AskTimeout."""
         found = await self._documents[document].get(max_age_s)
         self._actor.after(KEPT_S + 1.0, self._forget)
         return found
 
     def _forget(self) -> None:
-        """Nothing of megabytes is kept from one scrape to the next."""
+        """Drop old documents and readings: they take megabytes."""
         kept: tuple[Shared[Any], ...] = (*self._documents.values(), self._detailed, self._reading)
         for one in kept:
             one.forget(KEPT_S)
@@ -86,11 +87,11 @@ class Pages:
 
     async def _read(self, *, detailed: bool) -> Reading:
         settings, tree = self._actor.settings, hierarchy()
-        found: Found = await self._actor.blocking(READ_S, reading.find, settings, tree)
+        found: PodCgroups = await self._actor.blocking(READ_S, reading.find, settings, tree)
         try:
-            await self._inventory.learn(found.ids)
+            await self._inventory.update(found.ids)
         except CriError as error:
-            log.warning("cannot learn whose containers are whose: %s; showing those that are known", error)
+            log.warning("cannot list containers: %s; showing the known ones", error)
         known = dict(self._inventory.known)
 
         def read() -> Reading:
@@ -98,8 +99,8 @@ class Pages:
 
         return await self._actor.blocking(READ_S, read)
 
-    async def _rated(self) -> Reading:
-        """A reading with rates. The first one for a while is made twice, so that there are any."""
+    async def _read_with_rates(self) -> Reading:
+        """Make a reading and update the rates. Without an earlier reading it makes two, SECOND_READING_S apart."""
         if self._rates.is_old(time.time()):
             first = await self._reading.get(0.0)
             self._rates.update(first.time, summary.cpu_times(first))
@@ -113,11 +114,11 @@ class Pages:
 
     async def _summary(self, *, with_disk: bool) -> bytes:
         disk = await self._disk.get(DISK_S) if with_disk else None
-        latest = await self._rated()
+        latest = await self._read_with_rates()
         rates, settings = dict(self._nano_cores), self._actor.settings
 
         def write() -> bytes:
-            found = None if disk is None else replace(disk, hosts=_hosts(latest, settings.root_dir))
+            found = None if disk is None else replace(disk, hosts=_hosts_files(latest, settings.root_dir))
             return msgspec.json.encode(summary.build(latest, rates, hardware.machine(settings), found))
 
         return await self._actor.blocking(READ_S, write)
@@ -156,7 +157,7 @@ class Pages:
             try:
                 layers = _layers(await self._cri.list_container_stats())
             except CriError as error:
-                log.warning("cannot learn what containers wrote: %s; going on without", error)
+                log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
         return summary.Disk(
             time=time.time(),
             nodefs=nodefs,
@@ -176,7 +177,7 @@ def _layers(stats: Any) -> dict[str, DiskUse]:
     }
 
 
-def _hosts(latest: Reading, root_dir: str) -> dict[str, DiskUse]:
+def _hosts_files(latest: Reading, root_dir: str) -> dict[str, DiskUse]:
     hosts = {}
     for pod in latest.pods:
         try:

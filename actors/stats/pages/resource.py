@@ -9,64 +9,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors._cgroup.figures import Figures
-from actors._metrics.text import header, label_text, number
+from actors._metrics.text import label_text
+from actors.stats.pages.series import series
 from actors.stats.reading import Reading
 
 _POD = ("pod", "namespace")
 _CONTAINER = ("container", *_POD)
 
 
-class _Series:
-    """The lines of one metric."""
-
-    def __init__(self, name: str, kind: str, help_text: str) -> None:
-        self.name = name
-        self._lines = [header(name, kind, help_text)]
-
-    def add(self, labels: str, value: float, at: float | None) -> None:
-        shown = f"{self.name}{{{labels}}}" if labels else self.name
-        when = f" {int(at * 1000)}" if at is not None else ""
-        self._lines.append(f"{shown} {number(value)}{when}\n")
-
-    def text(self) -> str:
-        return "".join(self._lines) if len(self._lines) > 1 else ""
-
-
 def text(reading: Reading | None) -> bytes:
-    """The whole page; None when nothing could be read, which it says too."""
-    error = _Series("resource_scrape_error", "gauge", "1 if the figures could not be had, else 0.")
-    error.add("", 1 if reading is None else 0, None)
-    series = [] if reading is None else list(_series(reading))
-    ordered = sorted([*series, error], key=lambda one: one.name)
-    return "".join(one.text() for one in ordered).encode()
+    """The whole page. None for a reading that failed: the page has only the error metric."""
+    help_text = "1 if the figures could not be had, else 0."
+    error = series("resource_scrape_error", "gauge", help_text, [("", reading is None, None)])
+    found = [error] if reading is None else [error, *_series(reading)]
+    return "".join(sorted(found)).encode()  # each begins with its name
 
 
-def _series(reading: Reading) -> Iterator[_Series]:
-    yield from _of([("", reading.node)], "node")
+def _series(reading: Reading) -> Iterator[str]:
     pods = [(label_text(_POD, (pod.name, pod.namespace)), pod.figures) for pod in reading.pods]
-    yield from _of(pods, "pod")
     containers = [
         (label_text(_CONTAINER, (one.identity.name, pod.name, pod.namespace)), one)
         for pod in reading.pods
         for one in pod.containers
     ]
-    yield from _of([(labels, one.figures) for labels, one in containers], "container")
-    starts = _Series("container_start_time_seconds", "gauge", "Unix time of the container's start.")
-    limits = _Series("container_swap_limit_bytes", "gauge", "Swap the container may use.")
-    for labels, one in containers:
-        starts.add(labels, one.identity.created, None)
-        if one.figures.swap_limit_bytes:
-            limits.add(labels, one.figures.swap_limit_bytes, one.figures.time)
-    yield starts
-    yield limits
+    yield from _scope("node", [("", reading.node)])
+    yield from _scope("pod", pods)
+    yield from _scope("container", [(labels, one.figures) for labels, one in containers])
+    starts = [(labels, one.identity.created, None) for labels, one in containers]
+    yield series("container_start_time_seconds", "gauge", "Unix time of the container's start.", starts)
+    limits = [
+        (labels, one.figures.swap_limit_bytes, one.figures.time)
+        for labels, one in containers
+        if one.figures.swap_limit_bytes
+    ]
+    yield series("container_swap_limit_bytes", "gauge", "Swap the container may use.", limits)
 
 
-def _of(rows: list[tuple[str, Figures]], scope: str) -> Iterator[_Series]:
-    cpu = _Series(f"{scope}_cpu_usage_seconds_total", "counter", f"CPU time of the {scope}.")
-    memory = _Series(f"{scope}_memory_working_set_bytes", "gauge", f"Working set of the {scope}.")
-    swap = _Series(f"{scope}_swap_usage_bytes", "gauge", f"Swap the {scope} uses.")
-    for labels, own in rows:
-        cpu.add(labels, own.cpu_ns / 1e9, own.time)
-        memory.add(labels, own.working_set_bytes, own.time)
-        swap.add(labels, own.swap_bytes, own.time)
-    yield from (cpu, memory, swap)
+def _scope(scope: str, rows: list[tuple[str, Figures]]) -> Iterator[str]:
+    cpu = [(labels, own.cpu_ns / 1e9, own.time) for labels, own in rows]
+    memory = [(labels, own.working_set_bytes, own.time) for labels, own in rows]
+    swap = [(labels, own.swap_bytes, own.time) for labels, own in rows]
+    yield series(f"{scope}_cpu_usage_seconds_total", "counter", f"CPU time of the {scope}.", cpu)
+    yield series(f"{scope}_memory_working_set_bytes", "gauge", f"Working set of the {scope}.", memory)
+    yield series(f"{scope}_swap_usage_bytes", "gauge", f"Swap the {scope} uses.", swap)

@@ -1,7 +1,7 @@
-"""How readings become the document of /stats/summary. Pure.
+"""Makes the document /stats/summary from readings. Pure.
 
 Source: pkg/kubelet/stats (cri_stats_provider.go, helper.go) and pkg/kubelet/server/stats/summary.go of Kubernetes 1.36,
-and what its kubelet wrote.
+and recorded documents of its kubelet.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from actors._cgroup.figures import Figures, Pressure, Stalls
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
-from actors.stats.policy import NOTHING
+from actors.stats.policy import NO_USE
 from actors.stats.reading import ContainerReading, PodReading, Reading
 from proto.node import summary as shape
 from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 DEFAULT_INTERFACE = "eth0"
-"""As the kubelet assumes of pods, and of nodes too."""
+"""The kubelet's assumption for pods and nodes."""
+_COUNTERS = ("rx_bytes", "rx_errors", "tx_bytes", "tx_errors")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What of the node does not come from its cgroups."""
+    """Facts about the node that its cgroups do not have."""
 
     node_name: str
     boot_time: float
@@ -38,28 +41,28 @@ class Machine:
 
 @dataclass(frozen=True)
 class Disk:
-    """What was learned of disks. File systems without capacity are not known."""
+    """Disk figures. A file system without capacity is unknown."""
 
     time: float
     nodefs: FsStats
     imagefs: FsStats
-    image_use: DiskUse = NOTHING
+    image_use: DiskUse = NO_USE
     container_use: DiskUse | None = None
-    """None: images and writable layers are not told apart."""
+    """None: the runtime does not separate images from writable layers."""
     layers: Mapping[str, DiskUse] = field(default_factory=dict)
     """By container ID."""
     logs: Mapping[str, Mapping[str, DiskUse]] = field(default_factory=dict)
     """By pod UID and container."""
     volumes: Mapping[str, PodVolumeUsage] = field(default_factory=dict)
     hosts: Mapping[str, DiskUse] = field(default_factory=dict)
-    """The hosts file of each pod."""
+    """The hosts file by pod UID."""
 
 
 def cpu_times(reading: Reading) -> dict[str, int]:
-    """CPU time by cgroup of all that the summary shows a rate of."""
+    """CPU time in nanoseconds of each cgroup whose rate the summary shows."""
     times = {"/": reading.node.cpu_ns}
-    if reading.pods_cgroup in reading.above:
-        times[reading.pods_cgroup] = reading.above[reading.pods_cgroup].cpu_ns
+    if reading.pods_cgroup in reading.ancestors:
+        times[reading.pods_cgroup] = reading.ancestors[reading.pods_cgroup].cpu_ns
     for pod in reading.pods:
         times[pod.cgroup] = pod.figures.cpu_ns
         times.update((container.cgroup, container.figures.cpu_ns) for container in pod.containers)
@@ -73,7 +76,7 @@ def build(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
 
 
 def stamp(unix: float) -> str:
-    """A time as the API writes it."""
+    """Format Unix seconds as RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
 
 
@@ -83,7 +86,7 @@ def stamp(unix: float) -> str:
 def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None) -> shape.Node:
     at = stamp(reading.time)
     own = reading.node
-    base = shape.Node(
+    found = shape.Node(
         node_name=machine.node_name,
         start_time=stamp(machine.boot_time),
         cpu=_cpu(own, rates.get("/")),
@@ -96,10 +99,9 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
         system_containers=_system_containers(reading, rates, with_all=disk is not None),
     )
     if disk is None:
-        return base
-    return shape.Node(
-        **{name: getattr(base, name) for name in ("node_name", "start_time", "cpu", "memory", "swap")},
-        system_containers=base.system_containers,
+        return found
+    return replace(
+        found,
         io=_io(own),
         network=_network(reading.interfaces, machine.default_interface, at),
         fs=_file_system(disk.nodefs, _used(disk.nodefs), disk.time),
@@ -109,7 +111,7 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
 
 
 def _system_containers(reading: Reading, rates: Mapping[str, int], *, with_all: bool) -> tuple[shape.Container, ...]:
-    own = reading.above.get(reading.pods_cgroup)
+    own = reading.ancestors.get(reading.pods_cgroup)
     if own is None:
         return ()
     return (
@@ -137,21 +139,19 @@ def _runtime(disk: Disk) -> shape.Runtime | None:
 
 def _pod(pod: PodReading, rates: Mapping[str, int], disk: Disk | None) -> shape.Pod:
     own, at = pod.figures, stamp(pod.figures.time)
-    ref = shape.PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid)
-    containers = tuple(_container(one, rates, disk) for one in pod.containers)
-    cpu, memory = _cpu(own, rates.get(pod.cgroup)), _memory(own, own.memory_limit_bytes)
-    swap = shape.Swap(time=at, swap_usage_bytes=own.swap_bytes)
-    started = stamp(pod.started)
+    found = shape.Pod(
+        pod_ref=shape.PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid),
+        start_time=stamp(pod.started),
+        containers=tuple(_container(one, rates, disk) for one in pod.containers),
+        cpu=_cpu(own, rates.get(pod.cgroup)),
+        memory=_memory(own, own.memory_limit_bytes),
+        swap=shape.Swap(time=at, swap_usage_bytes=own.swap_bytes),
+    )
     if disk is None:
-        return shape.Pod(pod_ref=ref, start_time=started, containers=containers, cpu=cpu, memory=memory, swap=swap)
+        return found
     volumes = disk.volumes.get(pod.uid)
-    return shape.Pod(
-        pod_ref=ref,
-        start_time=started,
-        containers=containers,
-        cpu=cpu,
-        memory=memory,
-        swap=swap,
+    return replace(
+        found,
         io=_io(own),
         network=_network(pod.interfaces, DEFAULT_INTERFACE, at) if pod.interfaces else None,
         volume=tuple(_volume(one, volumes.time, disk.nodefs) for one in volumes.volumes) if volumes else (),
@@ -168,7 +168,7 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
         layer = disk.layers.get(id_.id)
         if layer is not None and disk.imagefs.capacity_bytes:
             rootfs = _file_system(disk.imagefs, layer, disk.time)
-        logs = _file_system(disk.nodefs, disk.logs.get(id_.pod_uid, {}).get(id_.name, NOTHING), disk.time)
+        logs = _file_system(disk.nodefs, disk.logs.get(id_.pod_uid, {}).get(id_.name, NO_USE), disk.time)
     left = max(0, own.swap_limit_bytes - own.swap_bytes) if own.swap_limit_bytes else None
     return shape.Container(
         name=id_.name,
@@ -183,10 +183,10 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
 
 
 def _ephemeral(pod: PodReading, disk: Disk) -> DiskUse:
-    """What counts against the pod's limit: writable layers, logs, its hosts file, volumes on the node's disk."""
-    total = disk.hosts.get(pod.uid, NOTHING)
+    """Disk use that counts against the pod's limit: writable layers, logs, hosts file, volumes on the node's disk."""
+    total = disk.hosts.get(pod.uid, NO_USE)
     for one in pod.containers:
-        total = total.plus(disk.layers.get(one.identity.id, NOTHING))
+        total = total.plus(disk.layers.get(one.identity.id, NO_USE))
     for log in disk.logs.get(pod.uid, {}).values():
         total = total.plus(log)
     volumes = disk.volumes.get(pod.uid)
@@ -250,7 +250,7 @@ def _file_system(fs: FsStats, use: DiskUse, at: float) -> shape.Fs:
 
 
 def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
-    """Figures of its own file system, where it has one; else of the one that it is in."""
+    """Figures of the volume's own file system or, where it has none, of nodefs."""
     own = one.capacity_bytes > 0
     namespace, _, claim = one.claim.partition("/")
     return shape.Volume(
@@ -268,24 +268,10 @@ def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
 
 def _network(interfaces: Iterable[Interface], default: str, at: str) -> shape.Network:
     shown = tuple(
-        shape.Interface(
-            name=one.name,
-            rx_bytes=one.rx_bytes,
-            rx_errors=one.rx_errors,
-            tx_bytes=one.tx_bytes,
-            tx_errors=one.tx_errors,
-        )
-        for one in interfaces
+        shape.Interface(name=one.name, **{name: getattr(one, name) for name in _COUNTERS}) for one in interfaces
     )
+    found = shape.Network(time=at, interfaces=shown)
     first = next((one for one in shown if one.name == default), None)
     if first is None:
-        return shape.Network(time=at, interfaces=shown)
-    return shape.Network(
-        time=at,
-        name=first.name,
-        rx_bytes=first.rx_bytes,
-        rx_errors=first.rx_errors,
-        tx_bytes=first.tx_bytes,
-        tx_errors=first.tx_errors,
-        interfaces=shown,
-    )
+        return found
+    return replace(found, name=first.name, **{name: getattr(first, name) for name in _COUNTERS})

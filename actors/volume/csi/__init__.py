@@ -1,6 +1,5 @@
-"""CSI volumes: drivers that register with the node, and the volumes they stage and publish.
+"""CSI steps, carried out in helper processes: registration of drivers, and mounting and unmounting their volumes.
 
-`registry.py` knows the drivers, `policy.py` decides, `driver.py` speaks to one, `operations.py` mounts and unmounts.
-Whatever speaks to a driver runs in a helper process of its own: the actor never has a gRPC channel, so it costs nothing
-on a node without drivers, it can go on forking, and a driver that is silent holds up its own volume only.
+`policy.py` decides, `driver.py` calls a driver, `operations.py` mounts and unmounts. Only helpers open gRPC channels.
+So the actor can fork at any time, a node without drivers pays nothing, and a hanging driver delays its own volume only.
 """

@@ -1,4 +1,4 @@
-"""Talking to one plugin over its socket, from a helper: every call blocks, has a deadline and marks progress."""
+"""The gRPC client of one plugin, for helper processes: every call blocks, has a deadline and marks progress."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from google.protobuf.message_factory import GetMessageClass
 from actors._cri.call import go_name
 from actors._cri.channel import OPTIONS
 from actors.volume.csi import policy
-from actors.volume.ops.setup import VolumeError
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2, registration_pb2
 
 CALL_S = 120.0
-"""The kubelet's for a CSI call: drivers format disks and wait for networks."""
+"""The kubelet's deadline of a CSI call: drivers format disks and wait for networks."""
 MEET_S = 5.0
-"""For calls that need nothing but the driver itself."""
+"""Deadline of calls that need only the driver process itself."""
 MARK_S = 1.0
-"""While a call is under way the helper says so often that it is alive: the deadline of the call is the limit."""
+"""Period of the helper's progress marks during a call, so that only the call's deadline limits it."""
 
 NODE = csi_pb2.DESCRIPTOR.services_by_name["Node"]
 IDENTITY = csi_pb2.DESCRIPTOR.services_by_name["Identity"]
@@ -29,7 +29,7 @@ REGISTRATION = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
 
 
 class CallFailed(VolumeError):
-    """A call failed; the text is Go's. `final`: it has done nothing, and does nothing any more."""
+    """A call failed; the text is Go's. `final`: the call had no effect and has none later."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"rpc error: code = {code} desc = {details}")
@@ -38,13 +38,13 @@ class CallFailed(VolumeError):
 
 
 class Plugin:
-    """An open connection."""
+    """A connection to a plugin."""
 
     def __init__(self, channel: Any, mark: Callable[[], None]) -> None:
         self._channel, self._mark = channel, mark
 
     def call(self, service: ServiceDescriptor, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
-        """The answer. Raises CallFailed."""
+        """Call an rpc and return its answer. Raises CallFailed."""
         method = service.methods_by_name[rpc]
         begin = self._channel.unary_unary(
             f"/{service.full_name}/{rpc}",
@@ -63,11 +63,11 @@ class Plugin:
                 raise CallFailed(go_name(status.code().name), status.details() or "") from None
 
     def node(self, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
-        """A call of the Node service."""
+        """Call an rpc of CSI's Node service. Raises CallFailed."""
         return self.call(NODE, rpc, request, timeout_s)
 
     def capabilities(self) -> frozenset[str]:
-        """What the driver can do on a node, by the names of the specification."""
+        """The driver's Node capabilities, by the specification's names. Raises CallFailed."""
         answer = self.node("NodeGetCapabilities", csi_pb2.NodeGetCapabilitiesRequest())
         names = csi_pb2.NodeServiceCapability.RPC.Type
         known = set(names.values())
@@ -76,7 +76,7 @@ class Plugin:
 
 @contextmanager
 def connected(socket: str, mark: Callable[[], None]) -> Iterator[Plugin]:
-    """A connection to the plugin behind the socket, made at the first call."""
+    """A connection to the plugin behind the socket, opened at the first call."""
     channel = grpc.insecure_channel(f"unix://{socket}", options=OPTIONS)
     try:
         yield Plugin(channel, mark)

@@ -1,8 +1,8 @@
-"""Mounting and unmounting a CSI volume. Blocks: runs in a helper process.
+"""Mounts, unmounts and measures CSI volumes. Blocks: runs in a helper process.
 
-What is on disk says what the driver may have done, and is written before the driver is asked: vol_data.json in the
-pod's directory of the volume, another beside the staged one. So whoever comes after a kill can undo all of it, and a
-call whose outcome is not known is undone like one that succeeded. Source: pkg/volume/csi of Kubernetes 1.36.
+Files on disk record what the driver may have done, and are written before its call: vol_data.json in the pod's
+directory of the volume, and another beside the staged volume. So everything can be undone after a kill. A call with
+unknown outcome is undone like a successful one. Source: pkg/volume/csi of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from actors.volume.csi import policy, requests
-from actors.volume.csi.blocking import disk, raw
+from actors.volume.csi import disk, policy, raw_block, requests
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
 from actors.volume.ops import ownership
-from actors.volume.ops.setup import VolumeError, make_dirs
-from actors.volume.steps.codec import Growth
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.ops.inside import DIRECTORY, opened
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps import places
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Growth, Volume
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 from proto.pods.volume import VolumeUsage
 
 
 def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
-    """Have the volume published, and grown where that is wished for. Raises VolumeError, OSError."""
+    """Stage and publish the volume, and grow it if wanted. Raises VolumeError, OSError."""
     with connected(step.socket, mark) as plugin:
-        publish = raw.mount if step.volume.block else _mount
+        publish = raw_block.mount if step.volume.block else _mount
         grown = publish(root, step, plugin, mark)
     disk.mark_ready(root, step.volume, step.name)
     return grown
@@ -33,7 +34,7 @@ def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
 
 def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     volume = step.volume
-    place = policy.target_dir(root, volume.uid, volume.spec_name)
+    place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     target = f"{place}/mount"
     capabilities = plugin.capabilities()
     capability = requests.capability(step, capabilities)
@@ -53,14 +54,14 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
         _after_failure(error, place, staging, keep=step.republish and disk.is_ready(root, volume))
         raise
     if not os.path.isdir(target):
-        raise VolumeError(f"driver {volume.driver} says that it published the volume, and there is no {target}")
+        raise VolumeError(f"driver {volume.driver} reported the volume as published, but {target} does not exist")
     grown = requests.grow(plugin, step, staging, target, capabilities)
     _give_to_group(step, capabilities, target, mark)
     return grown
 
 
 def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -> None:
-    """A publication that certainly did not happen leaves nothing to undo but the staging."""
+    # After a publication that certainly had no effect, only the staging is left to undo.
     if not error.final or keep:
         return
     if not staging:
@@ -71,9 +72,8 @@ def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -
 
 
 def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.VolumeCapability) -> str:
-    """The path of the staged volume. One that another pod has needs no call."""
     volume = step.volume
-    place = policy.staging_dir(root, volume.driver, volume.handle)
+    place = places.csi_staging_dir(root, volume.driver, volume.handle)
     staging = f"{place}/globalmount"
     if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
         return staging
@@ -93,52 +93,38 @@ def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, ma
     wish = policy.owned_by(step, capabilities)
     if wish is None:
         return
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        once = "OnRootMismatch" if wish.change_policy == "OnRootMismatch" else "Always"
-        ownership.set_ownership(directory, wish.group, read_only=False, policy=once, progress=mark)  # type: ignore[arg-type]
-    except OSError as error:
-        raise VolumeError(f"applyFSGroup failed for vol {step.volume.handle}: {error}") from error
-    finally:
-        os.close(directory)
+    with opened(target, DIRECTORY) as directory:
+        once: ownership.Policy = "OnRootMismatch" if wish.change_policy == "OnRootMismatch" else "Always"
+        try:
+            ownership.set_ownership(directory, wish.group, read_only=False, policy=once, progress=mark)
+        except OSError as error:
+            raise VolumeError(f"applyFSGroup failed for vol {step.volume.handle}: {error}") from error
 
 
-# The way back
+# Unmounting
 
 
 def unmount(root: str, step: CsiUnmount, mark: Mark) -> None:
-    """Undo `mount`, from any point. Raises VolumeError, OSError."""
+    """Undo `mount`, also an incomplete one. Raises VolumeError, OSError."""
     volume = step.volume
     if not step.socket:
         raise VolumeError(policy.not_registered(volume.driver))
     disk.unmark(root, volume)
     with connected(step.socket, mark) as plugin:
         if volume.block:
-            raw.unmount(root, volume, plugin, mark)
+            raw_block.unmount(root, volume, plugin, mark)
         else:
             _unmount(root, volume, plugin)
 
 
 def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
-    place = policy.target_dir(root, volume.uid, volume.spec_name)
-    request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume.handle, target_path=f"{place}/mount")
-    plugin.node("NodeUnpublishVolume", request)
-    if disk.is_mount(f"{place}/mount"):
-        raise VolumeError(f"driver {volume.driver} says that it unpublished the volume, and it is still mounted")
-    staged = policy.staging_dir(root, volume.driver, volume.handle)
+    place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
+    requests.unpublish(plugin, volume, f"{place}/mount")
+    staged = places.csi_staging_dir(root, volume.driver, volume.handle)
     if os.path.exists(staged) and not disk.users(root, volume):
-        _unstage(volume, staged, plugin)
+        requests.unstage(plugin, volume, f"{staged}/globalmount")
+        disk.remove_place(staged, "globalmount")
     disk.remove_place(place, "mount")
-
-
-def _unstage(volume: Volume, place: str, plugin: Plugin) -> None:
-    staging = f"{place}/globalmount"
-    if "STAGE_UNSTAGE_VOLUME" in plugin.capabilities():
-        request = csi_pb2.NodeUnstageVolumeRequest(volume_id=volume.handle, staging_target_path=staging)
-        plugin.node("NodeUnstageVolume", request)
-    if disk.is_mount(staging):
-        raise VolumeError(f"driver {volume.driver} says that it unstaged the volume, and it is still mounted")
-    disk.remove_place(place, "globalmount")
 
 
 # Figures
@@ -147,11 +133,11 @@ MEASURE_S = 5.0
 
 
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
-    """What the driver says the volume takes; None when it cannot say. Raises VolumeError."""
+    """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError."""
     volume = step.volume
-    path = f"{policy.target_dir(root, volume.uid, volume.spec_name)}/mount"
+    path = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
     if volume.block:
-        path = policy.block_target(root, volume.spec_name, volume.uid)
+        path = places.csi_block_target(root, volume.spec_name, volume.uid)
     with connected(step.socket, mark) as plugin:
         if "GET_VOLUME_STATS" not in plugin.capabilities():
             return None

@@ -12,12 +12,9 @@ from typing import Literal
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto.pods.objects import Token
 
-PLUGIN = "kubernetes.io~csi"
-"""The directory's name below a pod's volumes."""
 CSI_PLUGIN = "CSIPlugin"
 """The type a driver registers as."""
 NOT_A_DRIVER = "no handler registered for plugin type"
-_BLOCK = "plugins/kubernetes.io/csi/volumeDevices"
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
@@ -35,13 +32,15 @@ _WITH_SINGLE_NODE_MULTI_WRITER = {
 
 
 def is_final(code: str) -> bool:
-    """Whether a call that ended with this gRPC code, by Go's name, has certainly done nothing and does nothing now."""
+    """True when a call with this gRPC code (Go's name) certainly had no effect and has none later."""
     return code not in _UNCERTAIN
 
 
 def growth_failure(code: str) -> Literal["", "failed", "infeasible"]:
-    """What it means that a driver did not let a volume grow: to be tried again, or never; empty while it may be at it.
-    Source: NodeExpand of pkg/volume/csi/expander.go."""
+    """Result of a failed growth: `failed` is retried, `infeasible` never; empty while the driver may still be at it.
+
+    Source: NodeExpand of pkg/volume/csi/expander.go.
+    """
     if code in ("InvalidArgument", "OutOfRange", "NotFound"):
         return "infeasible"
     return "failed" if is_final(code) else ""
@@ -51,57 +50,17 @@ def growth_failure(code: str) -> Literal["", "failed", "infeasible"]:
 
 
 def ephemeral_handle(uid: str, volume: str) -> str:
-    """The handle of a volume that lives with its pod."""
+    """The handle of an ephemeral volume."""
     return "csi-" + hashlib.sha256(f"{uid}{volume}".encode()).hexdigest()
 
 
 def attachment_name(handle: str, driver: str, node: str) -> str:
-    """The VolumeAttachment of a volume at a node."""
+    """Name of the VolumeAttachment of a volume to a node."""
     return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
-def file_name(spec_name: str) -> str:
-    """A volume's name as one component of a path."""
-    return spec_name.replace("/", "~")
-
-
-def block_dir(root: str, spec_name: str) -> str:
-    """What is kept of a raw device: `data` with vol_data.json, `dev` with what each pod has, by its UID."""
-    return f"{root}/{_BLOCK}/{file_name(spec_name)}"
-
-
-def block_volumes_dir(root: str) -> str:
-    """All raw devices, by volume."""
-    return f"{root}/{_BLOCK}"
-
-
-def block_staging_dir(root: str, spec_name: str) -> str:
-    """Where a driver stages a raw device."""
-    return f"{root}/{_BLOCK}/staging/{file_name(spec_name)}"
-
-
-def block_target(root: str, spec_name: str, uid: str) -> str:
-    """Where a driver puts a raw device for a pod; it makes it itself."""
-    return f"{root}/{_BLOCK}/publish/{file_name(spec_name)}/{uid}"
-
-
-def target_dir(root: str, uid: str, spec_name: str) -> str:
-    """The directory of a pod's volume; what is published is `mount` in it."""
-    return f"{root}/pods/{uid}/volumes/{PLUGIN}/{file_name(spec_name)}"
-
-
-def mark_dir(root: str, uid: str, spec_name: str) -> str:
-    """Has the file `ready` once the volume is set up to the end; the kubelet has nothing here."""
-    return f"{root}/pods/{uid}/plugins/{PLUGIN}/{file_name(spec_name)}"
-
-
-def staging_dir(root: str, driver: str, handle: str) -> str:
-    """The directory of a staged volume; what is staged is `globalmount` in it."""
-    return f"{root}/plugins/kubernetes.io/csi/{driver}/{hashlib.sha256(handle.encode()).hexdigest()}"
-
-
 def volume_data(step: CsiMount) -> dict[str, str]:
-    """What the pod's vol_data.json says."""
+    """Content of the pod's vol_data.json."""
     volume = step.volume
     return {
         "specVolID": volume.spec_name,
@@ -117,7 +76,7 @@ def volume_data(step: CsiMount) -> dict[str, str]:
 
 
 def chosen_version(versions: Iterable[str], driver: str) -> tuple[str, str]:
-    """The highest version this agent and the driver have in common, and what is wrong; one of them is empty."""
+    """(highest version that agent and driver both support, problem); one of them is empty."""
     versions = tuple(versions)
     if not versions:
         return "", "CSI driver reporting empty array for supported versions"
@@ -131,13 +90,13 @@ def chosen_version(versions: Iterable[str], driver: str) -> tuple[str, str]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """(1, 2, 0) of `v1.2.0`; empty for what is no version."""
+    """(1, 2, 0) of `v1.2.0`; empty for an invalid version."""
     found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?", version)
     return tuple(int(part or 0) for part in found.groups()) if found else ()
 
 
 def registration_problem(kind: str, name: str, versions: Iterable[str], socket: str, highest: Mapping[str, str]) -> str:
-    """Why a plugin is turned away; empty when it is welcome. `highest` as in Register."""
+    """Reason to refuse a plugin; empty to accept it. `highest` as in Register."""
     if kind != CSI_PLUGIN:
         return f"RegisterPlugin error -- {NOT_A_DRIVER}: {kind} at socket {socket}"
     prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
@@ -159,7 +118,7 @@ def registration_problem(kind: str, name: str, versions: Iterable[str], socket: 
 
 
 def access_mode(modes: tuple[str, ...], capabilities: Collection[str]) -> str:
-    """CSI's word for the first of a volume's access modes."""
+    """CSI's name of the first of a volume's access modes."""
     mode = modes[0] if modes else "ReadWriteOnce"
     if "SINGLE_NODE_MULTI_WRITER" in capabilities and mode in _WITH_SINGLE_NODE_MULTI_WRITER:
         return _WITH_SINGLE_NODE_MULTI_WRITER[mode]
@@ -167,14 +126,14 @@ def access_mode(modes: tuple[str, ...], capabilities: Collection[str]) -> str:
 
 
 def mount_group(step: CsiMount, capabilities: Collection[str]) -> str:
-    """The group the driver itself mounts the volume with; empty for none."""
+    """GID with which the driver itself mounts the volume; empty for none."""
     if step.fs_group is None or "VOLUME_MOUNT_GROUP" not in capabilities:
         return ""
     return str(step.fs_group.group)
 
 
 def owned_by(step: CsiMount, capabilities: Collection[str]) -> FsGroup | None:
-    """The group the volume's files are given to by the node."""
+    """The group to which the node gives the volume's files; None for none."""
     wish = step.fs_group
     if wish is None or step.read_only or "VOLUME_MOUNT_GROUP" in capabilities or wish.driver_policy == "None":
         return None
@@ -185,7 +144,7 @@ def owned_by(step: CsiMount, capabilities: Collection[str]) -> FsGroup | None:
 
 
 def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *, ephemeral: bool) -> dict[str, str]:
-    """What a driver with podInfoOnMount is told."""
+    """Volume attributes for a driver with podInfoOnMount."""
     return {
         f"{POD_INFO}pod.name": name,
         f"{POD_INFO}pod.namespace": namespace,
@@ -196,7 +155,7 @@ def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *,
 
 
 def token_attributes(tokens: Mapping[str, Token]) -> dict[str, str]:
-    """What a driver with tokenRequests is given; tokens by audience."""
+    """Volume attributes for a driver with tokenRequests; `tokens` by audience."""
     status = {
         audience: {
             "token": one.token,
@@ -208,5 +167,5 @@ def token_attributes(tokens: Mapping[str, Token]) -> dict[str, str]:
 
 
 def not_registered(driver: str) -> str:
-    """The kubelet's words for a driver nobody has registered."""
+    """The kubelet's message for a driver that is not registered."""
     return f"driver name {driver} not found in the list of registered CSI drivers"

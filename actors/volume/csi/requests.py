@@ -1,24 +1,24 @@
-"""What drivers are asked, as their protocol words it."""
+"""Requests of CSI's Node service, and the calls that raw devices and file systems have in common."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
-from actors.volume.csi import policy
+from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
-from actors.volume.steps.codec import Growth
-from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.csi import CsiMount, Growth, Volume
+from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 
 log = logging.getLogger(__name__)
 
 Mark = Callable[[], None]
-"""Called now and then: the helper is alive."""
+"""Marks the helper's progress."""
 
 
 def staging(step: CsiMount, path: str, wanted: csi_pb2.VolumeCapability) -> csi_pb2.NodeStageVolumeRequest:
-    """Make the volume ready at a path of the node's."""
+    """NodeStageVolume to `path`."""
     return csi_pb2.NodeStageVolumeRequest(
         volume_id=step.volume.handle,
         publish_context=step.publish_context,
@@ -32,7 +32,7 @@ def staging(step: CsiMount, path: str, wanted: csi_pb2.VolumeCapability) -> csi_
 def publication(
     step: CsiMount, staged: str, target: str, wanted: csi_pb2.VolumeCapability
 ) -> csi_pb2.NodePublishVolumeRequest:
-    """Give the volume to a pod. `staged`: its path, empty when the driver does not stage."""
+    """NodePublishVolume to `target`. `staged`: the staging path, empty when the driver does not stage."""
     return csi_pb2.NodePublishVolumeRequest(
         volume_id=step.volume.handle,
         publish_context=step.publish_context,
@@ -45,38 +45,48 @@ def publication(
     )
 
 
-def expansion(
-    step: CsiMount, staged: str, target: str, wanted: csi_pb2.VolumeCapability
-) -> csi_pb2.NodeExpandVolumeRequest:
-    """Have the volume grow on the node."""
-    return csi_pb2.NodeExpandVolumeRequest(
+def unpublish(plugin: Plugin, volume: Volume, target: str) -> None:
+    """Unpublish a volume. Raises VolumeError, also when it is still mounted."""
+    plugin.node("NodeUnpublishVolume", csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume.handle, target_path=target))
+    if disk.is_mount(target):
+        raise VolumeError(f"driver {volume.driver} reported the volume as unpublished, but it is still mounted")
+
+
+def unstage(plugin: Plugin, volume: Volume, path: str) -> None:
+    """Unstage a volume, if the driver stages. Raises VolumeError, also when it is still mounted."""
+    if "STAGE_UNSTAGE_VOLUME" in plugin.capabilities():
+        request = csi_pb2.NodeUnstageVolumeRequest(volume_id=volume.handle, staging_target_path=path)
+        plugin.node("NodeUnstageVolume", request)
+    if disk.is_mount(path):
+        raise VolumeError(f"driver {volume.driver} reported the volume as unstaged, but it is still mounted")
+
+
+def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities: frozenset[str]) -> Growth:
+    """Grow a published volume, if wanted and supported. Raises CallFailed."""
+    if not step.expand_bytes or "EXPAND_VOLUME" not in capabilities:
+        return ""
+    request = csi_pb2.NodeExpandVolumeRequest(
         volume_id=step.volume.handle,
         volume_path=target,
         staging_target_path=staged,
         capacity_range=csi_pb2.CapacityRange(required_bytes=step.expand_bytes),
-        volume_capability=wanted,
+        volume_capability=capability(step, capabilities),
         secrets=step.secrets.expand,
     )
-
-
-def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities: frozenset[str]) -> Growth:
-    """Have a published volume grow on the node, where that is wished for. Raises CallFailed."""
-    if not step.expand_bytes or "EXPAND_VOLUME" not in capabilities:
-        return ""
     try:
-        plugin.node("NodeExpandVolume", expansion(step, staged, target, capability(step, capabilities)))
+        plugin.node("NodeExpandVolume", request)
     except CallFailed as error:
         if error.code != "FailedPrecondition":
             error.grown = policy.growth_failure(error.code)
             raise
-        # It cannot while it is in use, says the specification: no reason to keep the volume from the pod.
+        # The specification: it cannot grow while in use. The pod can use the volume all the same.
         log.warning("MountVolume.NodeExpandVolume failed for volume %s with %s", step.volume.spec_name, error)
         return "refused"
     return "done"
 
 
 def capability(step: CsiMount, capabilities: frozenset[str]) -> csi_pb2.VolumeCapability:
-    """How the volume is used, by a driver that can do these things."""
+    """The VolumeCapability of the step, for a driver with these capabilities."""
     modes = csi_pb2.VolumeCapability.AccessMode
     mode = modes(mode=modes.Mode.Value(policy.access_mode(step.access_modes, capabilities)))
     if step.volume.block:

@@ -1,1 +1,1 @@
-"""The helper processes that touch volumes, and the channel to them."""
+"""Helper processes that touch volumes, and the actor's pool of them."""

@@ -1,7 +1,7 @@
-"""Packets between the actor and a helper, of any size, without ever making the sender wait.
+"""Packets of any size between the actor and a helper over one SOCK_SEQPACKET pair; the sender never waits.
 
-One SOCK_SEQPACKET pair. A packet too large for the socket goes into a memory file that is sent along: never on a disk,
-since it may hold Secrets.
+A packet too large for the socket goes into a memory file whose descriptor is sent. It is never on a disk, since it may
+hold Secrets.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _FD = array.array("i").itemsize
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends."""
+    """Both ends of a new channel."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def send(sock: socket.socket, packet: bytes) -> None:
-    """Raises OSError when the other side is gone or does not take it at once."""
+    """Send a packet. Raises OSError when the other side is gone or its buffer is full."""
     if len(packet) <= _INLINE:
         sock.send(b"\0" + packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         return
@@ -36,7 +36,7 @@ def send(sock: socket.socket, packet: bytes) -> None:
 
 
 def receive(sock: socket.socket, *, wait: bool) -> bytes | None:
-    """The next packet; None when the other side is gone. Raises BlockingIOError when there is none and not to wait."""
+    """The next packet; None when the other side is gone. Without `wait`, raises BlockingIOError when there is none."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
     try:
         packet, rights, _, _ = sock.recvmsg(_INLINE + 1, socket.CMSG_SPACE(_FD), flags)

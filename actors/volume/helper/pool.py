@@ -1,7 +1,7 @@
-"""The helper processes of the actor: one stays warm, others come when it is busy, one that hangs is killed.
+"""The actor's pool of helper processes: one stays idle, others are forked when it is busy, a hanging one is killed.
 
-A helper that does not die is written off: its batch fails, whoever asked is told since when, and again once the process
-is gone after all. Everything runs in the actor's mailbox thread but what is named `_io_...`, which only hands on.
+A helper that survives SIGKILL is written off: its batch fails with HelperHung, and `when_gone` reports its end later.
+Everything runs in the actor's mailbox thread, except `_io_...` methods, which post to it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,27 @@ from actors.volume.steps.codec import Outcome, Outcomes, Step, decode_answer, en
 log = logging.getLogger(__name__)
 
 CALL_S = 8.0
-"""Without a mark of progress for so long, a helper hangs: one system call of one step took it all."""
+"""A helper without a mark of progress for so long hangs: one system call of one step took all of it."""
 KILLED_S = 1.0
-"""From SIGKILL to being written off: only a call that the kernel cannot interrupt outlives that."""
+"""Time from SIGKILL to being written off; only a call that the kernel cannot interrupt outlives it."""
 BUSY_S = 0.02
 """A batch that has waited so long gets another helper."""
 IDLE_S = 5.0
-"""A helper without work for so long ends: its memory is worth more than the few milliseconds of another fork."""
+"""A helper without work for so long ends; another fork costs a few milliseconds, its memory is worth more."""
 WIDTH = 8
-"""Helpers at work at once, those written off not counted."""
+"""Most helpers at work at once, without those written off."""
 
 
 class HelperGone(Exception):
-    """The helper died or failed before it answered; what it was asked may have been done or not."""
+    """The helper died or failed before it answered; its steps may have been done or not."""
 
 
 class HelperHung(Exception):
-    """A step did not return in time. `pid` of the helper while the kernel keeps it: then nothing may touch the volume
-    until `Pool.when_gone`; 0 when it could be killed."""
+    """A step did not return in time.
+
+    `pid` of the helper while the kernel keeps it: nothing may touch the volume until `Pool.when_gone`. 0 when it
+    was killed. `since`: Unix seconds of its last progress.
+    """
 
     def __init__(self, index: int, name: str, since: float, pid: int) -> None:
         super().__init__(f"step {index} ({name}) did not return")
@@ -51,22 +54,22 @@ class HelperHung(Exception):
 
 @dataclass
 class Job:
-    """A batch and who waits for it."""
+    """A batch of steps and the future for its outcomes."""
 
     packet: bytes
     future: Future[tuple[Outcome, ...]]
-    own: bool = False
-    """It gets a helper of its own, which ends with it."""
-    again: bool = False
-    """A helper died of it already, or at the time."""
+    dedicated: bool = False
+    """Run in a new helper, which ends with the batch."""
+    retried: bool = False
+    """A helper died during it before."""
 
 
 class Helper:
-    """One process, from its fork until it is gone."""
+    """One helper process, from its fork to its end."""
 
-    def __init__(self, root: str, *, own: bool, niced: bool) -> None:
-        """Fork it. From the mailbox thread: the helper ends when the thread that forked it does. `own`: for one job."""
-        self.own = own
+    def __init__(self, root: str, *, dedicated: bool, niced: bool) -> None:
+        """Fork from the mailbox thread: the helper ends with the thread that forked it. `dedicated`: for one job."""
+        self.dedicated = dedicated
         self.sock, theirs = channel.pair()
         self.progress = Progress()
         self.job: Job | None = None
@@ -81,14 +84,14 @@ class Helper:
         self.pidfd = os.pidfd_open(self.pid)
 
     def kill(self) -> None:
-        """SIGKILL; that it is gone is told by its pidfd."""
+        """Send SIGKILL; the pidfd reports the end."""
         self.killed = True
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
 
 class Pool:
-    """See the module."""
+    """Distributes batches of steps to helpers."""
 
     def __init__(self, actor: Actor, root: str) -> None:
         self.call_s = CALL_S
@@ -102,7 +105,7 @@ class Pool:
         self.forked = 0
 
     def describe(self) -> dict[str, Any]:
-        """Counts; pids of those that could not be killed."""
+        """Counts, and PIDs of the helpers that could not be killed."""
         return {
             "idle": len(self._idle),
             "busy": len(self._busy),
@@ -111,22 +114,22 @@ class Pool:
             "forked": self.forked,
         }
 
-    def run(self, *steps: Step, own: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
-        """Have the steps done in order by one helper. The future raises HelperGone or HelperHung.
+    def run(self, *steps: Step, dedicated: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
+        """Carry out the steps in order in one helper. The future raises HelperGone or HelperHung.
 
-        `own`: they may take minutes without being stuck, so they get a helper that nobody else waits for, and are not
-        repeated when it dies. `niced`: that too, and everything else on the node goes before.
+        `dedicated`: the steps may take minutes, so they get a helper without other work, and are not repeated when it
+        dies. `niced`: dedicated, with the lowest CPU and I/O priority.
         """
-        job = Job(encode(steps), Future(), own or niced)
-        if job.own:
-            self._give(self._fork(own=True, niced=niced), job)
+        job = Job(encode(steps), Future(), dedicated or niced)
+        if job.dedicated:
+            self._assign(self._fork(dedicated=True, niced=niced), job)
         else:
             self._queue.append(job)
             self._dispatch()
         return job.future
 
     def when_gone(self, pid: int, callback: Callable[[], None]) -> None:
-        """Call once a helper that was written off is gone; at once if it is."""
+        """Call back once a helper that was written off has ended; at once if it already has."""
         waiting = self._written_off.get(pid)
         if waiting is None:
             callback()
@@ -134,7 +137,7 @@ class Pool:
             waiting.append(callback)
 
     def adopt(self, pid: int, pidfd: int | None = None) -> None:
-        """A process that still hangs: a helper of an earlier incarnation, or what a helper could not kill."""
+        """Track a stuck process: a helper of an earlier incarnation, or a helper's child that cannot be killed."""
         self._written_off[pid] = []
         if pidfd is None:
             try:
@@ -154,7 +157,7 @@ class Pool:
     def _dispatch(self) -> None:
         while self._queue and (self._idle or not self._busy):
             one = self._idle.pop() if self._idle else self._fork()
-            self._give(one, self._queue.popleft())
+            self._assign(one, self._queue.popleft())
         if self._queue and not self._growing and len(self._busy) < WIDTH:
             self._growing = True
             self._actor.after(BUSY_S, self._grow)
@@ -162,35 +165,34 @@ class Pool:
     def _grow(self) -> None:
         self._growing = False
         if self._queue and not self._idle and len(self._busy) < WIDTH:
-            self._give(self._fork(), self._queue.popleft())
+            self._assign(self._fork(), self._queue.popleft())
         self._dispatch()
 
-    def _fork(self, *, own: bool = False, niced: bool = False) -> Helper:
-        one = Helper(self._root, own=own, niced=niced)
+    def _fork(self, *, dedicated: bool = False, niced: bool = False) -> Helper:
+        one = Helper(self._root, dedicated=dedicated, niced=niced)
         self.forked += 1
         self._bus.watch_fd(one.sock.fileno(), lambda: self._io_read(one))
         self._bus.watch_fd(one.pidfd, lambda: self._io_exited(one))
         return one
 
-    def _give(self, one: Helper, job: Job) -> None:
+    def _assign(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
-        if not one.own:
+        if not one.dedicated:
             self._busy.add(one)
         try:
             channel.send(one.sock, job.packet)
         except OSError as error:
-            log.debug("cannot hand work to helper %d: %s", one.pid, error)  # it is dying: its exit fails the batch
+            log.debug("cannot send steps to helper %d: %s", one.pid, error)  # it is dying: its exit fails the batch
             one.kill()
-        self._actor.after(self.call_s, self._look, one, job)
+        self._actor.after(self.call_s, self._check_progress, one, job)
 
-    def _look(self, one: Helper, job: Job) -> None:
-        """Whether the helper got on with this batch."""
+    def _check_progress(self, one: Helper, job: Job) -> None:
         if one.job is not job or one.killed:
             return
         silent_s = time.monotonic() - max(one.began, one.progress.read()[0])
         if silent_s < self.call_s:
-            self._actor.after(self.call_s - silent_s, self._look, one, job)
+            self._actor.after(self.call_s - silent_s, self._check_progress, one, job)
             return
         one.hangs = True
         one.kill()
@@ -207,7 +209,7 @@ class Pool:
         job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), one.pid))
         self._dispatch()
 
-    # What comes back
+    # Answers and exits
 
     def _io_read(self, one: Helper) -> None:
         try:
@@ -225,7 +227,7 @@ class Pool:
         if one.exited:
             return
         one.exited = True
-        self._io_read(one)  # an answer that came right before its end counts
+        self._io_read(one)  # an answer sent right before the end counts
         self._bus.unwatch_fd(one.sock.fileno())
         self._bus.unwatch_fd(one.pidfd, lambda: self._actor.post(self._exited, one, name="helper_exited"))
 
@@ -236,7 +238,7 @@ class Pool:
             return
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
-            if one.own:
+            if one.dedicated:
                 one.kill()
             else:
                 self._idle.append(one)
@@ -262,8 +264,8 @@ class Pool:
         job, one.job = one.job, None
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
-        elif job is not None and not job.again and not job.own:
-            job.again = True  # killed by somebody, perhaps before it began; steps may be repeated
+        elif job is not None and not job.retried and not job.dedicated:
+            job.retried = True  # killed from outside, perhaps before it began; steps may be repeated
             self._queue.appendleft(job)
         elif job is not None:
             job.future.set_error(HelperGone("the helper process died"))
@@ -287,7 +289,7 @@ class Pool:
         for one in list(self._idle):
             if now - one.began >= IDLE_S:
                 self._idle.remove(one)
-                one.sock.shutdown(socket.SHUT_RDWR)  # it reads the end, and ends; its pidfd tells
+                one.sock.shutdown(socket.SHUT_RDWR)  # it reads the end of file and exits; its pidfd reports it
         if self._idle:
             self._retire_later()
 

@@ -1,7 +1,7 @@
-"""The process that touches volumes, so that no actor does: forked by the actor, killed when a call does not return.
+"""The helper process: carries out batches of steps on volumes, so that the actor never touches one.
 
-It shares the actor's memory pages and imports nothing of its own but ctypes. It does one batch of steps after another,
-notes in a shared page when and at what it is, and ends with the actor: whatever it does may be left half done.
+The actor forks it, shares its memory pages with it, and kills it when a call does not return. The helper marks its
+progress in a shared page and ends with the actor, so any step may be left half done.
 """
 
 from __future__ import annotations
@@ -19,32 +19,13 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._host.files.disk_use import yield_to_others
-from actors.volume.csi.blocking import disk
+from actors._host.files.disk_use import lower_cpu_priority
+from actors.volume.csi import disk
 from actors.volume.helper import channel
-from actors.volume.ops import reading, removal, setup, subpath, usage
-from actors.volume.ops.setup import Kept, VolumeError, go_text
-from actors.volume.steps.codec import (
-    Block,
-    EmptyDir,
-    Files,
-    HostPath,
-    Local,
-    Measure,
-    MeasureMount,
-    Mount,
-    Outcome,
-    Outcomes,
-    ReadFile,
-    ReleaseDevice,
-    Step,
-    SubPath,
-    TearDown,
-    Unexpected,
-    decode_steps,
-    encode,
-)
-from actors.volume.steps.csi import CsiFind, CsiMeasure, CsiMount, CsiUnmount, Describe, Register
+from actors.volume.ops import inside, removal, setup, subpath, usage
+from actors.volume.steps import csi, volumes
+from actors.volume.steps.codec import Outcome, Outcomes, Step, Unexpected, decode_steps, encode, step_name
+from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
 from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
@@ -54,34 +35,34 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Progress:
-    """Where a helper stands: written by it, read by the actor when it wonders whether the helper hangs."""
+    """A helper's last mark of progress: written by the helper, read by the actor to detect a hang."""
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, PAGE_BYTES)
 
     def at(self, index: int, name: str) -> None:
-        """Step `index` begins, or goes on with the volume `name`."""
+        """Mark that step `index` begins, or continues with the volume `name`."""
         text = name.encode()[:_NAME_BYTES]
         self._page[_MARK.size : _MARK.size + len(text)] = text
         _MARK.pack_into(self._page, 0, time.monotonic_ns(), index, len(text))
 
     def read(self) -> tuple[float, int, str]:
-        """(monotonic seconds of the last mark, step, volume)."""
+        """The last mark: (monotonic seconds, step, volume)."""
         when, index, length = _MARK.unpack_from(self._page)
         return when / 1e9, index, self._page[_MARK.size : _MARK.size + length].decode(errors="replace")
 
     def close(self) -> None:
-        """Give the page back."""
+        """Unmap the page."""
         self._page.close()
 
 
 def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, niced: bool) -> NoReturn:
-    """Be the helper, right after the fork; never returns. `niced`: everything else on the node goes before."""
+    """Run the helper right after the fork; never returns. `niced`: with the lowest CPU and I/O priority."""
     code = 1
     try:
-        _leave_the_actor(sock, actor_pid)
+        _detach(sock, actor_pid)
         if niced:
-            yield_to_others()
+            lower_cpu_priority()
         serve(sock, progress, root)
         code = 0
     except BaseException:
@@ -90,23 +71,23 @@ def main(sock: socket.socket, progress: Progress, root: str, actor_pid: int, *, 
         os._exit(code)
 
 
-def _leave_the_actor(sock: socket.socket, actor_pid: int) -> None:
-    gc.disable()  # a collection would copy every page it shares with the actor
+def _detach(sock: socket.socket, actor_pid: int) -> None:
+    gc.disable()  # a collection would copy every page that is shared with the actor
     faulthandler.unregister(signal.SIGUSR2)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    # The actor's sockets too: peers would take it for alive while this process has them.
+    # The actor's sockets too: peers would take the actor for alive while this process holds them.
     os.closerange(3, sock.fileno())
     os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     setproctitle.setproctitle("supervisor: volume helper")
     os.umask(0)
-    _die_with_the_actor(actor_pid)
+    _set_death_signal(actor_pid)
 
 
-def _die_with_the_actor(actor_pid: int) -> None:
-    """A killed actor's next incarnation must not find its predecessor's helper at work beside its own."""
-    import ctypes  # noqa: PLC0415 - only here: it is memory in every process
+def _set_death_signal(actor_pid: int) -> None:
+    # The next incarnation of a killed actor must not find this helper still at work.
+    import ctypes  # noqa: PLC0415 - memory that other processes need not have
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != actor_pid:
@@ -114,7 +95,7 @@ def _die_with_the_actor(actor_pid: int) -> None:
 
 
 def serve(sock: socket.socket, progress: Progress, root: str) -> None:
-    """Batch after batch, until the actor closes the socket."""
+    """Carry out batches until the actor closes the socket."""
     while True:
         packet = channel.receive(sock, wait=True)
         if packet is None:
@@ -132,46 +113,46 @@ def serve(sock: socket.socket, progress: Progress, root: str) -> None:
 
 
 def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
-    progress.at(index, step.name)
+    progress.at(index, step_name(step))
     try:
         return carry_out(root, step, lambda name: progress.at(index, name))
     except VolumeError as error:
         return Outcome(str(error), error.stage, grown=error.grown)
-    except Kept as kept:
-        return Outcome(str(kept), kept_pid=kept.pid, kept_since=kept.since)
+    except ChildStuck as kept:
+        return Outcome(str(kept), stuck_pid=kept.pid, stuck_since=kept.since)
     except OSError as error:
-        return Outcome(go_text("set up", str(error.filename or step.name), error))
+        return Outcome(go_text("set up", str(error.filename or step_name(step)), error))
 
 
 def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
-    """One step. `at` notes which volume it is at. Raises VolumeError, OSError."""
+    """Carry out one step; `at` marks the volume in work. Raises VolumeError, ChildStuck, OSError."""
     outcome = Outcome()
     match step:
-        case EmptyDir():
+        case volumes.EmptyDir():
             setup.set_up_empty_dir(root, step)
-        case Files():
+        case volumes.Files():
             setup.set_up_files(root, step)
-        case Mount() | Local() | Block() | ReleaseDevice():
+        case volumes.Mount() | volumes.Local() | volumes.Block() | volumes.ReleaseDevice():
             from actors.volume.ops import mounting  # noqa: PLC0415
 
             outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
-        case HostPath():
+        case volumes.HostPath():
             setup.check_host_path(step)
-        case SubPath():
+        case volumes.SubPath():
             outcome = Outcome(path=subpath.bind(root, step))
-        case ReadFile():
-            outcome = Outcome(data=reading.read(step.volume_path, step.path, step.max_bytes))
-        case TearDown():
+        case volumes.ReadFile():
+            outcome = Outcome(data=inside.read(step.volume_path, step.path, step.max_bytes))
+        case volumes.TearDown():
             outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
-        case Measure():
+        case volumes.Measure():
             outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
-        case MeasureMount():
+        case volumes.MeasureMount():
             outcome = Outcome(usages=(usage.file_system(step.name, step.path),))
-        case CsiFind():
+        case csi.CsiFind():
             removal.unbind_pod_sub_paths(root, step.uid, at)
-            outcome = Outcome(csi=disk.find(root, step.uid))
-        case Register() | Describe() | CsiMount() | CsiUnmount() | CsiMeasure():
-            from actors.volume.csi import work  # noqa: PLC0415 - gRPC and the stubs, where a driver is spoken to
+            outcome = Outcome(csi_volumes=disk.find(root, step.uid))
+        case csi.Register() | csi.Describe() | csi.CsiMount() | csi.CsiUnmount() | csi.CsiMeasure():
+            from actors.volume.csi import dispatch  # noqa: PLC0415 - gRPC and the stubs, only for drivers
 
-            outcome = work.carry_out(root, step, at)
+            outcome = dispatch.carry_out(root, step, at)
     return outcome

@@ -1,6 +1,6 @@
-"""Helpers that could not be killed, kept across incarnations: so that none is sent after a volume that swallowed one.
+"""Checkpoint of helpers that could not be killed, so that a new incarnation leaves their volumes alone, too.
 
-The file is written only when that changes, which is hardly ever.
+The file is written only when a helper is added or ends, which is rare.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ VERSION = 1
 
 
 class Stuck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A helper and the volume it hangs at. `since` in Unix seconds; `removal`: while the pod's volumes were removed."""
+    """A stuck helper and its volume. `since` in Unix seconds; `removal`: it hung while removing the pod's volumes."""
 
     pid: int
     uid: str
     name: str
     since: float
     started: int = 0
-    """Clock ticks after boot, as /proc has it: another process that gets the pid has another."""
+    """Start time in clock ticks after boot (/proc/PID/stat); tells a reused PID apart."""
     removal: bool = False
 
 
 class Quarantine:
-    """See the module. Its file is on the root directory, not on a volume."""
+    """The stuck helpers, by PID. The file is on the root directory's disk, not on a volume."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._stuck: dict[int, Stuck] = {}
 
     def load(self) -> list[tuple[Stuck, int]]:
-        """Those of earlier incarnations that still hang, each with a pidfd."""
+        """Helpers of earlier incarnations that still hang, each with a pidfd."""
         found = []
         for record in checkpoint.load(self._path, VERSION) or ():
             stuck = msgspec.convert(record, Stuck)
@@ -53,24 +53,24 @@ class Quarantine:
         return found
 
     def add(self, stuck: Stuck) -> None:
-        """A helper was written off."""
+        """Add a helper that was written off."""
         self._stuck[stuck.pid] = msgspec.structs.replace(stuck, started=_started(stuck.pid))
 
     def discard(self, pid: int) -> None:
-        """It is gone after all."""
+        """Remove a helper that has ended."""
         self._stuck.pop(pid, None)
 
     def of(self, uid: str) -> list[Stuck]:
-        """Those that hang at a volume of that pod, or of an earlier one of that UID."""
+        """Helpers that hang at a volume of this pod, or of an earlier pod with its UID."""
         return [stuck for stuck in self._stuck.values() if stuck.uid == uid and not stuck.removal]
 
     def save(self) -> None:
-        """Write the file. Blocks, on the root directory's disk only."""
+        """Write the file; blocks on the root directory's disk only."""
         try:
             # Not synced: no process outlives the boot.
             checkpoint.save(self._path, VERSION, msgspec.to_builtins(list(self._stuck.values())), sync=False)
         except OSError as error:
-            log.warning("cannot save which helpers hang: %s; a restart of this actor will find out again", error)
+            log.warning("cannot save the list of stuck helpers: %s; a restart of this actor detects them again", error)
 
 
 def _started(pid: int) -> int:

@@ -1,1 +1,1 @@
-"""Operations on volumes and mounts; they run in the helper process."""
+"""Blocking operations on volumes and mounts; they run in helper processes."""

@@ -1,11 +1,11 @@
-"""Replacing all files of a volume at once, in the kubelet's layout.
+"""Replaces all files of a volume atomically, in the kubelet's layout.
 
     NAME       -> ..data/NAME          one link for each first component of a path
     ..data     -> ..2026_01_02_03_04_05.123456789
     ..2026_01_02_03_04_05.123456789/   the files
 
-One rename of the link `..data` changes them all; whoever opened `..data` goes on reading the old ones. Source:
-AtomicWriter of pkg/volume/util. `plan` is pure, `write` blocks and runs in a helper process.
+One rename of the link `..data` changes all files; a process that opened `..data` before reads the old files. `plan` is
+pure, `write` blocks and runs in a helper process. Source: AtomicWriter of pkg/volume/util.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ from dataclasses import dataclass
 
 from actors._host.files.untrusted_files import open_regular, read_bounded
 from actors.volume.ops import ownership
-from actors.volume.steps.codec import File
+from actors.volume.ops.inside import DIRECTORY, opened
+from actors.volume.steps.volumes import File
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STAMPED = "..2"
-"""How every directory with files begins: by the year."""
+"""Prefix of the directories with files, which begin with the year."""
 _MODE = 0o755
 _DEEPEST = 100
-"""Directories within each other that are read; wanted ones have a few."""
+"""Deepest nesting that is read; desired paths have a few levels."""
 
 Content = Mapping[str, tuple[bytes, int]]
-"""Path to data and permissions."""
+"""Data and permissions by path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done to a volume's directory, in this order; `files` first, if at all."""
+    """Changes to a volume's directory, in this order; `files`: write all files first."""
 
     files: bool
     link: tuple[str, ...] = ()
     unlink: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
-    """Directories with files that are not, or no longer, the ones in use."""
+    """Directories with files that are not in use any more."""
 
 
 def plan(wanted: Content, present: Content | None, entries: Iterable[str], in_use: str) -> Plan:
-    """`present`: what `..data` leads to, None when that is nothing; `entries` of the directory; `in_use`: the name
-    `..data` leads to."""
+    """Compare desired and present files. `in_use`: the target of `..data`; `present`: its files, None without any.
+
+    `entries`: names in the volume's directory.
+    """
     entries = set(entries)
     heads = {path.partition("/")[0] for path in wanted}
     files = wanted != present
@@ -64,9 +66,9 @@ def plan(wanted: Content, present: Content | None, entries: Iterable[str], in_us
 
 
 def write(directory: int, files: Iterable[File], fs_group: int | None = None) -> bool:
-    """Have exactly these files in the open directory; whether they had to be written. Raises OSError.
+    """Write exactly these files to the open directory; False when they were there already. Raises OSError.
 
-    The files get their group before anybody can see them. A repeat writes nothing.
+    The files get their group before they are visible.
     """
     files = tuple(files)
     wanted = {file.path: (file.data, _mode(file.mode, fs_group)) for file in files}
@@ -102,34 +104,26 @@ def _link_target(directory: int) -> str:
 
 
 def _read(directory: int, name: str, most_bytes: int) -> Content | None:
-    """What is there; None where that is nothing, or cannot be what is wanted, which has `most_bytes` in all."""
+    """The present files; None when there are none, or they exceed `most_bytes`, the size of the desired ones."""
     if not name or "/" in name:
-        return None
-    try:
-        fd = os.open(name, _DIRECTORY, dir_fd=directory)
-    except OSError:
         return None
     found: dict[str, tuple[bytes, int]] = {}
     try:
-        _read_into(found, fd, "", most_bytes)
-    except OSError:  # a link, a FIFO, a file that is too large: somebody has put it there, and it is replaced
+        with opened(name, DIRECTORY, directory) as fd:
+            _read_into(found, fd, "", most_bytes)
+    except OSError:  # missing; or a link, a FIFO or a larger file, put there by a container: it is replaced
         return None
-    finally:
-        os.close(fd)
     return found
 
 
 def _read_into(found: dict[str, tuple[bytes, int]], directory: int, prefix: str, left: int) -> int:
-    """The bytes of `left` that were not needed. Raises OSError."""
+    """Returns the bytes of `left` that remain. Raises OSError."""
     if prefix.count("/") > _DEEPEST:
         raise OSError(errno.ENAMETOOLONG, "directories are nested too deep", prefix)
     for name in os.listdir(directory):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            fd = os.open(name, _DIRECTORY, dir_fd=directory)
-            try:
+            with opened(name, DIRECTORY, directory) as fd:
                 left = _read_into(found, fd, f"{prefix}{name}/", left)
-            finally:
-                os.close(fd)
         else:
             fd = open_regular(name, beneath=f"/proc/self/fd/{directory}")
             try:
@@ -185,6 +179,6 @@ def _write_file(top: int, file: File) -> None:
 def _make(parent: int, name: str) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, _MODE, dir_fd=parent)
-    fd = os.open(name, _DIRECTORY, dir_fd=parent)
-    os.fchmod(fd, _MODE)  # whatever the umask
+    fd = os.open(name, DIRECTORY, dir_fd=parent)
+    os.fchmod(fd, _MODE)  # the umask may have removed bits
     return fd

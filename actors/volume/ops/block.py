@@ -1,11 +1,11 @@
 """Raw block devices for pods, in the kubelet's layout. Blocks: runs in a helper process.
 
-    GLOBAL/UID                              the device, bound; and a loop device on it, for as long as the pod has it,
-                                            so that nobody can take the device away meanwhile
-    pods/UID/volumeDevices/PLUGIN/NAME      a link to the device: what the runtime is told
+    GLOBAL/UID                              the bound device, and a loop device on it, which keeps the device in use
+                                            while the pod has it
+    pods/UID/volumeDevices/PLUGIN/NAME      a link to the device, which the runtime gets
 
-GLOBAL is a directory of the plugin's for the volume. Everything may be done again from any point. Source:
-MapBlockVolume of pkg/volume/util, pkg/volume/util/volumepathhandler.
+GLOBAL is the plugin's directory for the volume. Every operation can be repeated from any point. Source: MapBlockVolume
+of pkg/volume/util, pkg/volume/util/volumepathhandler.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from pathlib import Path
 
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
-from actors.volume.ops.setup import VolumeError, go_text, make_dirs
-from actors.volume.steps.codec import LOCAL_VOLUME, Block, local_block_dir
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import LOCAL_VOLUME, local_block_dir
+from actors.volume.steps.volumes import Block
 
 FAILED = "MapVolume.MapBlockVolume failed"
 Progress = Callable[[], object]
@@ -31,15 +33,15 @@ Progress = Callable[[], object]
 _LOOPS = "/sys/block"
 _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_CTL_GET_FREE = 0x4C00, 0x4C01, 0x4C82
 _TRIES = 64
-"""Others may take the free loop device first."""
-_FREE_S, _LOOK_AGAIN_S = 5.0, 0.005
-"""For a device to be let go by programs that look at all of them."""
+"""Tries to get a free loop device, since another process may take it first."""
+_FREE_S, _RETRY_S = 5.0, 0.005
+"""Time for programs that scan all devices to close this one."""
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 def set_up_local(root: str, volume: Block, progress: Progress) -> None:
-    """A block device of the node. Raises VolumeError, OSError."""
+    """Give a pod a block device of the node. Raises VolumeError, OSError."""
     if not os.path.lexists(volume.path):
         raise VolumeError(f'path "{volume.path}" does not exist', FAILED)
     try:
@@ -56,7 +58,7 @@ def map_device(root: str, uid: str, plugin: str, name: str, device: str, place: 
         raise VolumeError(f"{device} is not a block device")
     link = paths.pod_device(root, uid, plugin, name)
     make_dirs(os.path.dirname(link))
-    # The link first: whoever comes after a kill finds by it that there is something to take away.
+    # The link comes first: after a kill the removal finds the device by it.
     if not os.path.islink(link) or os.readlink(link) != device:
         with suppress(FileNotFoundError):
             os.unlink(link)
@@ -69,11 +71,11 @@ def map_device(root: str, uid: str, plugin: str, name: str, device: str, place: 
             raise VolumeError(f"failed to bind mount devicePath: {device} to linkPath {target}: {error}") from error
     progress()
     if not list(_loops(target)):
-        _hold(target)
+        _attach_loop(target)
 
 
 def claim(place: str, uid: str) -> str:
-    """The file a pod's device is bound to, there: the sign that the pod has or may have it."""
+    """Create the file to which a pod's device is bound, the sign that the pod has or may have it; returns its path."""
     make_dirs(place)
     target = f"{os.path.realpath(place)}/{uid}"
     with suppress(FileExistsError):
@@ -82,11 +84,11 @@ def claim(place: str, uid: str) -> str:
 
 
 def unmap_device(root: str, uid: str, plugin: str, name: str, place: str, progress: Progress) -> None:
-    """Take the device away from the pod; the file it was bound to stays. Raises VolumeError, OSError."""
+    """Take the device from the pod; the file to which it was bound stays. Raises VolumeError, OSError."""
     target = f"{os.path.realpath(place)}/{uid}"
     for loop in _loops(target):
         progress()
-        _let_go(loop)
+        _detach_loop(loop)
     deadline = time.monotonic() + _FREE_S
     for _ in range(_STACKED):
         if not mounts.type_at(target):
@@ -97,7 +99,7 @@ def unmap_device(root: str, uid: str, plugin: str, name: str, place: str, progre
 
 
 def give_back(place: str, uid: str) -> None:
-    """The pod has it no more; the directory goes with the last one's. Raises OSError."""
+    """Remove the pod's file, and the directory with the last file. Raises OSError."""
     with suppress(FileNotFoundError):
         os.unlink(f"{place}/{uid}")
     with suppress(OSError):
@@ -105,7 +107,7 @@ def give_back(place: str, uid: str) -> None:
 
 
 def remove_local(root: str, uid: str, at: Callable[[str], object]) -> None:
-    """Take all local devices away from a pod. `at` notes which volume is dealt with. Raises VolumeError, OSError."""
+    """Take all local devices from a pod; `at` marks the volume in work. Raises VolumeError, OSError."""
     directory = f"{paths.pod_devices_dir(root, uid)}/{LOCAL_VOLUME}"
     for name in names(directory):
         place = local_block_dir(root, name)
@@ -117,7 +119,6 @@ def remove_local(root: str, uid: str, at: Callable[[str], object]) -> None:
 
 
 def _loops(target: str) -> Iterator[str]:
-    """The loop devices on a file, by the kernel's own list."""
     for name in names(_LOOPS):
         if name.startswith("loop"):
             with suppress(OSError):
@@ -126,11 +127,8 @@ def _loops(target: str) -> Iterator[str]:
                     yield f"/dev/{name}"
 
 
-def _hold(target: str) -> None:
-    """Put a loop device on the device. By ioctl, not by losetup(8): a process that speaks gRPC must not fork.
-
-    Source: loop(4).
-    """
+def _attach_loop(target: str) -> None:
+    # By ioctl (loop(4)) and not by losetup(8): a process that uses gRPC must not fork.
     try:
         device = os.open(target, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -154,11 +152,8 @@ def _hold(target: str) -> None:
 
 
 def _unmount(target: str, deadline: float, progress: Progress) -> None:
-    """Unmount the file once nothing holds it. Raises VolumeError.
-
-    LOOP_CLR_FD takes effect when the last process closes the loop device. A program that looks at all block devices,
-    such as udev or losetup(8), may have it open for a moment; until then the file is busy.
-    """
+    # LOOP_CLR_FD takes effect when the last process closes the loop device. A program that scans all block devices,
+    # such as udev or losetup(8), may have it open for a moment; until then the file is busy.
     while True:
         try:
             return mounts.unmount(target)
@@ -166,13 +161,13 @@ def _unmount(target: str, deadline: float, progress: Progress) -> None:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 raise VolumeError(go_text("unmount", target, error)) from error
         progress()
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_RETRY_S)
 
 
-def _let_go(loop: str) -> None:
+def _detach_loop(loop: str) -> None:
     with suppress(FileNotFoundError), open(loop, "rb") as opened:
         try:
             fcntl.ioctl(opened, _LOOP_CLR_FD)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # somebody else was faster
+            if error.errno != errno.ENXIO:  # detached already
                 raise

@@ -1,8 +1,8 @@
-"""Mounting what outlives the pod: directories and disks of the node, NFS exports. Blocks: runs in a helper process.
+"""Mounts volumes whose data outlives the pod: directories and disks of the node, and NFS exports. Blocks.
 
-Everything may be done again from any point: what is mounted stays, what was begun is finished. A disk is mounted once
-for the node, at the volume's global path, and bound from there into each pod. Source: pkg/volume/local, pkg/volume/nfs,
-FormatAndMount of k8s.io/mount-utils.
+Runs in a helper process. Every step can be repeated from any point. A disk is mounted once for the node, at the
+volume's global path, and bound from there into each pod. Source: pkg/volume/local, pkg/volume/nfs, FormatAndMount of
+k8s.io/mount-utils.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import stat
 from contextlib import suppress
 
 from actors._host.files import mounts, paths
-from actors.volume.helper import commands
-from actors.volume.helper.commands import Failed, Progress
-from actors.volume.ops import block, ownership, setup
-from actors.volume.ops.setup import DATA_MODE, VolumeError, go_text, make_dirs
-from actors.volume.steps.codec import LOCAL_VOLUME, Block, Local, Mount, ReleaseDevice, host_path
+from actors.volume.ops import block, commands, ownership, setup
+from actors.volume.ops.commands import Failed, Progress
+from actors.volume.ops.inside import opened
+from actors.volume.ops.setup import DATA_MODE, make_dirs
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import LOCAL_VOLUME, host_path
+from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
 MOUNT_S = 60.0
 FSCK_S = 3600.0
 MKFS_S = 3600.0
-"""A disk is not left half made or half repaired."""
+"""An hour, since a disk must not be left half formatted or half repaired."""
 MOUNT_DEVICE_FAILED = "MountVolume.MountDevice failed"
 
 _NOTHING_FOUND = 2
@@ -29,12 +31,12 @@ _CORRECTED, _UNCORRECTED = 1, 4
 
 
 def global_path(root: str, name: str) -> str:
-    """Where a local disk is mounted for all pods."""
+    """Path where a local disk is mounted for all pods."""
     return f"{paths.local_devices_dir(os.path.realpath(root))}/{name}"
 
 
 def carry_out(root: str, step: Mount | Local | Block | ReleaseDevice, progress: Progress) -> str:
-    """One step; what the pod should know of it, if anything. Raises VolumeError, OSError, Kept."""
+    """Carry out one step; returns a warning for the pod, or "". Raises VolumeError, OSError, ChildStuck."""
     match step:
         case Mount():
             set_up_mount(root, step, progress)
@@ -48,15 +50,17 @@ def carry_out(root: str, step: Mount | Local | Block | ReleaseDevice, progress: 
 
 
 def set_up_mount(root: str, volume: Mount, progress: Progress) -> None:
-    """Raises VolumeError, Kept."""
+    """Mount a remote file system. Raises VolumeError, ChildStuck."""
     target = _target(root, volume)
     if not mounts.type_at(target):
         mount(volume.source, target, volume.fs_type, volume.options, progress)
 
 
 def set_up_local(root: str, volume: Local, progress: Progress) -> str:
-    """The first pod gives the files to its group; others are told when that is not theirs. Raises VolumeError, OSError,
-    Kept."""
+    """Bind a local volume into the pod. Raises VolumeError, OSError, ChildStuck.
+
+    The first pod gives the files to its fsGroup. Returns a warning for later pods with another fsGroup, else "".
+    """
     source = volume.path
     try:
         mode = os.stat(source).st_mode
@@ -78,7 +82,7 @@ def set_up_local(root: str, volume: Local, progress: Progress) -> str:
     warning = ""
     if volume.fs_group is not None and not os.path.exists(mark):
         make_dirs(os.path.dirname(mark))
-        if all(_is_at_it(root, uid, volume.name) for uid in _users(root, volume.name) - {volume.uid}):
+        if all(_is_unfinished(root, uid, volume.name) for uid in _users(root, volume.name) - {volume.uid}):
             _give_to_group(volume, target, progress)
         else:
             warning = _other_group(volume, target)
@@ -88,13 +92,10 @@ def set_up_local(root: str, volume: Local, progress: Progress) -> str:
 
 def _give_to_group(volume: Local, target: str, progress: Progress) -> None:
     assert volume.fs_group is not None
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as directory:
         ownership.set_ownership(
             directory, volume.fs_group, read_only=False, policy=volume.fs_group_policy, progress=progress
         )
-    finally:
-        os.close(directory)
 
 
 def _other_group(volume: Local, target: str) -> str:
@@ -107,8 +108,8 @@ def _other_group(volume: Local, target: str) -> str:
     )
 
 
-def _is_at_it(root: str, uid: str, name: str) -> bool:
-    """A kill kept the pod from giving all of the volume to its group."""
+def _is_unfinished(root: str, uid: str, name: str) -> bool:
+    # True when a kill interrupted the change of group.
     mark = setup.mount_mark(root, uid, name)
     return os.path.isdir(os.path.dirname(mark)) and not os.path.exists(mark)
 
@@ -122,10 +123,7 @@ def _users(root: str, name: str) -> set[str]:
 
 
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], progress: Progress) -> None:
-    """What the kernel or the file system's own helper says comes out as the kubelet words it.
-
-    Raises VolumeError, Kept.
-    """
+    """Start the mount program and wait for it. Raises VolumeError with the kubelet's message, ChildStuck."""
     arguments = [*(("-t", fs_type) if fs_type else ()), *(("-o", ",".join(options)) if options else ()), source, target]
     try:
         commands.run(["mount", *arguments], MOUNT_S, progress)
@@ -141,7 +139,7 @@ def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], prog
 
 
 def release(root: str, name: str, progress: Progress) -> None:
-    """Unmount a local disk from its global path, unless a pod has it. Raises VolumeError, Kept."""
+    """Unmount a local disk from its global path, unless a pod still has it. Raises VolumeError, ChildStuck."""
     path = global_path(root, name)
     if _users(root, name):
         return
@@ -155,7 +153,6 @@ def release(root: str, name: str, progress: Progress) -> None:
 
 
 def _target(root: str, volume: Mount | Local) -> str:
-    """The directory in the pod, there."""
     path = host_path(root, volume)
     make_dirs(os.path.dirname(path))
     real = f"{os.path.realpath(os.path.dirname(path))}/{volume.name}"
@@ -189,7 +186,7 @@ def _mount_device(root: str, volume: Local, progress: Progress) -> str:
 
 
 def _format_of(device: str, progress: Progress) -> str:
-    """What is on the disk; empty when nothing is known to be."""
+    """Type of the data on the disk; empty when blkid(8) finds none."""
     try:
         output = commands.run(["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device], MOUNT_S, progress)
     except Failed as failed:
@@ -203,7 +200,7 @@ def _format_of(device: str, progress: Progress) -> str:
 def _make_file_system(device: str, fs_type: str, progress: Progress) -> None:
     options = {"ext3": ["-F", "-m0"], "ext4": ["-F", "-m0"], "xfs": ["-f"]}.get(fs_type, [])
     try:
-        # Not killed with the helper: half a file system would be taken for one. mkfs opens the disk exclusively.
+        # It survives the helper: half a file system would look like a valid one. mkfs opens the disk exclusively.
         commands.run([f"mkfs.{fs_type}", *options, device], MKFS_S, progress, dies_with_helper=False)
     except Failed as failed:
         text = (
@@ -220,4 +217,4 @@ def _check_file_system(device: str, progress: Progress) -> None:
         if failed.code == _UNCORRECTED:
             text = f"'fsck' found errors on device {device} but could not correct them: {failed.output}"
             raise VolumeError(text) from failed
-        # Corrected, or it cannot check: the mount will tell.
+        # Corrected, or not checkable: then the mount fails if the disk is bad.

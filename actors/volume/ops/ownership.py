@@ -1,8 +1,7 @@
-"""Giving a volume to the pod's fsGroup. Blocks: runs in a helper process.
+"""Gives a volume's files to the pod's fsGroup. Blocks: runs in a helper process.
 
-The directory on top comes last, so that a walk that was cut short leaves it as it was, and OnRootMismatch begins again.
-Source: SetVolumeOwnership of pkg/volume/volume_linux.go and
-https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
+The top directory comes last, so that OnRootMismatch starts over after an interrupted walk. Source: SetVolumeOwnership
+of pkg/volume/volume_linux.go and https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ import stat
 from collections.abc import Callable
 from typing import Literal
 
+from actors.volume.ops.inside import DIRECTORY, PATH, opened
+
 Policy = Literal["Always", "OnRootMismatch"]
 
 _WRITABLE = 0o660
 _READ_ONLY = 0o440
 _EXECUTE = 0o110
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def wanted_mode(mode: int, *, read_only: bool) -> int:
-    """The permissions a file or directory of that st_mode gets: what it has, and what its group needs."""
+    """Permissions for a file or directory with this st_mode: its own, plus the group's."""
     added = _READ_ONLY if read_only else _WRITABLE
     if stat.S_ISDIR(mode):
         added |= _EXECUTE | stat.S_ISGID
@@ -31,7 +31,7 @@ def wanted_mode(mode: int, *, read_only: bool) -> int:
 def set_ownership(
     directory: int, group: int, *, read_only: bool, policy: Policy = "Always", progress: Callable[[], object] = bool
 ) -> None:
-    """The open directory and all below it. Links are given away themselves, never what they lead to. Raises OSError.
+    """Change the open directory and everything below it, links themselves, never their targets. Raises OSError.
 
     `progress` is called for every entry.
     """
@@ -41,13 +41,13 @@ def set_ownership(
 
 
 def set_directory(directory: int, group: int, *, read_only: bool) -> None:
-    """The open directory alone, as it was just made. Raises OSError."""
+    """Change the open directory alone. Raises OSError."""
     os.fchown(directory, -1, group)
     os.fchmod(directory, wanted_mode(os.fstat(directory).st_mode, read_only=read_only))
 
 
 def matches(directory: int, group: int, *, read_only: bool) -> bool:
-    """Whether the open directory alone is as set_directory leaves it."""
+    """True when the open directory is as `set_directory` leaves it."""
     status = os.fstat(directory)
     wanted = wanted_mode(status.st_mode, read_only=read_only)
     return status.st_gid == group and stat.S_IMODE(status.st_mode) == wanted
@@ -59,11 +59,8 @@ def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], ob
             progress()
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    child = os.open(entry.name, _DIRECTORY, dir_fd=directory)
-                    try:
+                    with opened(entry.name, DIRECTORY, directory) as child:
                         _walk(child, group, read_only, progress)
-                    finally:
-                        os.close(child)
                 else:
                     _set_file(directory, entry.name, group, read_only=read_only)
             except FileNotFoundError:
@@ -73,11 +70,8 @@ def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], ob
 
 def _set_file(directory: int, name: str, group: int, *, read_only: bool) -> None:
     os.chown(name, -1, group, dir_fd=directory, follow_symlinks=False)
-    # By descriptor: between a look and a chmod by name, a container could put a link to anywhere in its place.
-    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    # By descriptor: before a chmod by name, a container could replace the file by a link to anywhere.
+    with opened(name, PATH, directory) as fd:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISLNK(mode):
             os.chmod(f"/proc/self/fd/{fd}", wanted_mode(mode, read_only=read_only))
-    finally:
-        os.close(fd)

@@ -1,8 +1,8 @@
-"""Removing what a pod's volumes left on disk, a slice of time at a time. Blocks: not for the mailbox thread.
+"""Removes a pod's volumes from disk, in slices of time. Blocks: runs in a helper process.
 
-Deletes nothing but what is on the volume's own file system: no link is followed, and before a directory is entered its
-mount is compared with the volume's, which tells bind mounts apart too and cannot be raced, since the directory is open.
-What is mounted inside stays, the removal is refused, and somebody who knows it must unmount it.
+It deletes only content of the volume's own file system. No link is followed. Each open directory's mount ID is compared
+with the volume's, which also detects bind mounts and cannot be raced. A mount inside a volume makes the removal fail;
+an operator has to unmount it.
 """
 
 from __future__ import annotations
@@ -15,53 +15,59 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from actors._host.files import mounts, paths
-from actors.volume.ops import block, mounted
-from actors.volume.ops.setup import VolumeError, go_text
-from actors.volume.plugins import CannotMount
-from actors.volume.policy import Found, removal_steps, tear_down_message
-from actors.volume.steps.codec import MOUNTED_PLUGINS
+from actors.volume.ops import block, unmounting
+from actors.volume.ops.inside import DIRECTORY, PATH, opened
+from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
+from actors.volume.steps.places import MOUNTED_PLUGINS
+from actors.volume.steps.removal_rules import Found, removal_steps
 
 At = Callable[[str], None]
-"""Called with the name of the volume that is dealt with next."""
+"""Called with the name of the next volume, to mark progress."""
 
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
-"""Directories below this depth are moved up first: a container can nest them deeper than a process may open files."""
+"""Directories below this depth are moved up first: containers can nest them deeper than a process may open files."""
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 class OutOfTime(Exception):
-    """The slice is over; there is more to delete."""
+    """The slice of time is over, with more to delete."""
 
 
 def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: None) -> bool:
-    """Unmount and delete the pod's volumes and what plugins keep of them; whether all is gone. Idempotent.
+    """Unmount and delete the pod's volumes and plugin directories. Idempotent.
 
-    False when `slice_s` seconds did not do: call again. Raises VolumeError for what must not or cannot be removed.
+    False when `slice_s` seconds were too short: call again. Raises VolumeError when a volume must not or cannot go.
     """
     deadline = time.monotonic() + slice_s
     try:
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        with _entered(pods, uid, paths.pod_dir(root, uid)) as pod:
+        with _open_pod(root, uid) as pod:
             if pod is not None:
-                # What is bound from a volume goes before the volume: it would keep a file system of its own busy.
+                # Sub paths go before their volume, since these bind mounts keep its file system busy.
                 _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
                 _give_back_devices(root, uid, at)
                 _remove_pod(pod, paths.pod_dir(root, uid), deadline, at)
     except OutOfTime:
         return False
-    finally:
-        os.close(pods)
     return True
 
 
+@contextmanager
+def _open_pod(root: str, uid: str) -> Iterator[int | None]:
+    try:
+        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        with _open_dir(pods, uid, paths.pod_dir(root, uid)) as pod:
+            yield pod
+    finally:
+        os.close(pods)
+
+
 def _give_back_devices(root: str, uid: str, at: At) -> None:
-    """Of local volumes; what drivers gave has been taken back by them. The directories go with the last device."""
+    # Devices of local volumes only: drivers have taken theirs back. The directories go with the last device.
     directory = paths.pod_devices_dir(root, uid)
     if not os.path.isdir(directory):
         return
@@ -75,26 +81,20 @@ def _give_back_devices(root: str, uid: str, at: At) -> None:
 
 
 def unbind_pod_sub_paths(root: str, uid: str, at: At) -> None:
-    """Let go what containers mount of parts of the pod's volumes: nobody can unmount a volume before. Idempotent."""
-    path = paths.pod_dir(root, uid)
-    with suppress(FileNotFoundError):
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with _entered(pods, uid, path) as pod:
-                if pod is not None:
-                    _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
-        finally:
-            os.close(pods)
+    """Unmount the pod's sub paths, which would keep its volumes busy. Idempotent."""
+    with _open_pod(root, uid) as pod:
+        if pod is not None:
+            _unbind_sub_paths(pod, paths.subpaths_dir(root, uid), at)
 
 
 def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
-    with _entered(pod, paths.SUBPATHS, path) as top:
+    with _open_dir(pod, paths.SUBPATHS, path) as top:
         for volume in os.listdir(top) if top is not None else ():
             at(volume)
-            with _entered(top or 0, volume, f"{path}/{volume}") as containers:
+            with _open_dir(top or 0, volume, f"{path}/{volume}") as containers:
                 for container in os.listdir(containers) if containers is not None else ():
                     inner = f"{path}/{volume}/{container}"
-                    with _entered(containers or 0, container, inner) as targets:
+                    with _open_dir(containers or 0, container, inner) as targets:
                         for name in os.listdir(targets) if targets is not None else ():
                             _unbind(targets or 0, name, f"{inner}/{name}")
                     _rmdir(containers or 0, container, inner)
@@ -117,36 +117,33 @@ def _unbind(directory: int, name: str, path: str) -> None:
 
 
 def _is_mounted(parent: int, name: str) -> bool:
-    """Whether anything is mounted on the entry. Asks the file system on top of it nothing: it may not answer."""
+    # O_PATH does not touch a mounted file system, which may not answer.
     try:
-        fd = os.open(name, _PATH, dir_fd=parent)
+        with opened(name, PATH, parent) as fd:
+            return mounts.mount_id(fd) != mounts.mount_id(parent)
     except FileNotFoundError:
         return False
-    try:
-        return mounts.mount_id(fd) != mounts.mount_id(parent)
-    finally:
-        os.close(fd)
 
 
 def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
-    # The marks first: killed in between, no one takes a half-deleted volume for one that is ready.
+    # The marks go first, so that after a kill a half-deleted volume does not count as ready.
     errors: list[VolumeError] = []
     for part in ("plugins", "volumes"):
-        with _entered(pod, part, f"{path}/{part}") as directory:
+        with _open_dir(pod, part, f"{path}/{part}") as directory:
             if directory is None:
                 continue
             for plugin in os.listdir(directory):
-                with _entered(directory, plugin, f"{path}/{part}/{plugin}") as opened:
+                with _open_dir(directory, plugin, f"{path}/{part}/{plugin}") as opened:
                     for name in os.listdir(opened) if opened is not None else ():
                         at(name)
                         try:
                             inner = f"{path}/{part}/{plugin}/{name}"
                             if plugin in MOUNTED_PLUGINS:
-                                mounted.remove(opened or 0, plugin, name, inner, partial(at, name))
+                                unmounting.remove(opened or 0, plugin, name, inner, partial(at, name))
                             else:
                                 _remove_volume(opened or 0, plugin, name, inner, deadline)
                         except VolumeError as error:
-                            errors.append(error)  # the pod's other volumes go all the same
+                            errors.append(error)  # the pod's other volumes are removed all the same
                 if not errors:
                     _rmdir(directory, plugin, f"{path}/{part}/{plugin}")
         if not errors:
@@ -159,15 +156,15 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
     for _ in range(_STACKED):
         if not _is_mounted(plugin_fd, name):
             break
-        _steps(Found(plugin, name, _fs_type(path)))
+        removal_steps(Found(plugin, name, mounts.type_at(path) or "unknown"))
         try:
             mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
         except OSError as error:
-            # Never lazily: what still uses it, or is mounted inside, would lose sight of it while the pod counts as
-            # gone. The kubelet's unmount fails here too, and is tried again.
+            # Never lazily: a process or mount that still uses it would keep it while the pod counts as removed. The
+            # kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
-    delete = "delete" in _steps(Found(plugin, name))
-    with _entered(plugin_fd, name, path) as volume:
+    delete = "delete" in removal_steps(Found(plugin, name))
+    with _open_dir(plugin_fd, name, path) as volume:
         if volume is None:
             return
         if delete:
@@ -175,22 +172,11 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
     _rmdir(plugin_fd, name, path, again=delete)
 
 
-def _steps(found: Found) -> tuple[str, ...]:
-    try:
-        return removal_steps(found)
-    except CannotMount as error:
-        raise VolumeError(str(error)) from None
-
-
-def _fs_type(path: str) -> str:
-    return mounts.type_at(path) or "unknown"
-
-
 @contextmanager
-def _entered(parent: int, name: str, path: str) -> Iterator[int | None]:
-    """The directory, open; None when it is not there. A link or a file in its place is an error."""
+def _open_dir(parent: int, name: str, path: str) -> Iterator[int | None]:
+    # Yields None when the directory does not exist; a link or a file in its place is an error.
     try:
-        fd = os.open(name, _DIRECTORY, dir_fd=parent)
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
         yield None
         return
@@ -209,12 +195,12 @@ def _rmdir(parent: int, name: str, path: str, *, again: bool = False) -> None:
         return
     except OSError as error:
         if again and error.errno == errno.ENOTEMPTY:
-            raise OutOfTime from None  # something came in meanwhile, or was moved up
+            raise OutOfTime from None  # an entry was added or moved up meanwhile
         raise VolumeError(go_text("rmdir", path, error)) from error
 
 
 class _Deletion:
-    """The content of one directory, deleted until the deadline."""
+    """Deletes the content of one directory until the deadline."""
 
     def __init__(self, top: int, path: str, deadline: float) -> None:
         self.top, self.path, self.deadline = top, path, deadline
@@ -222,7 +208,6 @@ class _Deletion:
         self.moved = 0
 
     def run(self) -> None:
-        """Delete all. Raises OutOfTime, VolumeError."""
         self._clear(self.top, self.path, 0)
 
     def _clear(self, directory: int, path: str, depth: int) -> None:
@@ -244,13 +229,10 @@ class _Deletion:
                     raise VolumeError(go_text("remove", inner, error)) from error
 
     def _remove_dir(self, parent: int, name: str, path: str, depth: int) -> None:
-        child = os.open(name, _DIRECTORY, dir_fd=parent)
-        try:
+        with opened(name, DIRECTORY, parent) as child:
             if mounts.mount_id(child) != self.mount:
                 raise VolumeError(f"remove {path}: it is a mount point, whose content is not the volume's: unmount it")
             self._clear(child, path, depth + 1)
-        finally:
-            os.close(child)
         try:
             os.rmdir(name, dir_fd=parent)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""The system calls that set a volume up. They block, and run in a helper process.
+"""Sets up emptyDirs, volumes made of files, and hostPaths. Blocks: runs in a helper process.
 
-Everything below a pod's directory is reached by directory file descriptors that follow no link. What is done is safe to
-do again from any point, so that a process killed in between leaves nothing that the next one cannot finish.
+Everything below a pod's directory is reached by directory descriptors that follow no link. Every step can be repeated
+from any point, so that the next helper finishes the work of a killed one.
 """
 
 from __future__ import annotations
@@ -15,55 +15,29 @@ import msgspec
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import atomic_writer, ownership
-from actors.volume.steps.codec import EmptyDir, Files, Growth, HostPath
+from actors.volume.ops.inside import DIRECTORY, opened
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import EMPTY_DIR
+from actors.volume.steps.volumes import EmptyDir, Files, HostPath
 
-EMPTY_DIR = "kubernetes.io~empty-dir"
 DATA_MODE = 0o750
 EMPTY_DIR_MODE = 0o777
 READY = "ready"
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class VolumeError(Exception):
-    """A volume cannot be set up or removed now; the message is Go's, as the kubelet shows it.
-
-    `stage`: see CannotMount; empty for the usual.
-    """
-
-    def __init__(self, message: str, stage: str = "") -> None:
-        super().__init__(message)
-        self.stage = stage
-        self.grown: Growth = ""
-        """What it means for a growth that was wished for."""
-
-
-class Kept(Exception):
-    """A child did not return, and the kernel keeps it: nothing may touch the volume until `pid` is gone."""
-
-    def __init__(self, pid: int, since: float) -> None:
-        super().__init__(f"process {pid} did not return")
-        self.pid, self.since = pid, since
-
-
-def go_text(call: str, path: str, error: OSError) -> str:
-    """An OSError as Go's *PathError prints it: `mkdir /x: permission denied`."""
-    return f"{call} {path}: {(error.strerror or str(error)).lower()}"
-
 
 def ready_name(plugin: str, name: str) -> str:
-    """The directory with the mark that a volume is ready; plugins that wrap an emptyDir have one of theirs for it."""
+    """Name of the directory with a volume's `ready` mark; plugins that wrap an emptyDir have another one."""
     return name if plugin == EMPTY_DIR else f"wrapped_{name}"
 
 
 def mount_mark(root: str, uid: str, name: str) -> str:
-    """The file that says that a mounted volume is the pod's group's; gone before the volume is, as an emptyDir's is."""
+    """Path of the mark that a mounted volume belongs to the pod's group; it is removed before the volume."""
     return f"{paths.plugin_volume_dir(root, uid, EMPTY_DIR, f'mounted_{name}')}/{READY}"
 
 
 def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
-    """The directory, its file system, its group, and the mark that it is ready."""
-    with _entered(root, volume) as (directory, ready, was_ready):
+    """Create the directory with its file system, group and `ready` mark. Raises VolumeError, OSError."""
+    with _open_volume(root, volume) as (directory, ready, was_ready):
         if was_ready:
             return
         if volume.fs_group is not None:
@@ -72,8 +46,8 @@ def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
 
 
 def set_up_files(root: str, volume: Files) -> None:
-    """The directory as of an emptyDir, and the files in it. Ready once the files are there."""
-    with _entered(root, volume.directory) as (directory, ready, _):
+    """Create the directory as for an emptyDir, write its files, and mark it as ready. Raises VolumeError, OSError."""
+    with _open_volume(root, volume.directory) as (directory, ready, _):
         atomic_writer.write(directory, volume.files, volume.directory.fs_group)
         _mark_ready(ready)
 
@@ -83,10 +57,10 @@ def _mark_ready(ready: int) -> None:
 
 
 @contextmanager
-def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
-    """The volume's directory with its file system mounted, the one for the mark, and whether both were there before.
+def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
+    """Yields the open volume directory, the open directory of its mark, and True when both were ready before.
 
-    An ordinary user has no file system of its own in memory: its volumes are directories on the disk.
+    Without root, file systems in memory cannot be mounted: such volumes are directories on the disk.
     """
     if volume.medium == "tmpfs" and os.geteuid() != 0:
         volume = msgspec.structs.replace(volume, medium="", options="")
@@ -98,8 +72,7 @@ def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
             stack.callback(os.close, fd)
             return fd
 
-        pods = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, pods)
+        pods = stack.enter_context(opened(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         pod = enter(pods, volume.uid, DATA_MODE)
         plugin = enter(enter(pod, "volumes", DATA_MODE), volume.plugin, DATA_MODE)
         directory = enter(plugin, volume.name, EMPTY_DIR_MODE)
@@ -119,7 +92,7 @@ def _entered(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]:
 
 
 def make_dirs(path: str, mode: int = DATA_MODE) -> None:
-    """The directory and those above it, all with that mode whatever the umask is: a helper's is 0."""
+    """Create a directory and its parents, all with this mode (a helper's umask is 0). Raises OSError."""
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -130,10 +103,10 @@ def make_dirs(path: str, mode: int = DATA_MODE) -> None:
 
 
 def ensure_dir(parent: int, name: str, mode: int) -> int:
-    """The directory `name` in `parent`, made if need be, open; a link in its place is an error."""
+    """Open the directory `name` in `parent`, created if missing. Raises OSError, also for a link in its place."""
     with suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=parent)
-    return os.open(name, _DIRECTORY, dir_fd=parent)
+    return os.open(name, DIRECTORY, dir_fd=parent)
 
 
 def _mount_on(directory: int, volume: EmptyDir) -> None:
@@ -141,7 +114,7 @@ def _mount_on(directory: int, volume: EmptyDir) -> None:
     source = "tmpfs" if volume.medium == "tmpfs" else "nodev"
     try:
         if volume.medium == "tmpfs":
-            # What is meant to stay in memory is not written to swap, where the kernel (6.4) can promise that.
+            # Secrets must not be written to swap; kernels since 6.4 have this option.
             with suppress(OSError):
                 return mounts.mount(source, target, volume.medium, f"{volume.options},noswap")
         mounts.mount(source, target, volume.medium, volume.options)
@@ -162,10 +135,10 @@ _IS_TYPE: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check_host_path(volume: HostPath) -> None:
-    """Have the path there if its type says to make it, and see that it is of its type. Links are followed.
+    """Check the type of a path, and create it if its type says so. Links are followed. Raises VolumeError.
 
-    A path without a type is asked for too: on a file system that does not answer, the runtime would hang instead of us.
-    Raises VolumeError. Source: pkg/volume/hostpath.
+    A path without a type is read too: on a file system that hangs, the runtime would hang instead of this helper.
+    Source: pkg/volume/hostpath.
     """
     path = volume.path
     if ".." in path.split("/"):

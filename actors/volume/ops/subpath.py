@@ -1,9 +1,9 @@
-"""A path inside a volume, bound to where nobody can exchange it: subPath of a container's mount. Blocks.
+"""Binds a path inside a volume for a container's subPath, safe from links that containers plant. Blocks.
 
 A container that may write to the volume can put a link anywhere in it, at any moment (CVE-2017-1002101,
-CVE-2021-25741). So the path is walked from directory to directory by descriptors that follow no link; links are read
-and walked likewise, `..` goes back the way that was come, and what would lead out of the volume is refused. What is
-bound is the descriptor at the end, not a name. Source: pkg/volume/util/subpath.
+CVE-2021-25741). So the path is opened directory by directory, without following links. Links are read and resolved
+likewise, and a path that leads out of the volume is refused. The final descriptor is bound, not a name. Source:
+pkg/volume/util/subpath.
 """
 
 from __future__ import annotations
@@ -11,35 +11,31 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
 from contextlib import ExitStack, suppress
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import setup
-from actors.volume.steps.codec import SubPath
+from actors.volume.ops.inside import DIRECTORY, PATH, Walk, opened
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.volumes import SubPath
 
-_WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LINKS = 40
-"""As the kernel's own limit."""
 _DIR_MODE = 0o750
 _FILE_MODE = 0o640
 _STACKED = 8
-"""Mounts on top of one another that are unmounted at once."""
+"""Most stacked mounts that are unmounted at once."""
 
 
 def bind(root: str, step: SubPath) -> str:
-    """Have the sub path bound for this mount of the container; the path it is bound at. Idempotent.
+    """Bind the sub path for this volumeMount, and return the path of the bind mount. Idempotent.
 
-    Missing directories are made with the volume's mode, its set-user-ID, set-group-ID and sticky bits included.
-    Raises VolumeError, OSError.
+    Missing directories get the volume's mode with its set-user-ID, set-group-ID and sticky bits. Raises VolumeError,
+    OSError.
     """
     with ExitStack() as stack:
-        volume = os.open(step.volume_path, os.O_PATH | os.O_CLOEXEC)
-        stack.callback(os.close, volume)
+        volume = stack.enter_context(opened(step.volume_path, os.O_PATH | os.O_CLOEXEC))
         source = open_beneath(volume, step.sub_path)
         stack.callback(os.close, source)
-        here = os.open(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, here)
+        here = stack.enter_context(opened(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         for name in (step.uid, paths.SUBPATHS, step.volume, step.container):
             here = setup.ensure_dir(here, name, _DIR_MODE)
             stack.callback(os.close, here)
@@ -51,100 +47,58 @@ def bind(root: str, step: SubPath) -> str:
 
 
 def open_beneath(volume: int, sub_path: str) -> int:
-    """An O_PATH descriptor of `sub_path` in the open volume, made of directories where it is missing.
+    """Open `sub_path` in the open volume (O_PATH); missing directories are created.
 
-    Raises VolumeError for what leads out of the volume, OSError.
+    Raises VolumeError for a path that leads out of the volume, OSError.
     """
-    way = _Way(volume)
+    walk = _Walk(volume)
     try:
-        way.walk(sub_path)
-        return os.dup(way.here)
+        walk.walk(sub_path)
+        return os.dup(walk.here)
     finally:
-        way.close()
+        walk.close()
 
 
-class _Way:
-    """Where a walk stands, and the directories it came through."""
+class _Walk(Walk):
+    """A walk that creates missing directories, and refuses paths that leave the volume."""
 
-    def __init__(self, volume: int) -> None:
-        self._volume = volume
-        self._mode = stat.S_IMODE(os.fstat(volume).st_mode)
-        self._passed: list[int] = []
-        self._links = 0
+    def leave(self, path: str) -> None:
+        raise VolumeError(f"subpath {path!r} not within volume path")
 
-    @property
-    def here(self) -> int:
-        return self._passed[-1] if self._passed else self._volume
+    def resolve(self, target: str, path: str) -> str:
+        top = os.readlink(f"/proc/self/fd/{self.volume}").rstrip("/")
+        if not f"{target}/".startswith(f"{top}/"):
+            self.leave(path)
+        return target[len(top) :]
 
-    def close(self) -> None:
-        while self._passed:
-            os.close(self._passed.pop())
-
-    def walk(self, path: str) -> None:
-        ahead = deque(path.split("/"))
-        while ahead:
-            name = ahead.popleft()
-            if name in ("", "."):
-                continue
-            if name == "..":
-                if not self._passed:
-                    raise setup.VolumeError(f"subpath {path!r} not within volume path")
-                os.close(self._passed.pop())
-                continue
-            fd = self._open(name)
-            if not stat.S_ISLNK(os.fstat(fd).st_mode):
-                self._passed.append(fd)
-                continue
-            try:
-                target = os.readlink("", dir_fd=fd)
-            finally:
-                os.close(fd)
-            ahead.extendleft(reversed(self._behind(target, path)))
-
-    def _open(self, name: str) -> int:
+    def open(self, name: str) -> int:
         try:
-            return os.open(name, _WALK, dir_fd=self.here)
+            return super().open(name)
         except FileNotFoundError:
-            os.mkdir(name, self._mode, dir_fd=self.here)
-            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.here)
-            os.fchmod(fd, self._mode)
+            mode = stat.S_IMODE(os.fstat(self.volume).st_mode)
+            os.mkdir(name, mode, dir_fd=self.here)
+            fd = os.open(name, DIRECTORY, dir_fd=self.here)
+            os.fchmod(fd, mode)
             return fd
-
-    def _behind(self, target: str, path: str) -> list[str]:
-        """The components a link stands for, from here; one that begins at / must name the volume by its path."""
-        self._links += 1
-        if self._links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        if target.startswith("/"):
-            top = os.readlink(f"/proc/self/fd/{self._volume}")
-            if not f"{target}/".startswith(f"{top.rstrip('/')}/"):
-                raise setup.VolumeError(f"subpath {path!r} not within volume path")
-            target = target[len(top.rstrip("/")) :]
-            self.close()
-        return target.split("/")
 
 
 def _is_bound(directory: int, name: str, source: int) -> bool:
-    """Whether `source` is what is mounted there; anything else that is gets unmounted."""
+    """True when `source` is mounted there; another mount is unmounted."""
     for _ in range(_STACKED):
         try:
-            fd = os.open(name, _WALK, dir_fd=directory)
+            with opened(name, PATH, directory) as fd:
+                if mounts.mount_id(fd) == mounts.mount_id(directory):
+                    return False
+                if os.path.samestat(os.fstat(fd), os.fstat(source)):
+                    return True
         except FileNotFoundError:
             return False
-        try:
-            if mounts.mount_id(fd) == mounts.mount_id(directory):
-                return False
-            there, wanted = os.fstat(fd), os.fstat(source)
-            if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino):
-                return True
-        finally:
-            os.close(fd)
         mounts.unmount(f"/proc/self/fd/{directory}/{name}")
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
 
 
 def _make_target(directory: int, name: str, *, is_dir: bool) -> None:
-    with suppress(OSError):  # of the other kind, from before the volume's content changed
+    with suppress(OSError):  # a leftover of the other kind, from before the volume's content changed
         os.rmdir(name, dir_fd=directory) if not is_dir else os.unlink(name, dir_fd=directory)
     if is_dir:
         with suppress(FileExistsError):

@@ -1,6 +1,6 @@
-"""What a pod's own volumes take: by statvfs where they have a file system, else by a walk. Blocks.
+"""Measures a pod's own volumes: with statvfs where they are file systems, else by walking. Blocks.
 
-Runs in a niced helper. Asks nothing of a volume that is a mount of somebody else's.
+Runs in a niced helper. Volumes whose data outlives the pod are not touched.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from actors._host.files import mounts, paths
 from actors._host.files.disk_use import Walk
 from actors._host.files.listing import names
 from actors.volume.ops.removal import At
-from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 from proto.pods.volume import VolumeUsage
 
 WALK_S = 20.0
-"""For one pod: an eviction that waits for the figures cannot wait longer."""
+"""Deadline for one pod; an eviction that waits for the figures cannot wait longer."""
 
 
 def measure_pod(root: str, uid: str, at: At) -> tuple[VolumeUsage, ...]:
-    """Each volume that lives and dies with the pod."""
+    """Usage of each volume that lives and dies with the pod."""
     volumes = os.path.realpath(paths.pod_volumes_dir(root, uid))
     mounted = {mount.mount_point: mount.fs_type for mount in mounts.mounts_under(volumes)}
     deadline = time.monotonic() + WALK_S
@@ -39,7 +39,7 @@ def measure_pod(root: str, uid: str, at: At) -> tuple[VolumeUsage, ...]:
 
 
 def file_system(name: str, path: str) -> VolumeUsage:
-    """Of a volume that is a file system of its own, or counts as one. Raises OSError; may hang with it."""
+    """Usage of a file system, by statvfs. Raises OSError; may hang with it."""
     figures = os.statvfs(path)
     return VolumeUsage(
         name=name,

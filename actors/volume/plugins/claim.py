@@ -1,9 +1,9 @@
-"""persistentVolumeClaim and ephemeral: a PersistentVolume by way of a claim. What serves it has a plugin of its own."""
+"""persistentVolumeClaim and ephemeral: PersistentVolumes through a claim; another plugin serves the volume's source."""
 
 from __future__ import annotations
 
-from actors.volume.decide import claims
-from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin
+from actors.volume.plugins import binding
+from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
@@ -11,42 +11,42 @@ from actors.volume.steps.codec import SetUp
 from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume
 
-PERSISTENT: dict[str, Persistent] = {
+PERSISTENT: dict[str, PersistentPlugin] = {
     plugin.source: plugin for plugin in (PersistentHostPath(), LocalPlugin(), PersistentNfs(), PersistentCsi())
 }
-"""By source."""
+"""Plugins of PersistentVolumes, by source."""
 
 
 class ClaimPlugin(Plugin):
-    """A claim of the pod's namespace."""
+    """Volumes from a claim in the pod's namespace."""
 
     source = "persistent_volume_claim"
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
-        """The claim."""
-        return (claims.claim_ref(pod, volume),)
+        """Reference to the claim."""
+        return (binding.claim_ref(pod, volume),)
 
     def further_refs(self, pod: Pod, volume: Volume, context: Context) -> tuple[ObjectRef, ...]:
-        """The volume, and what that needs."""
-        refs = claims.volume_ref(context.objects.get(claims.claim_ref(pod, volume)))
+        """References to the PersistentVolume and the objects that it uses."""
+        refs = binding.volume_ref(context.objects.get(binding.claim_ref(pod, volume)))
         try:
-            claimed = claims.resolve(pod, volume, context.objects)
+            claimed = binding.resolve(pod, volume, context.objects)
             return (*refs, *_plugin(claimed).refs(pod, claimed, context))
         except CannotMount:
-            return refs  # said by `claimed`, once all that can be found is
+            return refs  # `claimed` raises it again, once all objects are read
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
-        """What serves it needs."""
+        """Tokens that the volume's driver requests."""
         try:
-            claimed = claims.resolve(pod, volume, context.objects)
+            claimed = binding.resolve(pod, volume, context.objects)
             return _plugin(claimed).tokens(pod, claimed, context)
         except CannotMount:
             return ()
 
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed:
-        """See Plugin. It can be reached from this node."""
-        claimed = claims.resolve(pod, volume, context.objects)
-        claims.check_node(claimed, context.labels)
+        """See Plugin. Raises CannotMount also for a volume that this node cannot reach."""
+        claimed = binding.resolve(pod, volume, context.objects)
+        binding.check_node(claimed, context.labels)
         return claimed
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> SetUp:
@@ -65,12 +65,12 @@ class ClaimPlugin(Plugin):
 
 
 class EphemeralPlugin(ClaimPlugin):
-    """A claim that was made for the pod, by whoever makes claims."""
+    """Volumes from a claim that a controller created for the pod."""
 
     source = "ephemeral"
 
 
-def _plugin(claimed: Claimed) -> Persistent:
+def _plugin(claimed: Claimed) -> PersistentPlugin:
     spec = claimed.volume.spec
     plugin = next((plugin for source, plugin in PERSISTENT.items() if getattr(spec, source) is not None), None)
     if plugin is None:

@@ -1,8 +1,7 @@
-"""csi: volumes that a driver of the node serves, by way of a claim or living with the pod. Source: pkg/volume/csi.
+"""csi: volumes of a CSI driver, through a claim or ephemeral with the pod. Source: pkg/volume/csi.
 
-Covers what CSIDriver, VolumeAttachment, Secrets and tokens have to say about a volume. Without an API server these are
-documents of the objects directory like any other, and nobody attaches volumes or makes tokens: a driver that needs that
-is refused.
+The step is made from the volume, CSIDriver, VolumeAttachment, Secrets and tokens. Without an API server these objects
+come from the objects directory. A driver that then needs attachments or tokens is refused.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.volume.csi import policy as csi
-from actors.volume.plugins import (
+from actors.volume.plugins.base import (
     CannotMount,
     Claimed,
     Context,
-    Persistent,
+    PersistentPlugin,
     Plugin,
     fs_group,
     token_of,
-    token_wish,
+    token_request,
 )
 from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
 from actors.volume.steps.csi import Volume as CsiVolume
+from actors.volume.steps.places import CSI
 from proto.pods.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
@@ -29,17 +29,17 @@ from proto.v1.scalars.quantity import value
 
 ATTACH_FAILED = "MountVolume.WaitForAttach failed"
 RESOURCE_EXHAUSTED = 8
-"""gRPC's code, with which a driver refuses one volume more."""
+"""gRPC's code for a volume beyond the driver's limit."""
 
 
 class CsiPlugin(Plugin):
-    """A volume that lives with the pod."""
+    """Ephemeral volumes."""
 
     source = "csi"
-    directory = csi.PLUGIN
+    directory = CSI
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
-        """The CSIDriver, and the Secret of the publication."""
+        """References to the CSIDriver and the publication's Secret."""
         source = volume.csi
         assert source is not None
         secret = source.node_publish_secret_ref
@@ -49,7 +49,7 @@ class CsiPlugin(Plugin):
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
         """What the driver asks for."""
         assert volume.csi is not None
-        return tuple(_wishes(pod, _spec(volume.csi.driver, context)).values())
+        return tuple(_token_requests(pod, _spec(volume.csi.driver, context)).values())
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> CsiMount:
         """See Plugin."""
@@ -81,13 +81,13 @@ class CsiPlugin(Plugin):
         )
 
 
-class PersistentCsi(Persistent):
-    """A PersistentVolume of a driver."""
+class PersistentCsi(PersistentPlugin):
+    """PersistentVolumes of a driver."""
 
     source = "csi"
 
     def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002
-        """The CSIDriver, the attachment, the Secrets."""
+        """References to the CSIDriver, the VolumeAttachment and the Secrets."""
         source = claimed.volume.spec.csi
         assert source is not None
         secrets = (source.node_stage_secret_ref, source.node_publish_secret_ref, source.node_expand_secret_ref)
@@ -100,10 +100,10 @@ class PersistentCsi(Persistent):
     def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
         """What the driver asks for."""
         assert claimed.volume.spec.csi is not None
-        return tuple(_wishes(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
+        return tuple(_token_requests(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> CsiMount:
-        """See Persistent."""
+        """See PersistentPlugin."""
         spec = claimed.volume.spec
         source = spec.csi
         assert source is not None
@@ -144,7 +144,7 @@ class PersistentCsi(Persistent):
 
 
 def attached(claimed: Claimed, context: Context) -> tuple[str, str] | None:
-    """Driver and handle of a volume that a controller attaches to the node; None for others."""
+    """(driver, handle) of a volume that a controller attaches to the node; None for other volumes."""
     source = claimed.volume.spec.csi
     if source is None or _spec(source.driver, context).attach_required is False:
         return None
@@ -167,7 +167,7 @@ def _attachment_ref(claimed: Claimed, context: Context) -> ObjectRef:
 
 
 def _spec(name: str, context: Context) -> CSIDriverSpec:
-    """What is said about the driver; the API's defaults when nobody says anything."""
+    # Without a CSIDriver object the API's defaults hold.
     found = context.objects.get(_driver_ref(name))
     if found is None:
         return CSIDriverSpec()
@@ -176,25 +176,22 @@ def _spec(name: str, context: Context) -> CSIDriverSpec:
 
 
 def _driver(name: str, context: Context) -> CSIDriverSpec:
-    """The same of one that can be used here. Raises CannotMount."""
     spec = _spec(name, context)
     if spec.token_requests and context.standalone:
         text = (
-            f"driver {name} wants service account tokens (tokenRequests of its CSIDriver), "
+            f"driver {name} requests service account tokens (tokenRequests of its CSIDriver), "
             "which only an API server can issue"
         )
         raise CannotMount(text, retry=False)
     return spec
 
 
-def _wishes(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
-    """By audience."""
-    return {one.audience: token_wish(pod, one.audience, one.expiration_seconds) for one in driver.token_requests}
+def _token_requests(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
+    return {one.audience: token_request(pod, one.audience, one.expiration_seconds) for one in driver.token_requests}
 
 
 def _with_tokens(secrets: Secrets, pod: Pod, driver: CSIDriverSpec, context: Context) -> Secrets:
-    """With the tokens the driver asks for, where it wants them. Raises CannotMount."""
-    tokens = {audience: token_of(wish, context) for audience, wish in _wishes(pod, driver).items()}
+    tokens = {audience: token_of(wish, context) for audience, wish in _token_requests(pod, driver).items()}
     if not tokens:
         return secrets
     if driver.service_account_token_in_secrets:
@@ -239,7 +236,7 @@ def _secret(ref: ObjectRef | None, field: str, context: Context) -> dict[str, st
 
 
 def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) -> dict[str, str]:
-    """What the attachment gave; nothing for a driver without attachments. Raises CannotMount until it is attached."""
+    # Raises CannotMount until the volume is attached.
     if driver.attach_required is False:
         return {}
     source = claimed.volume.spec.csi
@@ -248,8 +245,8 @@ def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) 
     found = context.objects.get(ref)
     if found is None:
         hint = (
-            f". The driver {source.driver} needs volumes attached, which takes an API server; "
-            "one that does not has a CSIDriver with attachRequired: false"
+            f". Attaching volumes for driver {source.driver} takes an API server; "
+            "if the driver needs no attachments, add a CSIDriver with attachRequired: false"
         )
         text = f'volumeattachments.storage.k8s.io "{ref.name}" not found{hint if context.standalone else ""}'
         raise CannotMount(text, stage=ATTACH_FAILED, soon=not context.standalone)
@@ -268,7 +265,7 @@ def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) 
 
 
 def storage_bytes(claimed: Claimed) -> int:
-    """What a driver's volume is said to have; 0 for other volumes."""
+    """Capacity of a CSI volume in bytes; 0 for other volumes."""
     spec = claimed.volume.spec
     return value(spec.capacity.get("storage", 0)) if spec.csi is not None else 0
 
@@ -277,8 +274,10 @@ _MAY_GROW = frozenset({"", "NodeResizePending", "NodeResizeInProgress"})
 
 
 def growth(claimed: Claimed) -> int:
-    """The bytes the volume's file system is to have, when the claim says that it does not have them yet, nor that the
-    controllers are still at it, or that it cannot be."""
+    """Bytes to which the node has to grow the volume's file system; 0 for no growth.
+
+    The claim's status tells when the file system is smaller, and when its controllers are still at it or gave up.
+    """
     if claimed.claim.status.allocated_resource_statuses.get("storage", "") not in _MAY_GROW:
         return 0
     has, should = claimed.claim.status.capacity.get("storage"), storage_bytes(claimed)

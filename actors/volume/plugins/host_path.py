@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from actors.volume.plugins import Claimed, Context, Persistent, Plugin
-from actors.volume.steps.codec import HostPath
+from actors.volume.plugins.base import Claimed, Context, PersistentPlugin, Plugin
+from actors.volume.steps.volumes import HostPath
 from proto.v1 import Pod, Volume
 
 
 class HostPathPlugin(Plugin):
-    """Nothing of it is in the pod's directory."""
+    """hostPath volumes, which have no directory in the pod's."""
 
     source = "host_path"
 
@@ -18,14 +18,14 @@ class HostPathPlugin(Plugin):
         return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")
 
 
-class PersistentHostPath(Persistent):
-    """The same, by way of a claim."""
+class PersistentHostPath(PersistentPlugin):
+    """hostPath PersistentVolumes."""
 
     source = "host_path"
     takes_mount_options = False
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> HostPath:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.host_path
         assert source is not None
         return HostPath(claimed.name, source.path, source.type or "")

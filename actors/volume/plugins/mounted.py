@@ -1,4 +1,4 @@
-"""local and nfs: file systems that are there before the pod and stay after it, mounted into the pod's directory.
+"""local and nfs: file systems that outlive the pod, mounted into its directory.
 
 Source: pkg/volume/local, pkg/volume/nfs.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from actors.volume.plugins import CannotMount, Claimed, Context, Persistent, Plugin, fs_group
-from actors.volume.steps.codec import LOCAL_VOLUME, NFS, Block, Local, Mount
+from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin, fs_group
+from actors.volume.steps.places import LOCAL_VOLUME, NFS
+from actors.volume.steps.volumes import Block, Local, Mount
 from proto.v1 import NFSVolumeSource, Pod, Volume
 from proto.v1.cluster import LocalVolumeSource
 
 
-class LocalPlugin(Persistent):
-    """A directory of the node, or a block device, which gets a file system if it has none."""
+class LocalPlugin(PersistentPlugin):
+    """Directories or block devices of the node; a device without a file system is formatted."""
 
     source = "local"
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> Local:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.local
         assert source is not None
         return Local(
@@ -34,14 +35,14 @@ class LocalPlugin(Persistent):
         )
 
     def device(self, pod: Pod, claimed: Claimed, context: Context) -> Block:  # noqa: ARG002
-        """See Persistent."""
+        """See PersistentPlugin."""
         source = claimed.volume.spec.local
         assert source is not None
         return Block(pod.metadata.uid, LOCAL_VOLUME, claimed.name, _local_path(source))
 
 
 class NfsPlugin(Plugin):
-    """An NFS export, mounted by mount(8). Its files belong to whom the server says, whatever the pod's fsGroup."""
+    """NFS exports, mounted by mount(8). The server decides about ownership; the pod's fsGroup has no effect."""
 
     source = "nfs"
 
@@ -51,13 +52,13 @@ class NfsPlugin(Plugin):
         return _nfs(pod, volume.name, volume.nfs, _joined((), read_only=bool(volume.nfs.read_only)))
 
 
-class PersistentNfs(Persistent):
-    """The same, by way of a claim."""
+class PersistentNfs(PersistentPlugin):
+    """NFS PersistentVolumes."""
 
     source = "nfs"
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> Mount:  # noqa: ARG002
-        """See Persistent. Of the two places to say read-only, the pod's counts."""
+        """See PersistentPlugin. Only the pod's read-only flag counts, not the volume's."""
         assert claimed.volume.spec.nfs is not None
         options = _joined(claimed.mount_options, read_only=claimed.read_only)
         return _nfs(pod, claimed.name, claimed.volume.spec.nfs, options)
@@ -75,7 +76,7 @@ def _nfs(pod: Pod, name: str, source: NFSVolumeSource, options: tuple[str, ...])
 
 
 def _joined(options: tuple[str, ...], *, read_only: bool) -> tuple[str, ...]:
-    """Each once, sorted, as the kubelet joins them."""
+    # Sorted and unique, as in the kubelet.
     return tuple(sorted({*options, *(("ro",) if read_only else ())}))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from actors.volume.decide import payload
-from actors.volume.decide.payload import Payload
-from actors.volume.plugins import CannotMount, Context, Plugin
+from actors.volume.plugins import payload
+from actors.volume.plugins.base import CannotMount, Context, Plugin
 from actors.volume.plugins.empty_dir import directory
-from actors.volume.steps.codec import Files
+from actors.volume.plugins.payload import Payload
+from actors.volume.steps.places import CONFIG_MAP, SECRET
+from actors.volume.steps.volumes import Files
 from proto.pods.objects import ObjectRef
 from proto.v1 import KeyToPath, Pod, Volume
 
@@ -19,7 +20,7 @@ NO_KEY = {
 def object_files(
     ref: ObjectRef, items: tuple[KeyToPath, ...], default_mode: int | None, context: Context, *, optional: bool
 ) -> Payload:
-    """The files of one object; none of an optional one that is not there. Raises CannotMount."""
+    """Files from one object; none from a missing optional object. Raises CannotMount."""
     found = context.objects.get(ref)
     if found is None and not optional:
         raise CannotMount(f'{ref.kind.lower()} "{ref.name}" not found')
@@ -28,10 +29,10 @@ def object_files(
 
 
 class ConfigMapPlugin(Plugin):
-    """On disk, as the kubelet has it."""
+    """ConfigMaps, on disk as in the kubelet."""
 
     source = "config_map"
-    directory = "kubernetes.io~configmap"
+    directory = CONFIG_MAP
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
@@ -49,10 +50,10 @@ class ConfigMapPlugin(Plugin):
 
 
 class SecretPlugin(Plugin):
-    """In memory: a Secret is on no disk."""
+    """Secrets, in memory: a Secret is never on a disk."""
 
     source = "secret"
-    directory = "kubernetes.io~secret"
+    directory = SECRET
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:

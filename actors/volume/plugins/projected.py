@@ -1,20 +1,20 @@
-"""downwardAPI, and projected: several sources in one directory, in memory.
+"""downwardAPI, and projected: files from several sources in one directory, in memory.
 
-Covers the parts of a projected volume that come from ConfigMaps, Secrets, the pod itself, its service account and
-ClusterTrustBundles.
-Source: pkg/volume/downwardapi, pkg/volume/projected.
+Sources are ConfigMaps, Secrets, fields of the pod, service account tokens and ClusterTrustBundles. Source:
+pkg/volume/downwardapi, pkg/volume/projected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors.volume.decide import payload, trust
-from actors.volume.decide.payload import Payload
-from actors.volume.plugins import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_wish
+from actors.volume.plugins import payload, trust_bundles
+from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_request
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
-from actors.volume.steps.codec import File, Files
+from actors.volume.plugins.payload import Payload
+from actors.volume.steps.places import DOWNWARD_API, PROJECTED
+from actors.volume.steps.volumes import File, Files
 from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
 from proto.v1.scalars.base import json_name
@@ -27,7 +27,7 @@ class DownwardApiPlugin(Plugin):
     """Fields of the pod and resources of its containers."""
 
     source = "downward_api"
-    directory = "kubernetes.io~downward-api"
+    directory = DOWNWARD_API
     refreshes = True
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
@@ -39,27 +39,27 @@ class DownwardApiPlugin(Plugin):
 
 
 class ProjectedPlugin(Plugin):
-    """Every source that fails is named; a path two sources have is the later one's."""
+    """Projected volumes. The error names every failed source; a later source overrides a path of an earlier one."""
 
     source = "projected"
-    directory = "kubernetes.io~projected"
+    directory = PROJECTED
     refreshes = True
 
     def refs(self, pod: Pod, volume: Volume) -> tuple[ObjectRef, ...]:
-        """Those of all sources."""
+        """References of all sources."""
         assert volume.projected is not None
         found = (_ref(pod, one) for one in volume.projected.sources)
         bundles = (one.cluster_trust_bundle for one in volume.projected.sources)
         return (
             *(ref for ref in found if ref is not None),
-            *(trust.ref(one) for one in bundles if one is not None),
+            *(trust_bundles.ref(one) for one in bundles if one is not None),
         )
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
-        """Those of its sources."""
+        """Tokens of all sources."""
         sources = volume.projected.sources if volume.projected is not None else ()
         found = (one.service_account_token for one in sources)
-        return tuple(_wish(pod, one) for one in found if one is not None)
+        return tuple(_token_request(pod, one) for one in found if one is not None)
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
         """See Plugin."""
@@ -103,20 +103,19 @@ def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: C
 def _token_file(
     pod: Pod, source: ServiceAccountTokenProjection, default_mode: int | None, context: Context
 ) -> Payload:  # fmt: skip
-    """For its user alone; with a group of the pod's, which gets to read it as all of the volume's, for that too."""
-    return _own_file(pod, source.path, token_of(_wish(pod, source), context).token.encode(), default_mode)
+    return _own_file(pod, source.path, token_of(_token_request(pod, source), context).token.encode(), default_mode)
 
 
 def _trust_file(
     pod: Pod, source: ClusterTrustBundleProjection, default_mode: int | None, context: Context
 ) -> Payload:  # fmt: skip
-    """What the server does not have, or the node is not to project, is told in the same words as upstream."""
     if context.standalone or not context.trust_bundles:
-        raise CannotMount(trust.NOT_SUPPORTED, retry=False)
-    return _own_file(pod, source.path, trust.anchors(source, context.objects), default_mode)
+        raise CannotMount(trust_bundles.NOT_SUPPORTED, retry=False)
+    return _own_file(pod, source.path, trust_bundles.anchors(source, context.objects), default_mode)
 
 
 def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Payload:
+    # Readable by its user only. With an fsGroup, which reads all files of the volume, by that group too.
     user = fs_user(pod)
     mode = payload.DEFAULT_MODE if default_mode is None else default_mode
     if user is not None or fs_group(pod) is not None:
@@ -124,11 +123,11 @@ def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Pay
     return payload.payload([File(path, data, mode, user)])
 
 
-def _wish(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:
-    return token_wish(pod, source.audience or "", source.expiration_seconds)
+def _token_request(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:
+    return token_request(pod, source.audience or "", source.expiration_seconds)
 
 
 def _aggregate(errors: Iterable[str]) -> str:
-    """As Go prints an aggregate: each error once, in brackets when there are several."""
+    # As Go prints an aggregate: each error once, several ones in brackets.
     texts = list(dict.fromkeys(errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

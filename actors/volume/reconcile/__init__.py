@@ -1,1 +1,1 @@
-"""The loop that mounts, remounts and unmounts until the state is the desired one."""
+"""Reconciliation: the volume state of each pod, the loop that brings it to the desired state, and the removal."""

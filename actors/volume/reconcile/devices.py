@@ -1,4 +1,4 @@
-"""Disks of this node that several pods may have: mounted for all of them, one change at a time, gone with the last."""
+"""Disks of local PersistentVolumes: mounted once for all pods of the node, and unmounted after the last one."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from contextlib import AsyncExitStack
 
 from actors._base import Actor, Semaphore
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.steps.codec import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
+from actors.volume.steps.codec import Outcome, SetUp
+from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
 log = logging.getLogger(__name__)
 
 
 class Devices:
-    """State: none but who is at work on which volume. What is mounted is read from the table by the helpers."""
+    """One lock for each disk. Helpers read from the mount table what is mounted."""
 
     def __init__(self, actor: Actor, pool: Pool) -> None:
         self._actor, self._pool = actor, pool
         self._gates: dict[str, Semaphore] = {}
-        """By persistent volume: its disk is not unmounted while a pod is getting it."""
+        """Locks by PersistentVolume: a disk must not be unmounted while a pod is getting it."""
 
     async def run(self, *steps: SetUp) -> tuple[Outcome, ...]:
-        """Carry out steps, which may be about such volumes or others. Raises HelperHung, HelperGone."""
+        """Carry out steps for volumes of any kind. Raises HelperHung, HelperGone."""
         if not any(isinstance(step, Mount | Local | Block) for step in steps):
             return await self._pool.run(*steps)
         async with AsyncExitStack() as held:
             for device in sorted({step.name for step in steps if isinstance(step, Local)}):
                 await held.enter_async_context(self._gate(device))
-            return await self._pool.run(*steps, own=True)  # servers and disks take their time
+            return await self._pool.run(*steps, dedicated=True)  # servers and disks may take minutes
 
     def release(self, *names: str) -> None:
-        """Unmount these persistent volumes' disks from where all pods had them, but for those that one still has."""
+        """Unmount the disks of these persistent volumes from their global paths, unless a pod still has them."""
         for name in names:
             self._actor.spawn(self._release(name), "release")
 

@@ -1,4 +1,4 @@
-"""What becomes of volumes, above all what goes wrong: noted, said as the kubelet says it, kept away from others.
+"""Records volume failures, emits the kubelet's events, and quarantines volumes that do not answer.
 
 Runs in the actor's mailbox thread.
 """
@@ -13,32 +13,33 @@ from functools import partial
 from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors.volume import policy
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperHung, Pool
 from actors.volume.helper.quarantine import Quarantine, Stuck
-from actors.volume.plugins import CannotMount
+from actors.volume.plugins.base import CannotMount
 from actors.volume.policy import NEW
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.errors import tear_down_message
 
 log = logging.getLogger(__name__)
 
 FAILED_MOUNT = "FailedMount"
 FAILED_MAP = "FailedMapVolume"
 _REASONS = {"MapVolume": FAILED_MAP, "NodeExpandVolume": "VolumeResizeFailed"}
-"""Of the event about a failure, by the operation it was."""
+"""Event reasons of failures, by operation."""
 MAPPED = "SuccessfulMountVolume"
 GROWN = "FileSystemResizeSuccessful"
 ALREADY_MOUNTED = "AlreadyMountedVolume"
 DISK_S = 5.0
 
-LookAgain = Callable[[str, PodVolumes], None]
-"""Has a pod's volumes looked at, if it still wants any: its UID, and what is known of it."""
+Recheck = Callable[[str, PodVolumes], None]
+"""Reconciles a pod again, if it still wants volumes: (UID, state)."""
 
 
-class Silent(Exception):
-    """Mounted volumes do not answer; the message names them and says for how long."""
+class Unresponsive(Exception):
+    """Mounted volumes do not answer; the message names them, with seconds."""
 
     def __init__(self, since: Mapping[str, float]) -> None:
-        super().__init__(policy.silence(since, time.time()))
+        super().__init__(policy.unresponsive_message(since, time.time()))
         self.names = tuple(since)
 
 
@@ -46,17 +47,17 @@ class RemovalFailed(Exception):
     """A pod's volumes cannot be removed now; the message is the kubelet's."""
 
 
-class Trouble:
-    """See the module. State: the quarantine."""
+class FailureReporter:
+    """Records failures in the state of pods, and keeps the quarantine."""
 
-    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], path: str, look_again: LookAgain) -> None:
+    def __init__(self, actor: Actor, pool: Pool, pods: dict[str, PodVolumes], path: str, recheck: Recheck) -> None:
         """`pods` by UID; `path` of the file that keeps the quarantine."""
-        self._actor, self._pool, self._pods, self._look_again = actor, pool, pods, look_again
+        self._actor, self._pool, self._pods, self._recheck = actor, pool, pods, recheck
         self._quarantine = Quarantine(path)
         self._events = Recorder(actor.peer("events"))
 
     def failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
-        """A volume could not be set up; it is tried again in time."""
+        """Record a failure to set a volume up; the reconciler retries it after its back-off."""
         before = pod.actual.get(name, NEW)
         after = pod.actual[name] = policy.failed(before, error, time.monotonic())
         if not before.mounted:
@@ -67,26 +68,26 @@ class Trouble:
         self.record(pod, message, _REASONS.get(error.stage.partition(".")[0], FAILED_MOUNT))
 
     def record(self, pod: PodVolumes, message: str, reason: str = FAILED_MOUNT) -> None:
-        """A warning, to a pod that wants its volumes."""
+        """Emit a Warning event, if the pod still wants its volumes."""
         if pod.pod is not None:
             self._events.pod(pod.pod, "Warning", reason, message)
 
     def mapped(self, pod: PodVolumes, volume: str, paths: Mapping[str, str]) -> None:
-        """A raw device has been passed into the pod's directory: where it is, by what the kubelet calls the place."""
+        """Emit events for a raw device in the pod's directory; `paths` by the kubelet's names."""
         for kind, path in paths.items():
             message = f'MapVolume.MapPodDevice succeeded for volume "{volume}" {kind} "{path}"'
             if pod.pod is not None:
                 self._events.pod(pod.pod, "Normal", MAPPED, message)
 
     def grown(self, pod: PodVolumes, volume: str) -> None:
-        """A driver has made a volume larger."""
+        """Emit the event for a volume that its driver has grown."""
         node = self._actor.settings.node_name
         if pod.pod is not None:
             message = f'MountVolume.NodeExpandVolume succeeded for volume "{volume}" {node}'
             self._events.pod(pod.pod, "Normal", GROWN, message)
 
     def hung(self, uid: str, pod: PodVolumes, name: str, hung: HelperHung) -> None:
-        """A volume does not answer; nobody touches it while it keeps a helper in the kernel."""
+        """Record a volume that does not answer, and isolate it while it keeps a helper in the kernel."""
         after = policy.hung(pod.actual.get(name, NEW), hung.since, hung.pid, time.monotonic())
         pod.actual[name] = after
         log.error("pod %s: volume %s does not answer", uid, name)
@@ -95,8 +96,8 @@ class Trouble:
             self._isolate(Stuck(pid=hung.pid, uid=uid, name=name, since=after.hung_since))
 
     def removal_hung(self, uid: str, pod: PodVolumes, hung: HelperHung) -> None:
-        """The same of one that is being removed."""
-        pod.error = policy.tear_down_message(hung.name, policy.silence({hung.name: hung.since}, time.time()))
+        """Record a volume that does not answer during its removal, and isolate it likewise."""
+        pod.error = tear_down_message(hung.name, policy.unresponsive_message({hung.name: hung.since}, time.time()))
         if hung.pid:
             pod.stuck_pid = hung.pid
             self._isolate(Stuck(pid=hung.pid, uid=uid, name=hung.name, since=hung.since, removal=True))
@@ -110,7 +111,6 @@ class Trouble:
         self._actor.blocking(DISK_S, self._quarantine.save)
 
     def _released(self, uid: str, pid: int) -> None:
-        """The helper that hung at one of the pod's volumes is gone: they may be tried again."""
         self._quarantine.discard(pid)
         self._save()
         pod = self._pods.get(uid)
@@ -121,21 +121,23 @@ class Trouble:
                 pod.actual[name] = policy.released(one)
         if pod.stuck_pid == pid:
             pod.stuck_pid, pod.error = 0, ""
-        self._look_again(uid, pod)
+        self._recheck(uid, pod)
 
     def new_pod(self, uid: str) -> PodVolumes:
-        """A pod nothing is known of, but what a static pod of its UID may have run into before."""
+        """State of a new pod; a static pod's UID may be in quarantine from an earlier run."""
         now = time.monotonic()
         hung = {stuck.name: policy.hung(NEW, stuck.since, stuck.pid, now) for stuck in self._quarantine.of(uid)}
         return PodVolumes(actual=dict(hung), csi=bool(hung))
 
     def take_over(self) -> None:
-        """The quarantine of earlier incarnations."""
+        """Restore the quarantine of earlier incarnations."""
         for stuck, pidfd in self._quarantine.load():
             pod = self._pods.setdefault(stuck.uid, PodVolumes(on_disk=True))
             if stuck.removal:
                 pod.stuck_pid = stuck.pid
-                pod.error = policy.tear_down_message(stuck.name, policy.silence({stuck.name: stuck.since}, time.time()))
+                pod.error = tear_down_message(
+                    stuck.name, policy.unresponsive_message({stuck.name: stuck.since}, time.time())
+                )
             else:
                 pod.actual[stuck.name] = policy.hung(NEW, stuck.since, stuck.pid, time.monotonic())
             self._pool.adopt(stuck.pid, pidfd)

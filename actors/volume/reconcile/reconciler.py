@@ -1,6 +1,7 @@
-"""Bringing one pod's volumes to what is desired: the steps decided in policy.py, done by helpers.
+"""The reconciler: brings the volumes of each pod to their desired state.
 
-Runs in the actor's mailbox thread. One batch of steps for each pod at a time; pods do not wait for each other.
+`policy.py` decides what is due, plugins make the steps, helpers carry them out. Runs in the actor's mailbox thread.
+Each pod has one batch of steps at a time; pods do not wait for each other.
 """
 
 from __future__ import annotations
@@ -14,33 +15,36 @@ import msgspec
 
 from actors._base import Actor
 from actors._objects.peer import objects_of
-from actors.volume import operation_counts, policy
-from actors.volume.csi.blocking.mounter import Mounter
-from actors.volume.csi.in_use import InUse
-from actors.volume.csi.limits import Limits
-from actors.volume.csi.publisher import Publisher
-from actors.volume.decide.needs import Needed, needed
-from actors.volume.decide.volume_state import PodVolumes
+from actors.volume import policy
+from actors.volume.drivers.in_use import InUse
+from actors.volume.drivers.limits import Limits
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.plugins import SET_UP_FAILED, CannotMount, Claimed, Context
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import ATTACH_FAILED, attached
 from actors.volume.policy import NEW, Wanted
+from actors.volume.reconcile import operation_counts
 from actors.volume.reconcile.devices import Devices
-from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, Silent, Trouble
+from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, FailureReporter, Unresponsive
+from actors.volume.reconcile.mounter import Mounter
+from actors.volume.reconcile.publisher import Publisher
 from actors.volume.reconcile.remover import Remover
-from actors.volume.steps.codec import HostPath, Local, Outcome, ReadFile, SetUp, SubPath, host_path, map_places
+from actors.volume.reconcile.required_objects import Needed, needed
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.places import host_path, map_places
+from actors.volume.steps.volumes import HostPath, Local, ReadFile, SubPath
 from proto.pods.objects import ObjectRef, SetClaimCapacity, Token
 from proto.pods.pod_workers import VolumesMounted
 
 NOT_IN_USE = "Volume has not been added to the list of VolumesInUse in the node's volume status"
 ANNOUNCE_S = 3.0
 SOONEST_RENEWAL_S = 1.0
-"""A clock that is wrong must not make tokens be asked for without a pause."""
+"""Shortest pause before a renewal; with a wrong clock tokens would be requested without a pause."""
 
 
 class Reconciler:
-    """See the module."""
+    """Sets up the volumes of all pods, and runs steps on mounted ones."""
 
     def __init__(
         self,
@@ -58,38 +62,38 @@ class Reconciler:
         self._limits = limits
         self.devices = Devices(actor, pool)
         self.in_use = InUse(actor)
-        self.trouble = Trouble(actor, pool, pods, path, self._look_again)
-        self.publisher = Publisher(actor, mounter, pods, self.trouble, self._look_again)
-        self.remover = Remover(actor, pool, mounter, self.devices, self.trouble, self._look_again)
+        self.reporter = FailureReporter(actor, pool, pods, path, self._recheck)
+        self.publisher = Publisher(actor, mounter, pods, self.reporter, self._recheck)
+        self.remover = Remover(actor, pool, mounter, self.devices, self.reporter, self._recheck)
 
-    async def bring_up(self, uid: str, pod: PodVolumes) -> None:
-        """Bring the pod's volumes as far as they go now, and have what failed tried again in time."""
-        pod.users += 1
+    async def reconcile(self, uid: str, pod: PodVolumes) -> None:
+        """Bring the pod's volumes to the desired state as far as possible now, and schedule retries for the rest."""
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 again = True
                 while again and pod.pod is not None and not pod.is_settled:
                     changes = pod.changes
                     again = await self._round(uid, pod) or changes != pod.changes
         finally:
-            pod.users -= 1
+            pod.requests -= 1
         if pod.pod is None:
             return
-        self._try_again_in_time(uid, pod)
+        self._schedule_retry(uid, pod)
         if pod.refused and pod.is_mounted:
             pod.refused = False
             self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
 
     async def _round(self, uid: str, pod: PodVolumes) -> bool:
-        """Whether another round can do more at once."""
+        # True when another round can do more at once.
         changes, now = pod.changes, time.monotonic()
         due = [
             one
             for one in pod.wanted.values()
-            if one.name not in pod.at_work and policy.is_due(pod.actual.get(one.name, NEW), now)
+            if one.name not in pod.driver_calls and policy.is_due(pod.actual.get(one.name, NEW), now)
         ]
         need = await needed(objects_of(self._actor), pod, due, self._context)
-        self._renew_in_time(uid, pod, need)
+        self._schedule_renewal(uid, pod, need)
         await self._announce(uid, pod, due, need)
         todo: dict[str, SetUp] = {}
         for one in due:
@@ -97,7 +101,7 @@ class Reconciler:
                 _check_read(pod, one, need.failed)
                 step = self._step(uid, pod, one, need)
             except CannotMount as error:
-                self.trouble.failed(uid, pod, one.name, error)
+                self.reporter.failed(uid, pod, one.name, error)
                 self._note_limit(pod, one.name, error.exhausted)
             else:
                 pod.exhausted.pop(one.name, None)
@@ -119,17 +123,17 @@ class Reconciler:
             self._actor.spawn(self._limits.ask(driver), "volume limits")
 
     def _step(self, uid: str, pod: PodVolumes, one: Wanted, need: Needed) -> SetUp | None:
-        """What sets the volume up; None when it is as it should be. Raises CannotMount."""
+        """The step that is due for the volume; None when there is none. Raises CannotMount."""
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
-        if actual.silent:
-            return HostPath(one.name, actual.path)  # whatever it is: mounted it stays, and has only to answer
+        if actual.unresponsive:
+            return HostPath(one.name, actual.path)  # a mounted volume of any kind stays, it only has to answer
         context = self._context.with_objects(need.objects, need.tokens)
-        grown = self.publisher.grown(pod, one, context)
-        again = bool(grown) or one.name in pod.again
+        grown = self.publisher.growth_bytes(pod, one, context)
+        again = bool(grown) or one.name in pod.republish
         if actual.mounted and one.name in pod.persistent and not again:
-            return None  # what stands behind a claim stays, whatever becomes of the claim
+            return None  # a mounted PersistentVolume stays, even when its claim changes or goes
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
         if claimed is not None:
             self._reserve(uid, pod, one.name, claimed)
@@ -154,24 +158,23 @@ class Reconciler:
         return None
 
     async def _announce(self, uid: str, pod: PodVolumes, due: list[Wanted], need: Needed) -> None:
-        """Have the Node say which volumes are in use before they are mounted, and give it a moment to do so."""
+        """Have the Node report volumes as in use before they are mounted, and wait a moment for the report."""
         context = self._context.with_objects(need.objects, need.tokens)
         for one in due:
             if pod.pod is None or pod.actual.get(one.name, NEW).mounted:
                 continue
-            with suppress(CannotMount):  # told when it is the volume's turn
+            with suppress(CannotMount):  # reported by `_step`
                 claimed = one.plugin.claimed(pod.pod, one.volume, context)
                 attachment = attached(claimed, context) if claimed is not None else None
                 if attachment is not None:
                     self.in_use.want(uid, *attachment)
         await self.in_use.announced(uid, ANNOUNCE_S)
 
-    def node_is(self, labels: Mapping[str, str]) -> None:
-        """What the API server says of the node."""
+    def set_node_labels(self, labels: Mapping[str, str]) -> None:
+        """Take the labels that the API server has for this node."""
         self._context = replace(self._context, labels=labels)
 
-    def _renew_in_time(self, uid: str, pod: PodVolumes, need: Needed) -> None:
-        """Have the pod looked at when a token of its volumes is due."""
+    def _schedule_renewal(self, uid: str, pod: PodVolumes, need: Needed) -> None:
         times = [one.refresh for one in need.tokens.values() if isinstance(one, Token)]
         if pod.pod is None or not times or (pod.renewal is not None and pod.renewal_at <= min(times)):
             return
@@ -182,14 +185,14 @@ class Reconciler:
     def _renew(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_renewal()
         pod.changes += 1
-        self._look_again(uid, pod)
+        self._recheck(uid, pod)
 
-    def _look_again(self, uid: str, pod: PodVolumes) -> None:
+    def _recheck(self, uid: str, pod: PodVolumes) -> None:
         if pod.pod is not None:
-            self._actor.spawn(self.bring_up(uid, pod), "look again")
+            self._actor.spawn(self.reconcile(uid, pod), "look again")
 
     def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
-        """The pod is about to have the persistent volume. Raises CannotMount when it is another pod's alone."""
+        """Note that the pod is about to mount the volume. Raises CannotMount when another pod has it exclusively."""
         others = (other for key, other in self._pods.items() if key != uid)
         if claimed.exclusive and any(claimed.name in other.persistent.values() for other in others):
             text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
@@ -197,7 +200,7 @@ class Reconciler:
         pod.persistent[name] = claimed.name
 
     async def _set_up(self, uid: str, pod: PodVolumes, todo: dict[str, SetUp]) -> bool:
-        """Whether something of it is still to be done, and can be at once."""
+        # True when some of the steps are still to be done, and can be at once.
         pod.on_disk = pod.on_disk or any(not isinstance(step, HostPath) for step in todo.values())
         pod.devices.update(step.name for step in todo.values() if isinstance(step, Local))
         names, began = list(todo), time.monotonic()
@@ -205,67 +208,69 @@ class Reconciler:
             outcomes = await self.devices.run(*todo.values())
         except HelperHung as hung:
             name = names[hung.index]
-            self.trouble.hung(uid, pod, name, hung)
+            self.reporter.hung(uid, pod, name, hung)
             return len(names) > 1
         except HelperGone as gone:
             outcomes = (Outcome(str(gone)),) * len(names)
         for name, outcome in zip(names, outcomes, strict=True):
             operation_counts.set_up(pod.wanted.get(name), time.monotonic() - began, failed=bool(outcome.error))
-            if outcome.kept_pid:
-                self._pool.adopt(outcome.kept_pid)
-                self.trouble.hung(uid, pod, name, HelperHung(0, name, outcome.kept_since, outcome.kept_pid))
+            if outcome.stuck_pid:
+                self._pool.adopt(outcome.stuck_pid)
+                self.reporter.hung(uid, pod, name, HelperHung(0, name, outcome.stuck_since, outcome.stuck_pid))
             elif outcome.error:
                 volume = pod.persistent.get(name, "")
                 problem = CannotMount(outcome.error, stage=outcome.stage or SET_UP_FAILED, volume=volume)
-                self.trouble.failed(uid, pod, name, problem)
+                self.reporter.failed(uid, pod, name, problem)
             else:
-                self._is_there(pod, name, todo[name], outcome)
+                self._record_mounted(pod, name, todo[name], outcome)
         return False
 
-    def _is_there(self, pod: PodVolumes, name: str, step: SetUp, outcome: Outcome) -> None:
+    def _record_mounted(self, pod: PodVolumes, name: str, step: SetUp, outcome: Outcome) -> None:
         if outcome.warning:
-            self.trouble.record(pod, outcome.warning, ALREADY_MOUNTED)
+            self.reporter.record(pod, outcome.warning, ALREADY_MOUNTED)
         if not pod.actual.get(name, NEW).mounted:
-            self.trouble.mapped(pod, *map_places(self._root, step))
+            self.reporter.mapped(pod, *map_places(self._root, step))
         pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
 
-    def _try_again_in_time(self, uid: str, pod: PodVolumes) -> None:
+    def _schedule_retry(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_timer()
-        states = (pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.at_work)
+        states = (pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.driver_calls)
         delay_s = policy.next_try_s(states, time.monotonic())
-        if delay_s is not None and not pod.users:
-            pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.bring_up(uid, pod), "try again"))
+        if delay_s is not None and not pod.requests:
+            pod.timer = self._actor.after(delay_s, lambda: self._actor.spawn(self.reconcile(uid, pod), "try again"))
 
-    # What is done with mounted volumes
+    # Steps on mounted volumes
 
-    async def use(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
-        """Do these on the pod's volumes. With one that does not answer nothing is done until it does. Raises Silent,
-        HelperGone."""
-        pod.users += 1
+    async def run(self, uid: str, pod: PodVolumes, *steps: HostPath | ReadFile | SubPath) -> tuple[Outcome, ...]:
+        """Run steps on the pod's volumes; none is run while one of the volumes has a stuck helper.
+
+        Raises Unresponsive, HelperGone.
+        """
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 since = {
                     step.name: one.hung_since for step in steps if (one := pod.actual.get(step.name, NEW)).stuck_pid
                 }
                 if since:
-                    raise Silent(since)
+                    raise Unresponsive(since)
                 return await self._pool.run(*steps)
         except HelperHung as hung:
             name = steps[hung.index].name
             before = pod.actual.get(name, NEW)
-            pod.actual[name] = replace(before, silent=before.mounted)
+            pod.actual[name] = replace(before, unresponsive=before.mounted)
             pod.changes += 1
             pod.refused = True
-            self.trouble.hung(uid, pod, name, hung)
-            raise Silent({name: pod.actual[name].hung_since}) from None
+            self.reporter.hung(uid, pod, name, hung)
+            raise Unresponsive({name: pod.actual[name].hung_since}) from None
         finally:
-            pod.users -= 1
+            pod.requests -= 1
             if pod.refused and pod.pod is not None:
-                self._try_again_in_time(uid, pod)
+                self._schedule_retry(uid, pod)
 
 
 def _check_read(pod: PodVolumes, one: Wanted, failed: Mapping[ObjectRef, str]) -> None:
-    """Raises CannotMount for a volume of which something could not be read; what stands behind a claim stays."""
+    """Raises CannotMount when objects of the volume could not be read, except for a mounted PersistentVolume."""
     unread = [failed[ref] for ref in sorted(pod.refs_of(one.name)) if ref in failed]
     if unread and not (one.name in pod.persistent and pod.actual.get(one.name, NEW).mounted):
         raise CannotMount("; ".join(dict.fromkeys(unread)))

@@ -1,6 +1,6 @@
-"""The actual state as an earlier incarnation, or another agent, left it: from directories, marks and the mount table.
+"""Reconstructs the actual state at the start, from directories, marks and the mount table.
 
-Asks no volume anything, so that one that does not answer cannot hold up the start. Blocks only on the root directory.
+It touches no volume, so that a hanging volume cannot delay the start. It blocks on the root directory's disk only.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from contextlib import suppress
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
-from actors.volume.csi.policy import PLUGIN, target_dir
 from actors.volume.ops import setup
-from actors.volume.policy import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS, Actual
-from actors.volume.steps.codec import LOCAL_VOLUME
+from actors.volume.policy import Actual
+from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_volume_dir
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 
 MOST_NAME_BYTES = 4096
 
 
 def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
-    """Every pod with something on disk, by UID, and its volumes that were set up to the end, by name."""
+    """Pods with volumes on disk, by UID, and their completely set up volumes, by name."""
     pods_dir = os.path.realpath(paths.pods_dir(root))
     uids = _names(pods_dir)
     if not uids:
@@ -33,7 +33,7 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
         if not {"plugins", "volumes", paths.VOLUME_DEVICES, paths.SUBPATHS} & inside:
             continue
         found[uid] = {}
-        marks = f"{pods_dir}/{uid}/plugins/{setup.EMPTY_DIR}"
+        marks = f"{pods_dir}/{uid}/plugins/{EMPTY_DIR}"
         marked = _names(marks)
         volumes = f"{pods_dir}/{uid}/volumes"
         found[uid].update(_published(f"{pods_dir}/{uid}", root, uid, mounted))
@@ -49,23 +49,22 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
 
 
 def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) -> dict[str, Actual]:
-    """The CSI volumes that are marked as ready and still mounted, by name in the pod."""
+    """CSI volumes that are marked as ready and still mounted, by name in the pod."""
     found = {}
-    for directory in _names(f"{pod_dir}/plugins/{PLUGIN}"):
+    for directory in _names(f"{pod_dir}/plugins/{CSI}"):
         with suppress(OSError):
-            name = read_regular(f"{pod_dir}/plugins/{PLUGIN}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
+            name = read_regular(f"{pod_dir}/plugins/{CSI}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
                 errors="replace"
             )
-            if f"{pod_dir}/volumes/{PLUGIN}/{directory}/mount" in mounted:
-                found[name] = Actual(mounted=True, path=f"{target_dir(root, uid, directory)}/mount")
-            elif os.path.islink(device := paths.pod_device(root, uid, PLUGIN, directory)):
+            if f"{pod_dir}/volumes/{CSI}/{directory}/mount" in mounted:
+                found[name] = Actual(mounted=True, path=f"{csi_volume_dir(root, uid, directory)}/mount")
+            elif os.path.islink(device := paths.pod_device(root, uid, CSI, directory)):
                 found[name] = Actual(mounted=True, path=device)
     return found
 
 
 def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:
-    """The persistent volumes whose disk is mounted for all pods, or was about to be; and those of the node that each
-    pod, by UID, has."""
+    """Local PersistentVolumes with a global mount point, and the local volumes of each pod, by UID."""
     pods_dir = paths.pods_dir(root)
     by_pod = {uid: _names(f"{paths.pod_volumes_dir(root, uid)}/{LOCAL_VOLUME}") for uid in _names(pods_dir)}
     return _names(paths.local_devices_dir(root)), {uid: names for uid, names in by_pod.items() if names}

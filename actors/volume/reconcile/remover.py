@@ -1,6 +1,6 @@
-"""Taking a pod's volumes away, once its last container is gone: what drivers published first, then what is on disk.
+"""Removes a pod's volumes after its last container: unpublishes CSI volumes first, then deletes directories.
 
-Runs in the actor's mailbox thread; helpers do it, a slice of time at a time.
+Runs in the actor's mailbox thread; helpers do the work in slices of time.
 """
 
 from __future__ import annotations
@@ -8,36 +8,36 @@ from __future__ import annotations
 from functools import partial
 
 from actors._base import Actor, Semaphore
-from actors.volume.csi.blocking.mounter import CsiFailed, Mounter
-from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconcile.devices import Devices
-from actors.volume.reconcile.failure_reporter import LookAgain, RemovalFailed, Trouble
-from actors.volume.steps.codec import TearDown
+from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck, RemovalFailed
+from actors.volume.reconcile.mounter import CsiFailed, Mounter
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.volumes import TearDown
 
 SLICE_S = 0.05
-"""A removal gives its helper back so often, so that removals take turns however large they are."""
+"""Time after which a removal gives its helper back, so that large removals alternate."""
 SLICE_PAUSE_S = 0.002
-"""Between slices: a removal that makes no headway does not spin."""
+"""Pause between slices, so that a removal without progress does not spin."""
 REMOVALS_AT_ONCE = 2
 
 
 class Remover:
-    """See the module."""
+    """Removes volumes, of REMOVALS_AT_ONCE pods at a time."""
 
     def __init__(
-        self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, trouble: Trouble, look_again: LookAgain
+        self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, reporter: FailureReporter, recheck: Recheck
     ) -> None:
         self._actor, self._pool, self._csi, self._devices = actor, pool, mounter, devices
-        self._trouble, self._look_again = trouble, look_again
+        self._reporter, self._recheck = reporter, recheck
         self._removals = Semaphore(REMOVALS_AT_ONCE)
 
     async def take_down(self, uid: str, pod: PodVolumes) -> None:
-        """Remove all of the pod's volumes, once what is under way has come to an end. Raises RemovalFailed."""
-        pod.give_up()
-        pod.users += 1
+        """Remove all of the pod's volumes, after the steps in work. Raises RemovalFailed."""
+        pod.withdraw()
+        pod.requests += 1
         try:
-            async with pod.turn:
+            async with pod.lock:
                 if pod.stuck_pid:
                     raise RemovalFailed(pod.error)
                 if pod.csi:
@@ -52,16 +52,16 @@ class Remover:
             pod.error = str(failure)
             raise
         finally:
-            pod.users -= 1
+            pod.requests -= 1
 
     async def _unpublish(self, uid: str, pod: PodVolumes) -> None:
         try:
-            await self._csi.unmount_all(uid, pod, partial(self._look_again, uid, pod))
+            await self._csi.unmount_all(uid, pod, partial(self._recheck, uid, pod))
         except CsiFailed as failure:
             if failure.hung is not None and failure.hung.pid:
-                self._trouble.removal_hung(uid, pod, failure.hung)
+                self._reporter.removal_hung(uid, pod, failure.hung)
             raise RemovalFailed(str(failure)) from None
-        for known in (pod.published, pod.sizes, pod.again, pod.growing, pod.told_grown):
+        for known in (pod.published, pod.sizes, pod.republish, pod.growing, pod.reported_growth):
             known.clear()
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
@@ -71,15 +71,15 @@ class Remover:
                 async with self._removals:
                     (outcome,) = await self._pool.run(TearDown(uid, SLICE_S))
             except HelperHung as hung:
-                self._trouble.removal_hung(uid, pod, hung)
+                self._reporter.removal_hung(uid, pod, hung)
                 raise RemovalFailed(pod.error) from None
             except HelperGone as gone:
                 raise RemovalFailed(f"cannot remove the volumes of pod {uid}: {gone}") from None
             for name in [name for name, one in pod.actual.items() if not one.stuck_pid]:
                 del pod.actual[name]  # half removed is not mounted
-            if outcome.kept_pid:
-                self._pool.adopt(outcome.kept_pid)
-                self._trouble.removal_hung(uid, pod, HelperHung(0, "", outcome.kept_since, outcome.kept_pid))
+            if outcome.stuck_pid:
+                self._pool.adopt(outcome.stuck_pid)
+                self._reporter.removal_hung(uid, pod, HelperHung(0, "", outcome.stuck_since, outcome.stuck_pid))
                 raise RemovalFailed(pod.error)
             if outcome.error:
                 raise RemovalFailed(outcome.error)

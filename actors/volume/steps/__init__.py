@@ -1,1 +1,1 @@
-"""Steps that the actor orders from a helper process, and their encoding."""
+"""Records that the actor and its helper processes share: steps, outcomes, errors, and directories on disk."""

@@ -1,58 +1,58 @@
-"""What a helper is asked to do with CSI drivers and their volumes. See actors/volume/steps/codec.py.
-
-Secrets never show in a repr.
-"""
+"""Steps for CSI drivers and their volumes. Secrets never show in a repr."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal
 
 from actors.volume.steps.record import Record, Tagged
 
+Growth = Literal["", "done", "refused", "failed", "infeasible"]
+"""Result of growing a driver's volume; empty: no growth was wanted, or the driver has nothing to do for it."""
+
 
 class Register(Tagged, frozen=True):
-    """Meet the plugin behind a socket and tell it what came of it."""
+    """Ask the plugin behind a socket for its identity, and tell it the result of its registration."""
 
     socket: str
     highest: dict[str, str] = {}
-    """The version of each driver that is registered behind another socket."""
+    """Version of each driver that is registered behind another socket."""
 
     @property
     def name(self) -> str:
-        """Of no volume."""
+        """Socket path; a registration concerns no volume."""
         return self.socket
 
 
 class DriverInfo(Record, frozen=True):
-    """A CSI driver as it registered."""
+    """A registered CSI driver."""
 
     name: str
     endpoint: str
-    """Path of the socket its service is at."""
+    """Path of the socket of its service."""
     version: str
     node_id: str
     max_volumes: int = 0
-    """0: it does not say."""
+    """0: the driver states no limit."""
     topology: dict[str, str] = {}
 
 
 class Describe(Tagged, frozen=True):
-    """Have a driver that is registered say anew what it is to this node (NodeGetInfo)."""
+    """Ask a registered driver again about this node (NodeGetInfo)."""
 
     driver: DriverInfo
 
     @property
     def name(self) -> str:
-        """Of no volume."""
+        """Driver name; the call concerns no volume."""
         return self.driver.name
 
 
 class Volume(Record, frozen=True):
-    """Where a volume of a pod is, and whose."""
+    """A CSI volume of a pod."""
 
     uid: str
     spec_name: str
-    """Of the PersistentVolume, or of the pod's volume for one that lives with the pod."""
+    """Name of the PersistentVolume, or of the pod's volume for an ephemeral one."""
     driver: str
     handle: str
     block: bool = False
@@ -60,20 +60,20 @@ class Volume(Record, frozen=True):
 
 
 class Secrets(Record, frozen=True):
-    """Of each call, as the Secret has them."""
+    """Secrets of each call, as the Secret objects hold them."""
 
     stage: dict[str, str] = {}
     publish: dict[str, str] = {}
     expand: dict[str, str] = {}
     attributes: dict[str, str] = {}
-    """What is secret among the attributes of the publication: the pod's tokens."""
+    """Secret attributes of the publication: the pod's tokens."""
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.stage)}, {len(self.publish)}, {len(self.expand)} keys)"
 
 
 class FsGroup(Record, frozen=True):
-    """The group a volume is to belong to."""
+    """The group that owns a volume's files."""
 
     group: int
     change_policy: str = "Always"
@@ -87,7 +87,7 @@ class CsiMount(Tagged, frozen=True):
 
     volume: Volume
     name: str
-    """In the pod."""
+    """Volume name in the pod."""
     socket: str
     node: str
     ephemeral: bool = False
@@ -98,30 +98,25 @@ class CsiMount(Tagged, frozen=True):
     context: dict[str, str] = {}
     """The volume's attributes."""
     pod_info: dict[str, str] = {}
-    """What CSIDriver.podInfoOnMount adds to them for the publishing."""
+    """Attributes that CSIDriver.podInfoOnMount adds for the publication."""
     publish_context: dict[str, str] = {}
-    """What the attachment gave."""
+    """Attributes from the VolumeAttachment."""
     fs_group: FsGroup | None = None
     expand_bytes: int = 0
-    """Have the driver grow the volume's file system to this; 0 for no need."""
+    """Size to which the driver grows the volume's file system; 0: no growth."""
     secrets: Secrets = Secrets()
     republish: bool = False
-    """The driver wants to be called again and again while the pod lives (CSIDriver.requiresRepublish)."""
+    """The driver wants repeated calls while the pod lives (CSIDriver.requiresRepublish)."""
 
 
 class CsiFind(Tagged, frozen=True):
-    """Say which CSI volumes a pod has, and let go what containers mount of parts of its volumes."""
+    """List a pod's CSI volumes, and unbind its sub paths, which would keep the volumes busy."""
 
     uid: str
 
-    @property
-    def name(self) -> str:
-        """Of no one volume."""
-        return ""
-
 
 class CsiUnmount(Tagged, frozen=True):
-    """Unpublish a pod's volume; unstage it when no other pod of the node has it; remove what is on disk about it."""
+    """Unpublish a pod's volume, unstage it when no other pod of the node has it, and remove its files on disk."""
 
     volume: Volume
     socket: str
@@ -129,7 +124,7 @@ class CsiUnmount(Tagged, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the volume."""
+        """Name of the volume, see Volume.spec_name."""
         return self.volume.spec_name
 
 
@@ -139,6 +134,3 @@ class CsiMeasure(Tagged, frozen=True):
     volume: Volume
     name: str
     socket: str
-
-
-CsiStep: TypeAlias = Register | Describe | CsiMount | CsiFind | CsiUnmount | CsiMeasure

@@ -1,4 +1,4 @@
-"""What records that cross from the actor to its helpers and back are made of."""
+"""Base classes of the records that the actor and its helper processes exchange."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value inside steps."""
+    """A value inside a step or an answer."""
 
 
 class Tagged(Record, frozen=True, tag=True, tag_field="step"):
-    """One of several kinds, which says which one it is: a step, or an answer."""
+    """A step or an answer; the field `step` holds its class name."""

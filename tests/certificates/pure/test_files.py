@@ -17,7 +17,7 @@ from tests.kube.test_credentials import Clock
 DAY = 86_400.0
 
 
-def test_the_present_certificate_is_a_link_to_a_dated_file_for_root_only(tmp_path: Path) -> None:
+def test_current_certificate_links_to_a_dated_root_only_file(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "pki"), "kubelet-client")
     assert store.read() == b""
     written = store.replace(b"CERT\n", "KEY\n", 1_700_000_000)
@@ -28,7 +28,7 @@ def test_the_present_certificate_is_a_link_to_a_dated_file_for_root_only(tmp_pat
     assert stat.S_IMODE(dated.stat().st_mode) == 0o600
 
 
-def test_the_certificate_before_is_kept_and_older_ones_go(tmp_path: Path) -> None:
+def test_previous_certificate_is_kept_and_older_ones_removed(tmp_path: Path) -> None:
     store, other = Store(str(tmp_path), "kubelet-client"), Store(str(tmp_path), "kubelet-server")
     other.replace(b"S", "S", 0)
     for day in range(4):
@@ -41,7 +41,7 @@ def test_the_certificate_before_is_kept_and_older_ones_go(tmp_path: Path) -> Non
     assert store.read() == b"CERT3\nKEY"
 
 
-def test_the_key_of_a_request_outlives_a_kill_and_goes_with_its_certificate(tmp_path: Path) -> None:
+def test_request_key_survives_a_kill_until_the_certificate(tmp_path: Path) -> None:
     Store(str(tmp_path), "kubelet-client").keep_key("K")
     store = Store(str(tmp_path), "kubelet-client")
     assert store.pending_key() == "K"
@@ -65,7 +65,7 @@ def bootstrap(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_bootstrapped_kubeconfig_names_the_certificate_and_the_same_cluster(tmp_path: Path) -> None:
+def test_bootstrapped_kubeconfig_names_certificate_and_cluster(tmp_path: Path) -> None:
     made = tmp_path / "etc" / "kubelet.conf"
     kubeconfig.write(str(made), kubeconfig.bootstrapped(load(str(bootstrap(tmp_path))), "/pki/current.pem"))
     access = load(str(made))
@@ -78,7 +78,7 @@ def test_a_bootstrapped_kubeconfig_names_the_certificate_and_the_same_cluster(tm
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
 
 
-def test_an_operators_kubeconfig_keeps_all_but_its_users_credentials(tmp_path: Path) -> None:
+def test_operators_kubeconfig_keeps_all_but_credentials(tmp_path: Path) -> None:
     path = bootstrap(tmp_path)
     before = json.loads(path.read_text())
     kubeconfig.write(str(path), kubeconfig.pointed_at(str(path), "/c.pem"))

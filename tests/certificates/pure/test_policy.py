@@ -17,12 +17,12 @@ DAY_S = 86_400.0
 
 
 @pytest.mark.parametrize(("chance", "at"), [(0, 1700), (0.5, 1800), (1, 1900)])
-def test_a_certificate_is_replaced_between_seven_and_nine_tenths_of_its_life(chance: float, at: float) -> None:
+def test_certificate_is_replaced_between_0_7_and_0_9_of_its_life(chance: float, at: float) -> None:
     for now in (1000, 1600, 2500):
         assert now + policy.due_in_s(1000, 2000, chance, now) == pytest.approx(at)
 
 
-def test_one_that_is_dated_back_is_not_replaced_as_soon_as_it_is_there() -> None:
+def test_backdated_certificate_is_not_replaced_at_once() -> None:
     assert policy.due_in_s(0, 320, 0.0, 300, Held(left_s=20, age_s=0)) == 10
     assert policy.due_in_s(0, 320, 0.0, 306, Held(left_s=20, age_s=6)) == 4
     assert policy.due_in_s(0, 320, 0.0, 300) == pytest.approx(-76)
@@ -33,7 +33,7 @@ def test_one_that_is_dated_back_is_not_replaced_as_soon_as_it_is_there() -> None
     life_s=st.floats(60, 400 * DAY_S), chance=st.floats(0, 1), age_s=st.floats(0, 400 * DAY_S),
     got=st.floats(-1000 * DAY_S, 1000 * DAY_S), jump_s=st.floats(-1000 * DAY_S, 1000 * DAY_S),
 )  # fmt: skip
-def test_however_the_clock_is_set_a_new_one_is_used_for_a_while_and_none_for_longer_than_its_life(
+def test_any_clock_uses_a_certificate_a_while_within_its_life(
     life_s: float, chance: float, age_s: float, got: float, jump_s: float
 ) -> None:
     """`got`: the machine's clock as the certificate came, which by its signer's began at 0."""
@@ -46,7 +46,7 @@ def test_however_the_clock_is_set_a_new_one_is_used_for_a_while_and_none_for_lon
         assert age_s + due_s >= min(life_s / 2, 300) - 1e-3
 
 
-def test_a_clock_that_is_set_right_has_what_is_due_replaced() -> None:
+def test_corrected_clock_replaces_a_due_certificate() -> None:
     """It was a day behind when the certificate of twenty hours came."""
     life_s = 20 * 3600.0
     held = Held(left_s=life_s + DAY_S, age_s=3600)
@@ -60,14 +60,14 @@ def test_failures_are_tried_again_as_the_kubelet_does() -> None:
     assert policy.retry_delay(10_000, 0) == 32
 
 
-def test_a_certificate_for_fewer_names_does_not_do() -> None:
+def test_certificate_with_missing_names_is_replaced() -> None:
     has = policy.server_names("n", ("192.0.2.1",))
     assert policy.covers(has, policy.server_names("n", ()))
     assert not policy.covers(has, policy.server_names("n", ("192.0.2.1", "192.0.2.2")))
     assert not policy.covers(has, policy.client_names("m"))
 
 
-def test_the_same_wish_has_the_same_name_and_another_one_another() -> None:
+def test_request_name_depends_on_key_names_and_purpose() -> None:
     names = policy.client_names("n")
     one = policy.request_name("csr-", "key", names, CLIENT)
     assert one == policy.request_name("csr-", "key", names, CLIENT)
@@ -81,7 +81,7 @@ def test_the_same_wish_has_the_same_name_and_another_one_another() -> None:
     assert one.islower()
 
 
-def test_a_request_is_what_controllers_of_every_version_approve() -> None:
+def test_request_has_usages_that_all_controllers_approve() -> None:
     assert policy.request_object("r", "PEM", CLIENT) == {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",

@@ -11,15 +11,10 @@ import msgspec
 import pytest
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import (
-    Hierarchy,
-    hierarchy,
-    huge_page_sizes,
-    memory_capacity,
-    parse_mountinfo,
-)
+from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, parse_mountinfo
 from actors._cgroup.limits import Limits, files, read_limits, write_limits
 from actors._cgroup.quantities.resources import PodLimits
+from actors._host.machine import memory_capacity
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 from tests.harness import wait_for
@@ -67,15 +62,13 @@ def unified(tmp_path: Path) -> Hierarchy:
     return Hierarchy(unified=True, mounts={"": str(tmp_path)})
 
 
-def test_v2_delegates_its_controllers_downwards_before_it_makes_children(unified: Hierarchy, tmp_path: Path) -> None:
+def test_v2_controllers_are_enabled_before_children_are_created(unified: Hierarchy, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):  # a plain directory's child has no cgroup.controllers
         fs.create("/kubepods/podx", PodLimits(cpu_shares=2), unified)
     assert (tmp_path / "cgroup.subtree_control").read_text().split() == ["+cpuset", "+io", "+memory", "+pids"]
 
 
-def test_v2_delegates_its_controllers_to_a_cgroup_that_was_made_only_to_be_locked(
-    unified: Hierarchy, tmp_path: Path
-) -> None:
+def test_v2_controllers_are_enabled_for_an_existing_bare_cgroup(unified: Hierarchy, tmp_path: Path) -> None:
     (tmp_path / "kubepods").mkdir()
     fs.create("/kubepods", PodLimits(cpu_shares=2), unified)
     assert (tmp_path / "cgroup.subtree_control").read_text().split() == ["+cpuset", "+io", "+memory", "+pids"]
@@ -232,8 +225,8 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
 
 
 @pytest.mark.needs("cgroups")
-def test_a_pod_can_be_entered_whose_parents_another_has_just_made(settings: Settings) -> None:
-    """On v1 they have no CPUs yet, then; on v2 there is nothing to wait for."""
+def test_pod_cgroup_below_just_created_parents_can_be_entered(settings: Settings) -> None:
+    """On v1 new parents have no CPUs. On v2 the case does not exist."""
     subject, name = pod("u-3"), f"{settings.cgroup_root}/kubepods/besteffort/podu-3"
     for made in (f"{settings.cgroup_root}/kubepods", f"{settings.cgroup_root}/kubepods/besteffort", name):
         Path(str(hierarchy().path("cpuset", made))).mkdir()

@@ -1,4 +1,4 @@
-"""What the API server's lists and events mean for status and for the pod workers."""
+"""Messages for status and the pod workers from the API server's lists and events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.config.sources.api_policy import ApiView, BadPod, Doubt, decoded, is_mirror, judged, view_of
+from actors.config.sources.api_policy import ApiView, BadPod, SeenVersion, decode, is_mirror, judge_list, view_of
 from proto.v1 import Pod
 from proto.v1.pod import NO_SPEC
 
@@ -23,7 +23,7 @@ def item(uid: str = "u", *, spec: Any = None, status: Any = None, **meta: Any) -
 
 
 def pod(uid: str = "u", **parts: Any) -> Pod:
-    found = decoded(item(uid, **parts), SEEN)
+    found = decode(item(uid, **parts), SEEN)
     assert isinstance(found, Pod)
     return found
 
@@ -40,10 +40,10 @@ def pod(uid: str = "u", **parts: Any) -> Pod:
         ({"spec": {"containers": [], "volumes": [{"name": "..", "emptyDir": {}}]}}, "spec.volumes.name"),
     ],
 )
-def test_a_pod_whose_names_lead_out_of_a_directory_is_not_run(parts: dict[str, Any], field: str) -> None:
+def test_pod_whose_names_leave_a_directory_is_refused(parts: dict[str, Any], field: str) -> None:
     one = item(spec=parts.get("spec"))
     one["metadata"] |= {key: value for key, value in parts.items() if key != "spec"}
-    found = decoded(one, SEEN)
+    found = decode(one, SEEN)
     assert isinstance(found, BadPod)
     assert found.problem.startswith(f"{field}: ")
 
@@ -55,8 +55,8 @@ def condition(kind: str, status: str = "True") -> dict[str, str]:
 # Decoding
 
 
-def test_a_pod_is_taken_with_unknown_fields_nulls_and_without_what_the_server_keeps_for_itself() -> None:
-    found = decoded(
+def test_decode_allows_unknown_fields_and_drops_managed_fields() -> None:
+    found = decode(
         item(
             managedFields=[{"manager": "kubectl"}],
             annotations={"kubernetes.io/config.source": "file", "a": "b"},
@@ -70,7 +70,7 @@ def test_a_pod_is_taken_with_unknown_fields_nulls_and_without_what_the_server_ke
     assert found.metadata.resource_version == "7"
     assert found.metadata.annotations == {
         "a": "b",
-        "kubernetes.io/config.source": "api",  # whatever the object says
+        "kubernetes.io/config.source": "api",  # although the object has one
         "kubernetes.io/config.seen": SEEN,
     }
     assert (
@@ -78,15 +78,15 @@ def test_a_pod_is_taken_with_unknown_fields_nulls_and_without_what_the_server_ke
     )  # a server may leave defaults out
 
 
-def test_an_object_that_is_no_pod_says_where() -> None:
+def test_object_that_is_no_pod_names_the_field() -> None:
     spec = {"containers": [{"name": "c", "image": 5}]}
-    found = decoded(item(spec=spec), SEEN)
+    found = decode(item(spec=spec), SEEN)
     assert isinstance(found, BadPod)
     assert (found.uid, found.name, found.namespace) == ("u", "u", "default")
     assert found.problem.startswith("spec.containers[0].image: must be text")
 
 
-def test_status_is_told_all_but_the_spec() -> None:
+def test_status_gets_all_but_the_spec() -> None:
     one = pod(annotations=MIRROR)
     assert is_mirror(one)
     assert not is_mirror(pod())
@@ -119,41 +119,41 @@ OWN = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [condition("Ready"
         ({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}, "DELETE"),
     ],
 )
-def test_a_change_is_told_to_the_pod_workers_if_it_is_their_business(after: dict[str, Any], op: str | None) -> None:
+def test_pod_workers_get_only_the_changes_they_act_on(after: dict[str, Any], op: str | None) -> None:
     view = ApiView()
     assert [(one, len(pods)) for one, pods in view.changed("ADDED", pod()).updates] == [("ADD", 1)]
-    news = view.changed("MODIFIED", pod(**after))
-    assert news.shown == [pod(**after)]  # status hears of everything
-    assert news.updates == ([] if op is None else [(op, (pod(**after),))])
+    change = view.changed("MODIFIED", pod(**after))
+    assert change.shown == [pod(**after)]  # status hears of everything
+    assert change.updates == ([] if op is None else [(op, (pod(**after),))])
 
 
-def test_a_shorter_grace_period_is_told_and_the_object_s_end_too() -> None:
+def test_shorter_grace_period_and_deletion_are_updates() -> None:
     view = ApiView()
     view.changed("ADDED", pod())
     view.changed("MODIFIED", pod(deletionTimestamp="2026-01-01T00:10:00Z", deletionGracePeriodSeconds=600))
     shorter = pod(deletionTimestamp="2026-01-01T00:00:03Z", deletionGracePeriodSeconds=3)
     assert view.changed("MODIFIED", shorter).updates == [("DELETE", (shorter,))]
-    news = view.changed("DELETED", shorter)
-    assert (news.gone, news.updates) == (["u"], [("REMOVE", (shorter,))])
+    change = view.changed("DELETED", shorter)
+    assert (change.gone, change.updates) == (["u"], [("REMOVE", (shorter,))])
     assert view.changed("DELETED", shorter).updates == []
 
 
-def test_a_mirror_pod_is_shown_to_status_and_never_run() -> None:
+def test_mirror_pod_goes_to_status_and_is_never_run() -> None:
     view = ApiView()
     mirror = pod(annotations=MIRROR)
     assert (view.changed("ADDED", mirror).shown, view.changed("ADDED", mirror).updates) == ([mirror], [])
     assert view.shown() == [mirror]
-    news = view.changed("DELETED", mirror)
-    assert (news.gone, news.updates, view.shown()) == (["u"], [], [])
+    change = view.changed("DELETED", mirror)
+    assert (change.gone, change.updates, view.shown()) == (["u"], [], [])
 
 
-def test_a_bad_version_is_told_once_and_the_last_good_one_stands() -> None:
+def test_bad_version_is_reported_once_and_last_good_one_stands() -> None:
     view, bad = ApiView(), BadPod("u", "u", "default", "wrong")
     view.changed("ADDED", pod())
     assert view.changed("MODIFIED", bad).bad == [bad]
     assert view.changed("MODIFIED", bad).bad == []
-    news = view.replaced([bad], keep_missing=False)
-    assert (news.bad, news.gone, news.updates, list(view.pods)) == ([], [], [], ["u"])
+    change = view.replaced([bad], keep_missing=False)
+    assert (change.bad, change.gone, change.updates, list(view.pods)) == ([], [], [], ["u"])
     assert view.changed("MODIFIED", pod(labels={"a": "b"})).updates[0][0] == "UPDATE"
     assert view.bad == {}
     view.changed("MODIFIED", bad)
@@ -164,27 +164,27 @@ def test_a_bad_version_is_told_once_and_the_last_good_one_stands() -> None:
 # Lists
 
 
-def test_a_list_is_told_as_what_has_changed_since() -> None:
+def test_list_becomes_the_changes_since_the_last_one() -> None:
     view = ApiView()
     for one in (pod("stays"), pod("goes"), pod("again"), pod("m", annotations=MIRROR)):
         view.changed("ADDED", one)
     found = [pod("stays", status=OWN), pod("new", name="again"), pod("n", annotations=MIRROR)]
-    news = view.replaced(found, keep_missing=False)
-    assert {(op, one.metadata.uid) for op, pods in news.updates for one in pods} == {
+    change = view.replaced(found, keep_missing=False)
+    assert {(op, one.metadata.uid) for op, pods in change.updates for one in pods} == {
         ("REMOVE", "goes"), ("REMOVE", "again"), ("ADD", "new"),
     }  # fmt: skip
-    assert news.updates[0][0] == "REMOVE"  # before another pod of its name comes
-    assert set(news.gone) == {"goes", "again", "m"}
-    assert {one.metadata.uid for one in news.shown} == {"stays", "new", "n"}
+    assert change.updates[0][0] == "REMOVE"  # before another pod of its name comes
+    assert set(change.gone) == {"goes", "again", "m"}
+    assert {one.metadata.uid for one in change.shown} == {"stays", "new", "n"}
     assert view.replaced(found, keep_missing=False).updates == []
 
 
-def test_what_a_server_that_went_back_in_time_lacks_runs_on_until_it_says_something_of_it() -> None:
+def test_pods_missing_after_time_travel_run_on_until_an_event() -> None:
     view = ApiView()
     for name in ("a", "b", "c"):
         view.changed("ADDED", pod(name))
-    news = view.replaced([pod("a")], keep_missing=True)
-    assert (news.updates, set(news.gone)) == ([], {"b", "c"})  # status is told that the server has them no more
+    change = view.replaced([pod("a")], keep_missing=True)
+    assert (change.updates, set(change.gone)) == ([], {"b", "c"})  # status is told that the server has them no more
     assert (view.missing, set(view.pods)) == ({"b", "c"}, {"a", "b", "c"})
     assert [one.metadata.uid for one in view.shown()] == ["a"]
     view.changed("ADDED", pod("b"))
@@ -194,19 +194,20 @@ def test_what_a_server_that_went_back_in_time_lacks_runs_on_until_it_says_someth
 
 
 @pytest.mark.parametrize(
-    ("doubt", "version", "newest", "verdict", "after"),
+    ("seen", "version", "from_etcd", "verdict", "after"),
     [
-        (Doubt(), 0, False, "take", Doubt(0)),  # a version that is no number
-        (Doubt(), 5, False, "take", Doubt(5)),
-        (Doubt(5), 5, False, "take", Doubt(5)),
-        (Doubt(5), 4, False, "ask_newest", Doubt(5)),  # perhaps a cache that lags behind
-        (Doubt(5), 6, True, "take", Doubt(6)),  # it was
-        (Doubt(5), 4, True, "keep_missing", Doubt(5, True)),
-        (Doubt(5, True), 4, False, "keep_missing", Doubt(5, True)),
-        (Doubt(5, True), 9, False, "keep_missing", Doubt(5, True)),  # grown since, and no more to be believed
+        (SeenVersion(), 0, False, "take", SeenVersion(0)),  # a version that is no number
+        (SeenVersion(), 5, False, "take", SeenVersion(5)),
+        (SeenVersion(5), 5, False, "take", SeenVersion(5)),
+        (SeenVersion(5), 4, False, "ask_newest", SeenVersion(5)),  # perhaps a cache that lags behind
+        (SeenVersion(5), 6, True, "take", SeenVersion(6)),  # the cache lagged
+        (SeenVersion(5), 4, True, "keep_missing", SeenVersion(5, True)),
+        (SeenVersion(5, True), 4, False, "keep_missing", SeenVersion(5, True)),
+        # A higher version later proves nothing.
+        (SeenVersion(5, True), 9, False, "keep_missing", SeenVersion(5, True)),
     ],
 )
-def test_lists_of_a_server_that_has_gone_back_are_found_out(
-    doubt: Doubt, version: int, newest: bool, verdict: str, after: Doubt
+def test_list_of_a_server_gone_back_in_time_is_recognised(
+    seen: SeenVersion, version: int, from_etcd: bool, verdict: str, after: SeenVersion
 ) -> None:
-    assert judged(doubt, version, newest=newest) == (verdict, after)
+    assert judge_list(seen, version, from_etcd=from_etcd) == (verdict, after)

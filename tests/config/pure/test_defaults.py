@@ -27,12 +27,12 @@ def volume(**fields: Any) -> dict[str, Any]:
     return defaulted(volumes=[{"name": "v", **fields}])["volumes"][0]
 
 
-def test_a_spec_the_api_server_stored_is_complete() -> None:
+def test_stored_spec_needs_no_defaults() -> None:
     pod = v1.from_dict(v1.Pod, {"spec": STORED})
     assert default_pod(pod) == pod
 
 
-def test_what_the_api_server_adds_is_added() -> None:
+def test_fields_that_the_api_server_defaults_are_set() -> None:
     # The stored spec again, without each field that the API server's defaulting (not its admission) adds.
     plain = json.loads(json.dumps(STORED))
     for name in ("dnsPolicy", "restartPolicy", "schedulerName", "securityContext", "enableServiceLinks"):

@@ -1,4 +1,4 @@
-"""Manifests: file, line and field of everything that can be wrong, and no other exception whatever the bytes."""
+"""Manifests: each error has its file, line and field; no input raises another exception."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 
@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.config.pods import document, manifest
+from actors.config.pods import manifest
 from actors.config.pods.static_pods import load
 from actors.config.validation.problems import ManifestError
-from proto.schema import document as yaml_document
+from proto.schema import document
 from proto.schema.fieldpath import field_text
 from proto.schema.scalars import plain_scalar
 
@@ -85,13 +85,13 @@ def test_all_violations_are_counted_and_the_first_is_named() -> None:
     )
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
+def test_alias_bomb_is_refused_before_it_grows() -> None:
     rows = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     assert "aliases count once for each use" in error_of("\n".join(rows)).problem
 
 
-def test_a_file_larger_than_any_pod_is_refused() -> None:
-    assert "more than a manifest may have" in error_of(b"#" * (document.MAX_BYTES + 1)).problem
+def test_file_larger_than_any_pod_is_refused() -> None:
+    assert "more than a manifest may have" in error_of(b"#" * (manifest.MAX_BYTES + 1)).problem
 
 
 def test_unknown_fields_and_further_documents_are_warnings() -> None:
@@ -113,7 +113,7 @@ def test_unknown_fields_and_further_documents_are_warnings() -> None:
         ("1" * 50, "1" * 50), ("1e999", "1e999"), ("100m", "100m"), ("=", "="), ("<<", "<<"),
     ],
 )  # fmt: skip
-def test_plain_scalars_mean_what_they_mean_to_kubernetes(text: str, value: Any) -> None:
+def test_plain_scalars_are_read_as_kubernetes_does(text: str, value: Any) -> None:
     found = plain_scalar(text)
     assert (found, type(found)) == (value, type(value))
 
@@ -146,9 +146,9 @@ def chain(levels: int) -> str:
 )
 def test_merge_keys_are_counted_and_their_depth_is_bounded(text: str, problem: str) -> None:
     began = time.process_time()
-    for read in (yaml_document.parse, yaml_document.parse_all):
-        with pytest.raises(yaml_document.DocumentError) as caught:
-            read(text.encode(), yaml_document.Limits(1 << 20, "a manifest", "a Pod"))
+    for read in (document.parse, document.parse_all):
+        with pytest.raises(document.DocumentError) as caught:
+            read(text.encode(), document.Limits(1 << 20, "a manifest", "a Pod"))
         assert problem in caught.value.problem
     assert time.process_time() - began < 10
 
@@ -174,7 +174,7 @@ def test_null_is_absent() -> None:
     assert manifest.read("/m/a", text.encode()).pod == manifest.read("/m/a", GOOD.encode()).pod
 
 
-def test_paths_are_written_as_kubernetes_writes_them() -> None:
+def test_field_paths_are_in_kubernetes_form() -> None:
     assert field_text(("spec", "containers", 0, "image")) == "spec.containers[0].image"
     assert field_text(("metadata", "labels", "example.com/x")) == "metadata.labels[example.com/x]"
 
@@ -218,7 +218,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(_paths(BASE)[1:]), JUNK), min_size=1, max_size=3), st.booleans())
-def test_a_mutated_manifest_is_a_pod_or_a_manifest_error(
+def test_mutated_manifest_is_a_pod_or_a_manifest_error(
     changes: list[tuple[tuple[Any, ...], Any]], as_json: bool
 ) -> None:
     plain = copy.deepcopy(BASE)
@@ -244,7 +244,7 @@ def test_any_bytes_are_a_pod_or_a_manifest_error(data: bytes) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(GOOD)), st.integers(0, 12), st.binary(max_size=3))
-def test_a_damaged_file_is_a_pod_or_a_manifest_error(start: int, length: int, put: bytes) -> None:
+def test_damaged_file_is_a_pod_or_a_manifest_error(start: int, length: int, put: bytes) -> None:
     data = GOOD.encode()
     _loads_or_is_an_error(data[:start] + put + data[start + length :])
 

@@ -1,4 +1,4 @@
-"""Which pods the files name, and what changed."""
+"""The pods of a source's files, and the changes since the last merge."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def pod(name: str, uid: str | None = None, **spec: Any) -> Pod:
 BAD = ManifestError("/m/a", 1, "", "bad")
 
 
-def test_a_bad_version_keeps_the_last_good_pod() -> None:
+def test_bad_version_keeps_the_last_good_pod() -> None:
     good = next_state(None, pod("a"))
     assert good == FileState(pod("a"), None)
     assert next_state(good, BAD) == FileState(pod("a"), BAD)
@@ -30,7 +30,7 @@ def test_a_bad_version_keeps_the_last_good_pod() -> None:
     assert next_state(next_state(good, BAD), pod("b")) == FileState(pod("b"), None)
 
 
-def test_of_two_files_with_one_pod_the_first_by_name_wins() -> None:
+def test_two_files_with_one_pod_the_first_by_name_wins() -> None:
     files = {
         "/m/b": FileState(pod("x", "2"), None),
         "/m/a": FileState(pod("x", "1"), None),
@@ -41,7 +41,7 @@ def test_of_two_files_with_one_pod_the_first_by_name_wins() -> None:
     assert "already defined by /m/a" in resolved.errors["/m/b"].problem
 
 
-def test_of_two_files_with_one_uid_the_first_by_name_wins() -> None:
+def test_two_files_with_one_uid_the_first_by_name_wins() -> None:
     resolved = resolve({"/m/a": FileState(pod("x", "1"), None), "/m/b": FileState(pod("y", "1"), None)})
     assert list(resolved.pods) == ["x_default"]
     assert list(resolved.errors) == ["/m/b"]
@@ -58,18 +58,18 @@ def test_of_two_files_with_one_uid_the_first_by_name_wins() -> None:
         ([mark_seen(pod("a"), "file", "1")], [mark_seen(pod("a"), "file", "2")], Changes()),
     ],
 )
-def test_changes_of_a_source(old: list[Pod], new: list[Pod], changes: Changes) -> None:
+def test_merge_sorts_changes_by_kind(old: list[Pod], new: list[Pod], changes: Changes) -> None:
     assert merge(old, new) == changes
     assert bool(merge(old, new)) is (changes != Changes())
 
 
-def test_a_pod_named_again_after_not_being_named_is_removed_and_added() -> None:
+def test_pod_that_was_absent_in_between_is_removed_and_added() -> None:
     changes = merge([pod("a"), pod("b")], [pod("a"), pod("b")], {"a"})
     assert changes == Changes(added=(pod("a"),), removed=(pod("a"),))
     assert merge([], [pod("a")], {"a"}) == Changes(added=(pod("a"),))
 
 
-def test_another_status_alone_is_reconciled() -> None:
+def test_change_of_status_alone_is_reconciled() -> None:
     other = replace(pod("a"), status=PodStatus(phase="Running"))
     assert merge([pod("a")], [other]) == Changes(reconciled=(other,))
 
@@ -80,7 +80,7 @@ PODS = st.lists(
 
 
 @given(PODS, PODS)
-def test_the_changes_lead_from_old_to_new(old: list[Pod], new: list[Pod]) -> None:
+def test_changes_applied_to_old_give_new(old: list[Pod], new: list[Pod]) -> None:
     changes = merge(old, new)
     state = {one.metadata.uid: one for one in old}
     for one in changes.removed:
@@ -94,7 +94,7 @@ def test_the_changes_lead_from_old_to_new(old: list[Pod], new: list[Pod]) -> Non
 MANIFEST = b"{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}"
 
 
-def test_a_static_pod_is_what_the_kubelet_makes_of_it() -> None:
+def test_static_pod_equals_the_kubelets() -> None:
     made = load("/m/a.yaml", MANIFEST, "node-1").pod
     assert (made.metadata.name, made.metadata.namespace) == ("web-node-1", "default")
     assert made.spec.node_name == "node-1"
@@ -104,7 +104,7 @@ def test_a_static_pod_is_what_the_kubelet_makes_of_it() -> None:
     assert made.status.phase == "Pending"
 
 
-def test_a_uid_of_the_manifest_s_own_is_kept() -> None:
+def test_uid_of_the_manifest_is_kept() -> None:
     made = load("/m/a.yaml", MANIFEST.replace(b"name: web", b"name: web, uid: mine"), "n").pod
     assert made.metadata.uid == made.metadata.annotations["kubernetes.io/config.hash"] == "mine"
 

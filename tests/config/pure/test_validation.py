@@ -46,7 +46,7 @@ def broken(place: str, value: Any) -> dict[str, str]:
     return {field_text(path): problem for path, problem in violations}
 
 
-def test_a_good_pod_breaks_no_rule() -> None:
+def test_good_pod_breaks_no_rule() -> None:
     assert broken("metadata.labels", {"app.kubernetes.io/name": "Web_1"}) == {}
 
 
@@ -166,7 +166,7 @@ def test_restart_rules_take_any_exit_codes():
         ("spec.securityContext", {"sysctls": [{"name": "a"}, {"name": "a"}]}, "spec.securityContext.sysctls[1].name", "Duplicate"),
     ],
 )  # fmt: skip
-def test_a_broken_rule_is_found_at_its_field(place: str, value: Any, field: str, problem: str) -> None:
+def test_broken_rule_is_found_at_its_field(place: str, value: Any, field: str, problem: str) -> None:
     violations = broken(place, value)
     assert problem in violations.get(field, ""), violations
 
@@ -192,17 +192,17 @@ def test_static_pods_may_not_refer_to_api_objects(spec: dict[str, Any], field: s
     assert (field_text(path), problem) == (field, f"static pods may not reference {resource}")
 
 
-def test_local_volumes_are_no_references() -> None:
+def test_local_volumes_are_no_api_references() -> None:
     projected = {"projected": {"sources": [{"downwardAPI": {}}]}}
     spec = {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": {}}, {"name": "c", **projected}]}
     assert api_references(v1.from_dict(v1.Pod, {"spec": spec})) == ()
 
 
 @pytest.mark.parametrize("uid", ["..", "../../etc", "a/b", "/", ".", "-a", "a\nb", "a b", "ä", "a" * 256])
-def test_a_uid_that_is_no_part_of_a_path_is_refused(uid: str) -> None:
+def test_uid_that_is_no_path_component_is_refused(uid: str) -> None:
     assert "names directories and cgroups" in broken("metadata.uid", uid)["metadata.uid"]
 
 
-def test_a_uid_may_be_a_uuid_or_a_hash() -> None:
+def test_uid_may_be_a_uuid_or_a_hash() -> None:
     for uid in ("0c6ab2d0-4b3a-4c5e-8f2b-9d1e7a3f5c11", "d41d8cd98f00b204e9800998ecf8427e", ""):
         assert broken("metadata.uid", uid) == {}

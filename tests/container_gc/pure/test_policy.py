@@ -1,4 +1,4 @@
-"""Which containers and sandboxes go: tables after the kubelet's own rules, and properties."""
+"""Selection of containers and sandboxes to remove: tables of the kubelet's rules, and properties."""
 
 from typing import Any
 
@@ -52,14 +52,14 @@ def ids(items: Any) -> list[str]:
         (worker("x", "terminated", deleted=True), False, False, False),
     ],
 )
-def test_who_is_gone_and_who_has_ended(state: PodWorkerState | None, ready: bool, gone: bool, ended: bool) -> None:
+def test_pods_that_are_gone_or_have_ended(state: PodWorkerState | None, ready: bool, gone: bool, ended: bool) -> None:
     pods = Pods({"x": state} if state else {}, ready, own={"x"})
     assert (pods.is_gone("x"), pods.has_ended("x")) == (gone, ended)
     assert not pods.is_foreign("x")
 
 
 @pytest.mark.parametrize(("ready", "ended_too"), [(False, False), (True, False), (True, True)])
-def test_a_pod_without_worker_and_mark_is_foreign_and_nothing_of_it_goes(ready: bool, ended_too: bool) -> None:
+def test_pod_without_worker_and_mark_is_foreign_and_untouched(ready: bool, ended_too: bool) -> None:
     pods = Pods({"p": worker("p")}, ready, own={"mine"})
     assert pods.is_foreign("theirs")
     assert not pods.is_gone("theirs")
@@ -72,7 +72,7 @@ def test_a_pod_without_worker_and_mark_is_foreign_and_nothing_of_it_goes(ready: 
     assert stale_links(links, (), pods) == [f"p_ns_c-{'b' * 64}.log"]
 
 
-def test_containers_of_a_foreign_pod_do_not_count_for_the_limit_of_all() -> None:
+def test_foreign_pods_do_not_count_for_the_limit_over_all() -> None:
     ours = [container(f"ours-{number}", number, name=str(number)) for number in range(2)]
     theirs = [container(f"theirs-{number}", number, uid="theirs", name=str(number)) for number in range(50)]
     assert containers_to_remove([*ours, *theirs], LIVE, Limits(0, 1, 2), 1000.0) == []
@@ -83,7 +83,7 @@ SEEN = {"directory": {"p"}, "logs": {"theirs", "p"}, "cgroup": {"theirs", "other
 
 def test_foreign_pods_are_named_with_their_places() -> None:
     assert foreign.foreign_pods(SEEN, LIVE) == {"theirs": ("logs", "cgroup"), "other": ("cgroup",)}
-    assert foreign.foreign_pods(SEEN, Pods({}, sources_ready=False)) == {}, "nobody can know yet"
+    assert foreign.foreign_pods(SEEN, Pods({}, sources_ready=False)) == {}, "the sources have not answered"
 
 
 def test_many_foreign_pods_are_one_line_of_the_log() -> None:
@@ -145,11 +145,11 @@ def test_limit_over_all(most: int, expected: list[str] | None) -> None:
 def test_all_dead_containers_of_a_pod_that_is_gone() -> None:
     dead = [container("a", 0, "ghost"), container("b", 1, "ghost"), container("run", 2, "ghost", state="running")]
     assert ids(containers_to_remove(dead, LIVE, Limits(), 100.0)) == ["a", "b"]
-    nobody_knows = Pods({}, sources_ready=False, own=OWN)
-    assert ids(containers_to_remove(dead, nobody_knows, Limits(), 100.0)) == ["a"]
+    unready = Pods({}, sources_ready=False, own=OWN)
+    assert ids(containers_to_remove(dead, unready, Limits(), 100.0)) == ["a"]
 
 
-def test_reclaim_takes_pods_that_have_ended_and_leaves_the_others_last() -> None:
+def test_reclaim_takes_ended_pods_and_keeps_the_last_of_others() -> None:
     pods = Pods({"p": worker("p", "terminated"), "q": worker("q")}, True)
     dead = [container("a", 0, "p"), container("b", 0, "q"), container("c", 1, "q")]
     assert ids(containers_to_remove(dead, pods, Limits(), 100.0)) == ["b"]
@@ -173,14 +173,14 @@ VIEWS = st.lists(
 
 
 @given(VIEWS, st.integers(-1, 3), st.integers(-1, 6), st.booleans())
-def test_never_a_running_one_and_never_more_left_than_allowed(
+def test_running_containers_stay_and_limits_hold(
     views: list[ContainerView], per: int, most: int, ended_too: bool
 ) -> None:
     removed = containers_to_remove(views, LIVE, Limits(0.0, per, most), 1000.0, ended_too=ended_too)
     assert len(ids(removed)) == len(set(ids(removed)))
     assert not [view for view in removed if view.state == "running"]
     left = [view for view in views if view not in removed and view.state != "running"]
-    assert not [view for view in left if view.pod_uid == "r"], "nobody knows of pod r"
+    assert not [view for view in left if view.pod_uid == "r"], "pod r has no worker"
     for uid in "pq":
         for name in "cd":
             unit = [view for view in left if (view.pod_uid, view.name) == (uid, name)]
@@ -216,7 +216,7 @@ def test_names_of_log_directories_and_symlinks() -> None:
     assert symlink_container_id(f"web_ns_main-{'a' * 30}.log") == ""
 
 
-def test_what_has_labels_that_lead_out_of_a_directory_is_left_alone() -> None:
+def test_labels_that_lead_out_of_a_directory_are_ignored() -> None:
     good = {listing.POD_UID: "u", listing.POD_NAME: "p", listing.POD_NAMESPACE: "n", listing.CONTAINER_NAME: "c"}
     bad = [good | {name: text} for name in good for text in ("../..", "a/b", "..")]
     for labels in bad:

@@ -1,4 +1,4 @@
-"""Container log rotation: what is due, what stays, and what a rotation that was cut off leaves."""
+"""Container log rotation: due logs, kept files, and leftovers of an interrupted rotation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from actors.container_gc import rotation
 from actors.container_gc.rotation import Due, Plan, due_in, plan
+from proto.agent.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from actors.container_gc.rotation import Due, Plan, due_in, plan
         ({"other": 500, "0.log.tmp.gz": 1, "0.log": 1}, Due(frozenset(), frozenset())),
     ],
 )
-def test_what_is_due_is_known_by_names_and_sizes(sizes: dict[str, int], due: Due) -> None:
+def test_due_logs_follow_from_names_and_sizes(sizes: dict[str, int], due: Due) -> None:
     assert due_in(sizes, "/d", 100) == due
 
 
@@ -46,7 +47,7 @@ A, B, C, D = (f"0.log.20261120-13343{number}" for number in range(4))
         ([A + ".gz", A], 5, Plan((A,), ())),
     ],
 )
-def test_the_oldest_go_and_what_was_cut_off_goes(names: list[str], max_files: int, wanted: Plan) -> None:
+def test_oldest_and_interrupted_files_go(names: list[str], max_files: int, wanted: Plan) -> None:
     assert plan(names, max_files) == wanted
 
 
@@ -78,7 +79,8 @@ def test_a_look_at_many_small_logs_is_cheap(tmp_path: Path) -> None:
         directory = tmp_path / f"ns_pod-{number}_uid" / "c"
         directory.mkdir(parents=True)
         (directory / "0.log").write_bytes(b"x")
-    looking = rotation.LogRotation(None, None, str(tmp_path), 100, 5, 1, set)  # type: ignore[arg-type]
+    settings = Settings(pod_logs_dir=str(tmp_path), container_log_max_bytes=100)
+    looking = rotation.LogRotation(None, None, settings, set)  # type: ignore[arg-type]
     looking._due()
     began = time.thread_time()
     assert looking._due() == Due(frozenset(), frozenset())

@@ -1,4 +1,4 @@
-"""The file of events: whatever a kill or a disk leaves of it, the rest is read."""
+"""The events file: a torn or damaged line costs that line alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.events.pure.test_policy import entry
 LINES = [Life(agent="1:2", incarnation=3), *(Changed(entry=entry(n, f"ä{n}")) for n in range(3))]
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_lines_are_read(tmp_path):
     path = str(tmp_path / "made" / "events.log")
     assert journal.read(path) == ([], True)
     journal.rewrite(path, journal.encode(LINES[:2]))

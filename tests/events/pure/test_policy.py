@@ -1,4 +1,4 @@
-"""What becomes of an occurrence: tables against client-go's defaults."""
+"""Correlation of events: tables against client-go's defaults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_equal_events_are_one_that_is_counted():
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_what_makes_events_different(other):
+def test_fields_that_make_events_different(other):
     one, two = fed([entry(0), entry(1, **other)])
     assert (one.count, two.count) == (1, 1)
     assert one.name != two.name
@@ -74,7 +74,7 @@ def test_ten_similar_ones_are_combined(messages, combined):
 
 
 @pytest.mark.parametrize(("apart_s", "combined"), [(600.0, True), (600.1, False)])
-def test_similar_ones_are_combined_while_none_is_ten_minutes_after_the_last(apart_s, combined):
+def test_combining_ends_ten_minutes_after_the_last_similar_event(apart_s, combined):
     limits = Limits(burst=1000)
     found = fed([entry(n * apart_s, f"m{n}") for n in range(12)], Correlator(limits))
     assert any(one.message.startswith(COMBINED) for one in found) is combined
@@ -103,7 +103,7 @@ def test_a_clock_that_is_set_back_opens_no_bucket():
     assert len(fed([entry(301)], correlator)) == 1
 
 
-def test_memory_is_bounded_whatever_comes():
+def test_correlator_memory_is_bounded():
     correlator = Correlator(Limits(remembered=50))
     for n in range(1000):
         correlator.observe(entry(n, f"m{n}" * 100, pod=f"p{n % 333}", reason=f"R{n % 7}"))
@@ -112,7 +112,7 @@ def test_memory_is_bounded_whatever_comes():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_restart_in_between_changes_no_count(seed):
-    """Restored from what was kept, the next event comes out as it would have; buckets apart."""
+    """After a restore the next event is the same as without a restart, except for the token buckets."""
     limits = Limits(burst=10**6)
     rng = random.Random(seed)
     said = [

@@ -63,7 +63,7 @@ def usage(disk: int = 0, logs: int = 0, layer: int = 0, **volumes: int) -> PodUs
         (pod(), usage(disk=MI, logs=MI, layer=MI), ""),
     ],
 )
-def test_who_takes_too_much_is_told_in_the_kubelets_words(subject: Pod, used: PodUsage, message: str) -> None:
+def test_pods_above_a_limit_get_the_kubelets_message(subject: Pod, used: PodUsage, message: str) -> None:
     assert violation(subject, used, dedicated_imagefs=False) == message
 
 

@@ -10,10 +10,10 @@ from actors.eviction.policy import (
     conditions,
     grace_period_s,
     has_dedicated_imagefs,
+    is_met,
     last_observed,
     observations,
     reclaim_steps,
-    thresholds_met,
 )
 from actors.eviction.thresholds import SIGNALS, BadThreshold, Threshold, parse_thresholds
 from proto.agent.settings import DEFAULT_EVICTION_HARD
@@ -68,13 +68,13 @@ def test_thresholds_that_make_no_sense(signal: str, text: str, complaint: str) -
 )
 def test_met(threshold: Threshold, available: int, met: bool) -> None:
     seen = {"memory.available": Observation(available, 1000)}
-    assert bool(thresholds_met([threshold], seen)) is met
+    assert is_met(threshold, seen) is met
 
 
 def test_memory_is_acted_on_first() -> None:
     seen = {signal: Observation(0, 1000) for signal in SIGNALS}
-    met = thresholds_met([Threshold(signal, amount=1) for signal in reversed(SIGNALS)], seen)
-    assert [threshold.signal for threshold in met] == list(SIGNALS)
+    progress = Progress().look([Threshold(signal, amount=1) for signal in reversed(SIGNALS)], seen, 0.0)
+    assert [threshold.signal for threshold in progress.acted_on] == list(SIGNALS)
 
 
 def fs(device: int, capacity: int = 1000, inodes: int = 100) -> FsStats:
@@ -92,7 +92,7 @@ def node(imagefs: FsStats) -> NodeStats:
     )
 
 
-def test_what_could_not_be_measured_is_not_observed() -> None:
+def test_unmeasured_signals_are_not_observed() -> None:
     assert observations(node(fs(2, capacity=0, inodes=0))) == {
         "memory.available": Observation(60, 100),
         "nodefs.available": Observation(10, 1000),
@@ -100,7 +100,7 @@ def test_what_could_not_be_measured_is_not_observed() -> None:
 
 
 @pytest.mark.parametrize(("imagefs", "dedicated"), [(fs(1), False), (fs(2), True), (fs(0, capacity=0), False)])
-def test_whether_images_have_a_disk_of_their_own(imagefs: FsStats, dedicated: bool) -> None:
+def test_dedicated_image_disk(imagefs: FsStats, dedicated: bool) -> None:
     assert has_dedicated_imagefs(node(imagefs)) is dedicated
 
 
@@ -120,9 +120,7 @@ def test_a_condition_holds_on_for_the_transition_period() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.booleans()), max_size=30), st.floats(0, 100))
-def test_a_condition_is_never_dropped_within_the_period_nor_held_beyond(
-    looks: list[tuple[float, bool]], period: float
-) -> None:
+def test_condition_holds_exactly_for_the_transition_period(looks: list[tuple[float, bool]], period: float) -> None:
     now, seen, held = 0.0, None, {}
     for step, met in looks:
         now += step
@@ -142,7 +140,7 @@ def test_a_condition_is_never_dropped_within_the_period_nor_held_beyond(
         ("imagefs.inodesFree", False, ("containers", "images")),
     ],
 )
-def test_what_is_reclaimed_first(signal: str, dedicated: bool, steps: tuple[str, ...]) -> None:
+def test_reclaim_steps(signal: str, dedicated: bool, steps: tuple[str, ...]) -> None:
     assert reclaim_steps(signal, dedicated_imagefs=dedicated) == steps
 
 
@@ -191,7 +189,7 @@ def test_thresholds_of_every_kind():
         ([SOFT, HARD], [(0, 250), (90, 99)], [HARD, SOFT]),
     ],
 )
-def test_what_is_acted_on_after_some_looks(thresholds, looks, acted_on):
+def test_thresholds_acted_on_after_some_looks(thresholds, looks, acted_on):
     progress = Progress()
     for now, available in looks:
         progress = progress.look(thresholds, {"memory.available": Observation(available, 1000)}, now)

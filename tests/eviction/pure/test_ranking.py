@@ -32,7 +32,7 @@ def order(pods: list[Pod], usages: list[PodUsage], signal: str = "memory.availab
     return "".join(one.metadata.uid for one in result)
 
 
-def test_above_its_request_goes_before_priority_and_priority_before_amount() -> None:
+def test_rank_is_above_request_then_priority_then_amount() -> None:
     pods = [
         pod("a", "100Mi"),  # within its request, though it uses most
         pod("b", None, 1000),  # BestEffort, important
@@ -44,7 +44,7 @@ def test_above_its_request_goes_before_priority_and_priority_before_amount() -> 
     assert order(pods, usages) == "dcbea"
 
 
-def test_one_nothing_is_known_of_goes_first() -> None:
+def test_pod_without_known_usage_goes_first() -> None:
     assert order([pod("a"), pod("b")], [usage("a", MIB)]) == "ba"
 
 
@@ -73,7 +73,7 @@ PODS = st.lists(
 
 
 @given(PODS)
-def test_it_is_a_ranking_of_all_and_no_pod_within_its_request_goes_before_one_above(
+def test_pods_above_their_request_rank_first_and_none_is_lost(
     drawn: list[tuple[int, int, int, int]],
 ) -> None:
     pods = [pod(str(uid), request, priority) for uid, priority, request, _ in drawn]
@@ -103,7 +103,7 @@ def test_quantities_are_printed_as_kubernetes_prints_them(number: int, binary: s
 
 
 @given(st.integers(-(2**60), 2**60))
-def test_what_is_printed_is_the_same_number(number: int) -> None:
+def test_printed_quantity_is_the_same_number(number: int) -> None:
     assert value(binary_si(number)) == value(decimal_si(number)) == number
 
 

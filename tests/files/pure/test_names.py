@@ -1,4 +1,4 @@
-"""Which files of a directory count, and when one is complete."""
+"""Ignored names of files, and files that are still being written."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 
@@ -15,7 +15,7 @@ from actors._files.names import QUIET_S, Writing, is_being_written, is_meant
         ("a.yaml.bak", False), ("a.yaml.tmp", False), ("a.yaml.dpkg-new", False),
     ],
 )  # fmt: skip
-def test_which_names_count(name: str, counts: bool) -> None:
+def test_editor_and_hidden_files_are_ignored(name: str, counts: bool) -> None:
     assert is_meant(name) is counts
 
 
@@ -29,5 +29,5 @@ def test_which_names_count(name: str, counts: bool) -> None:
         (Writing(only_created=False, age_s=QUIET_S), False, False),
     ],
 )
-def test_a_file_being_written_is_left_alone(writing: Writing | None, other_name: bool, held_back: bool) -> None:
+def test_file_being_written_is_not_read(writing: Writing | None, other_name: bool, held_back: bool) -> None:
     assert is_being_written(writing, other_name) is held_back

@@ -1,4 +1,4 @@
-"""Which images go: tables, and properties over any mix of them."""
+"""Selection of images to remove: tables and properties."""
 
 import pytest
 from hypothesis import given
@@ -30,13 +30,13 @@ def image(identity: str, size: int = 1, *, pinned: bool = False, names: tuple[st
     ("available", "expected"),
     [(1000, 0), (160, 0), (159, 41), (150, 50), (151, 49), (0, 200), (5000, 0)],
 )
-def test_how_much_must_go_of_a_disk_of_1000_bytes(available: int, expected: int) -> None:
+def test_bytes_to_free_of_a_disk_of_1000_bytes(available: int, expected: int) -> None:
     # the kubelet's usage is 100 less the whole percents available: 159 of 1000 counts as 85 % used
     assert bytes_to_free(1000, available, LIMITS) == expected
 
 
 @given(st.integers(1, 10**15), st.integers(0, 10**15), st.integers(0, 100), st.integers(0, 100))
-def test_what_is_freed_brings_usage_below_the_low_threshold(capacity: int, free: int, one: int, other: int) -> None:
+def test_freed_bytes_bring_usage_below_the_low_threshold(capacity: int, free: int, one: int, other: int) -> None:
     limits = Limits(max(one, other), min(one, other), 0)
     freed = bytes_to_free(capacity, free, limits)
     assert freed >= 0
@@ -74,7 +74,7 @@ def test_observation() -> None:
     }
 
 
-def test_what_was_there_before_anybody_looked_is_of_any_age() -> None:
+def test_images_from_before_the_first_look_count_as_old() -> None:
     seen = observe({}, [image("a")], NONE, LONG_AGO, 500.0)
     assert old_enough(Candidate(image("a"), seen["a"]), LIMITS, 500.0)
 
@@ -89,7 +89,9 @@ NAMES = st.sampled_from([f"i{number}" for number in range(8)])
 
 
 @given(st.dictionaries(NAMES, st.booleans()), st.frozensets(NAMES), st.frozensets(NAMES))
-def test_never_one_in_use_pinned_or_kept(pinned: dict[str, bool], in_use: frozenset[str], kept: frozenset[str]) -> None:
+def test_images_in_use_pinned_or_kept_are_no_candidates(
+    pinned: dict[str, bool], in_use: frozenset[str], kept: frozenset[str]
+) -> None:
     images = [image(f"sha-{name}", pinned=pin, names=(name,)) for name, pin in pinned.items()]
     seen = observe({}, images, in_use, 0.0, 0.0)
     left = {next(iter(c.image.names - {c.image.id})) for c in candidates(seen, images, in_use, kept)}
@@ -102,7 +104,7 @@ def test_never_one_in_use_pinned_or_kept(pinned: dict[str, bool], in_use: frozen
         (0.0, 0.0, 0.0, 10**9, False),
         (60.0, 0.0, 0.0, 59.0, False),
         (60.0, 0.0, 0.0, 61.0, True),
-        (60.0, 100.0, 0.0, 150.0, False),  # nobody has looked for long enough
+        (60.0, 100.0, 0.0, 150.0, False),  # observed for too short a time
         (60.0, 100.0, 0.0, 161.0, True),
         (60.0, 0.0, 50.0, 100.0, False),
     ],
@@ -118,7 +120,7 @@ def test_minimum_age() -> None:
     assert old_enough(candidate, LIMITS, 220.0)
 
 
-def test_the_kubelets_words() -> None:
+def test_not_enough_message_is_the_kubelets() -> None:
     assert not_enough_message(5, 3) == (
         "Failed to garbage collect required amount of images. "
         "Attempted to free 5 bytes, but only found 3 bytes eligible to free."

@@ -1,4 +1,4 @@
-"""Which credentials an image is pulled with, and in which order."""
+"""Credentials for an image, and their order."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_entry(entry: dict[str, Any], expected: tuple[str, str]) -> None:
         ('{"auths": {"r.io": {"password": 5}}}', "the entry of r.io must hold text"),
     ],
 )
-def test_a_wrong_configuration_is_said_without_what_is_in_it(content: str, problem: str) -> None:
+def test_invalid_configuration_error_does_not_show_content(content: str, problem: str) -> None:
     with pytest.raises(KeyringError, match=f"^{problem}") as raised:
         keyring.docker_config_json(content.encode())
     assert "hunter2" not in str(raised.value)

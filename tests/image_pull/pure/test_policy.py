@@ -8,7 +8,7 @@ from actors.image_pull.policy import BackOff, Presence, Present, TokenBucket
 KEY = ("busybox:latest", "")
 
 
-def test_back_off_doubles_to_its_cap_and_begins_anew_after_twice_the_cap() -> None:
+def test_back_off_doubles_to_cap_and_resets_after_twice_the_cap() -> None:
     back_off = BackOff(10.0, 300.0)
     now, waits = 0.0, []
     for _ in range(7):
@@ -37,7 +37,7 @@ def test_back_off_is_per_key_and_forgets_only_what_has_expired() -> None:
     assert back_off.refusal("b", 602.0 + 19.9) == "newer"
 
 
-def test_an_image_is_taken_to_be_there_for_two_seconds() -> None:
+def test_found_image_counts_as_present_for_two_seconds() -> None:
     presence, image = Presence(), Present("sha256:1", "0")
     assert presence.get(KEY, 0.0) is None
     presence.put(KEY, image, 10.0)
@@ -81,12 +81,12 @@ def test_reason_and_message_of_a_failed_pull(code: str, details: str, expected: 
     assert policy.pull_error("a:1", [policy.pull_error_text(code, details)]) == expected
 
 
-def test_a_pull_that_failed_with_several_credentials_says_each_answer_once() -> None:
+def test_failed_pull_lists_each_registry_answer_once() -> None:
     assert policy.pull_error("a:1", ["denied", "denied"]) == ("ErrImagePull", "denied")
     assert policy.pull_error("a:1", ["denied", "late", "denied"]) == ("ErrImagePull", "[denied, late]")
 
 
-def test_a_back_off_counts_for_what_was_tried() -> None:
+def test_back_off_holds_for_the_tried_credentials_only() -> None:
     back_off = policy.BackOff(10, 300)
     back_off.failed("k", "no", 0, ("old",))
     assert back_off.refusal("k", 1, ("old",)) == "no"

@@ -50,7 +50,7 @@ def test_a_name_gets_the_default_tag_and_its_registry(image: str, asked_for: str
         ("x/" + "a" * 256, "repository name must not be more than 255 characters"),
     ],
 )
-def test_what_is_no_name_is_refused_with_the_kubelets_words(image: str, why: str) -> None:
+def test_invalid_image_name_gives_the_kubelets_message(image: str, why: str) -> None:
     with pytest.raises(InvalidImageName) as caught:
         parse(image)
     assert str(caught.value).startswith("Failed to apply default image tag ")

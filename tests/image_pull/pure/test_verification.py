@@ -1,4 +1,4 @@
-"""Who may use an image that is on the node."""
+"""Permission to use a present image."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,14 @@ import pytest
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Records, file_name
-from actors.image_pull.verification import Openers, PulledRecord, PullSecret, may_use, merged, opened_by
+from actors.image_pull.verification import (
+    PullCredentials,
+    PulledRecord,
+    PullSecret,
+    matching_secret,
+    may_use,
+    merged,
+)
 
 REPOSITORY = "registry.example/team/app"
 NOW = 1_800_000_000.0
@@ -18,16 +25,16 @@ def secret(name: str = "hub", content: str = "x", uid: str = "u1") -> PullSecret
     return PullSecret(namespace="default", name=name, uid=uid, credential_hash=content)
 
 
-def record(openers: Openers | None = None) -> PulledRecord:
-    return merged(None, "sha256:1", REPOSITORY, openers, NOW)
+def record(allowed: PullCredentials | None = None) -> PulledRecord:
+    return merged(None, "sha256:1", REPOSITORY, allowed, NOW)
 
 
-ANYBODY = Openers(node_pods_accessible=True)
-BY_SECRET = Openers(kubernetes_secrets=(secret(),))
+ANYBODY = PullCredentials(node_pods_accessible=True)
+BY_SECRET = PullCredentials(kubernetes_secrets=(secret(),))
 
 
 @pytest.mark.parametrize(
-    ("policy", "is_pulled", "openers", "answer"),
+    ("policy", "is_pulled", "allowed", "answer"),
     [
         ("", True, None, "yes"),
         ("NeverVerify", True, None, "yes"),
@@ -37,15 +44,15 @@ BY_SECRET = Openers(kubernetes_secrets=(secret(),))
         ("NeverVerifyPreloadedImages", True, BY_SECRET, "secrets"),
         ("AlwaysVerify", False, None, "no"),
         ("AlwaysVerify", True, ANYBODY, "yes"),
-        ("AlwaysVerify", True, Openers(), "no"),
+        ("AlwaysVerify", True, PullCredentials(), "no"),
         ("NeverVerifyAllowlistedImages", True, None, "no"),
         ("NeverVerifyAllowlistedImages", True, BY_SECRET, "secrets"),
     ],
 )
-def test_an_image_that_is_there_is_for_whom_the_policy_and_its_record_say(
-    policy: verification.Policy, is_pulled: bool, openers: Openers | None, answer: str
+def test_policy_and_record_decide_about_a_present_image(
+    policy: verification.Policy, is_pulled: bool, allowed: PullCredentials | None, answer: str
 ) -> None:
-    found = record(openers) if openers is not None else None
+    found = record(allowed) if allowed is not None else None
     assert may_use(policy, ("other.example/*",), REPOSITORY, found, is_pulled=is_pulled) == answer
 
 
@@ -60,12 +67,12 @@ def test_an_image_that_is_there_is_for_whom_the_policy_and_its_record_say(
         ("registry.example/team/app/*", False),
     ],
 )
-def test_the_allowlist_names_repositories_or_what_is_below_a_path(pattern: str, allowed: bool) -> None:
+def test_allowlist_matches_repositories_and_path_prefixes(pattern: str, allowed: bool) -> None:
     answer = may_use("NeverVerifyAllowlistedImages", (pattern,), REPOSITORY, None, is_pulled=True)
     assert answer == ("yes" if allowed else "no")
 
 
-def test_another_repository_of_the_same_image_has_to_be_opened_by_itself() -> None:
+def test_record_of_one_repository_does_not_hold_for_another() -> None:
     assert may_use("AlwaysVerify", (), "other.example/app", record(ANYBODY), is_pulled=True) == "no"
 
 
@@ -81,18 +88,22 @@ def test_another_repository_of_the_same_image_has_to_be_opened_by_itself() -> No
     ],
     ids=["the same", "same content", "changed content", "another", "a namesake made anew", "without a hash"],
 )
-def test_a_secret_opens_what_it_or_its_content_opened_before(own: PullSecret, opens: bool) -> None:
-    assert (opened_by(record(BY_SECRET), REPOSITORY, [own]) == own) is opens
+def test_secret_matches_a_record_by_name_or_content(own: PullSecret, opens: bool) -> None:
+    assert (matching_secret(record(BY_SECRET), REPOSITORY, [own]) == own) is opens
 
 
-def test_ways_to_an_image_add_up_and_one_for_all_replaces_them() -> None:
+def test_merged_secrets_add_up_and_node_access_replaces_them() -> None:
     first = record(BY_SECRET)
     same = merged(first, "sha256:1", REPOSITORY, BY_SECRET, NOW + 60)
     assert same is first
-    both = merged(first, "sha256:1", REPOSITORY, Openers(kubernetes_secrets=(secret("a", "z", "u2"),)), NOW + 60)
+    both = merged(
+        first, "sha256:1", REPOSITORY, PullCredentials(kubernetes_secrets=(secret("a", "z", "u2"),)), NOW + 60
+    )
     assert [one.name for one in both.credential_mapping[REPOSITORY].kubernetes_secrets] == ["a", "hub"]
     assert both.last_updated_time > first.last_updated_time
-    rotated = merged(both, "sha256:1", REPOSITORY, Openers(kubernetes_secrets=(secret("hub", "new"),)), NOW + 61)
+    rotated = merged(
+        both, "sha256:1", REPOSITORY, PullCredentials(kubernetes_secrets=(secret("hub", "new"),)), NOW + 61
+    )
     hashes = [one.credential_hash for one in rotated.credential_mapping[REPOSITORY].kubernetes_secrets]
     assert hashes == ["z", "new"]
     for_all = merged(rotated, "sha256:1", REPOSITORY, ANYBODY, NOW + 62)
@@ -100,11 +111,11 @@ def test_ways_to_an_image_add_up_and_one_for_all_replaces_them() -> None:
     assert merged(for_all, "sha256:1", REPOSITORY, BY_SECRET, NOW + 63) is for_all
 
 
-def test_credentials_of_the_node_open_an_image_for_all_its_pods() -> None:
+def test_node_credentials_allow_the_image_to_all_pods() -> None:
     used, other = Credentials("u", "p"), Credentials("v", "q")
-    assert verification.openers_of(None, {}) == ANYBODY
-    assert verification.openers_of(used, {secret(): other}) == ANYBODY
-    assert verification.openers_of(used, {secret(): used}) == BY_SECRET
+    assert verification.pull_credentials(None, {}) == ANYBODY
+    assert verification.pull_credentials(used, {secret(): other}) == ANYBODY
+    assert verification.pull_credentials(used, {secret(): used}) == BY_SECRET
 
 
 def test_the_hash_of_credentials_is_that_of_gos_json() -> None:
@@ -145,11 +156,11 @@ def test_records_are_the_kubelets_files(tmp_path: Path) -> None:
     ("intent", "found"),
     [("busybox", True), ("docker.io/library/busybox:latest", True), ("busybox:1", False), ("not an image", False)],
 )
-def test_a_pull_that_was_begun_is_found_again_by_any_name_of_the_image(intent: str, found: bool) -> None:
+def test_pull_intent_matches_any_name_of_the_image(intent: str, found: bool) -> None:
     assert verification.images_of([intent], ["docker.io/library/busybox:latest"]) == ([intent] if found else [])
 
 
-def test_a_record_goes_with_its_image_but_not_one_younger_than_the_look() -> None:
+def test_record_goes_with_its_image_unless_newer_than_the_list() -> None:
     young = record(ANYBODY)
     assert verification.is_unknown(young, frozenset(), NOW + 60)
     assert not verification.is_unknown(young, frozenset({"sha256:1"}), NOW + 60)

@@ -1,4 +1,4 @@
-"""kubeconfig files: what is read, what is refused and in which words."""
+"""kubeconfig files: parsing, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of(content: Any) -> Any:
     return parse(yaml.safe_dump(content).encode(), "/etc/k/config")
 
 
-def test_paths_are_relative_to_the_file_and_names_alone_are_looked_up_in_path() -> None:
+def test_relative_paths_start_at_the_kubeconfigs_directory() -> None:
     access = of(
         config(
             {"client-certificate": "pki/a.crt", "client-key": "/abs.key", "tokenFile": "t",
@@ -59,14 +59,14 @@ def test_paths_are_relative_to_the_file_and_names_alone_are_looked_up_in_path() 
         (config(**{"proxy-url": "socks5://p"}), "proxy-url"),
     ],
 )
-def test_what_cannot_be_used_is_named(content: Any, said: str) -> None:
+def test_invalid_kubeconfig_error_names_the_field(content: Any, said: str) -> None:
     text = content if isinstance(content, str) else yaml.safe_dump(content)
     with pytest.raises(KubeconfigError, match="/etc/k/config") as failure:
         parse(text.encode(), "/etc/k/config")
     assert said in str(failure.value)
 
 
-def test_a_missing_file_and_data_that_is_no_base64_are_named(tmp_path: Path) -> None:
+def test_missing_file_and_invalid_base64_are_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="No such file"):
         load(str(tmp_path / "none"))
     access = of(config(**{"certificate-authority-data": base64.b64encode(b"PEM").decode()}))

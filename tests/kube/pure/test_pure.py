@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from actors._kube import errors, watch
-from actors._kube.back_off import BackOff
+from actors._kube.back_off import ApiBackoff
 from actors._kube.connection import session
 from actors._kube.errors import ApiError, Unreachable
 from actors._kube.reflector import Position
@@ -39,9 +39,7 @@ def status(reason: str) -> bytes:
         (400, b"[]", ApiError, "HTTP 400: []"),
     ],
 )
-def test_every_answer_has_the_class_of_what_is_to_be_done(
-    code: int, body: bytes, kind: type[ApiError], text: str
-) -> None:
+def test_every_status_code_has_its_error_class(code: int, body: bytes, kind: type[ApiError], text: str) -> None:
     error = ApiError.of(code, body)
     assert type(error) is kind
     assert (str(error), error.status, error.retry_after_s) == (text, code, None)
@@ -52,7 +50,7 @@ def test_retry_after_is_in_seconds() -> None:
     assert ApiError.of(429, b"", "Fri, 20 Nov 2026 18:00:00 GMT").retry_after_s is None
 
 
-def test_the_bucket_lets_a_burst_through_then_its_rate_and_none_waits_without_a_limit() -> None:
+def test_token_bucket_allows_a_burst_then_its_rate() -> None:
     bucket = TokenBucket(10, 3, now=0)
     assert [bucket.take(0) for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
     assert bucket.take(10) == 0
@@ -64,15 +62,15 @@ def test_a_clock_that_goes_back_gives_no_tokens() -> None:
     assert [bucket.take(100), bucket.take(50)] == pytest.approx([0, 0.1])
 
 
-def test_the_back_off_doubles_up_to_its_cap_and_is_forgotten_after_two_quiet_minutes() -> None:
-    back_off = BackOff()
+def test_api_backoff_doubles_to_its_cap_and_resets_when_quiet() -> None:
+    back_off = ApiBackoff()
     assert [back_off.delay(now, 0) for now in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
     assert back_off.delay(8, 1) == 60
     assert back_off.delay(129, 0) == 0.8
     assert back_off.delay(130, 0, retry_after_s=9) == 9
 
 
-def test_a_server_that_is_away_is_looked_for_every_few_seconds() -> None:
+def test_unreachable_server_is_tried_every_few_seconds() -> None:
     position = Position("/api/v1/pods")
     pauses = [position.pause_s(Unreachable("refused"), float(now), 1) for now in range(8)]
     assert pauses == [1.6, 3.2, 6.4, 8, 8, 8, 8, 8]
@@ -80,7 +78,7 @@ def test_a_server_that_is_away_is_looked_for_every_few_seconds() -> None:
 
 
 class Body:
-    """An answer that goes on for as long as anybody reads it."""
+    """An endless answer."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -101,8 +99,8 @@ READERS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("what", READERS)
-def test_an_answer_without_an_end_is_given_up_at_a_size(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MOST_BYTES", 2 << 20, raising=False)
+def test_endless_answer_fails_at_a_size_limit(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_BYTES", 2 << 20, raising=False)
     monkeypatch.setattr(watch, "LONGEST_LINE_BYTES", 2 << 20, raising=False)
     body = Body()
     with pytest.raises(OSError, match="more than"):

@@ -1,4 +1,4 @@
-"""What the Node says and when it is written: tables."""
+"""The Node's status and Lease, and when they are written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from actors.node import policy
-from actors.node.machine import declared_features
-from actors.node.policy import Written
+from actors.node.node_info import declared_features
+from actors.node.policy import WrittenStatus
 from proto.agent.settings import Settings
 
 
@@ -32,23 +32,23 @@ def later(wanted: dict[str, Any]) -> dict[str, Any]:
         ({"volumesAttached": ["others'"]}, {}, 10, False),
     ],
 )
-def test_a_status_is_written_when_either_side_changed_or_it_is_time(
+def test_status_is_written_after_a_change_or_when_it_is_time(
     stored_change: dict[str, Any], wanted_change: dict[str, Any], now: float, due: bool
 ) -> None:
     sent = status(capacity={"cpu": "2"}, newField={"dropped": "by this server"})
     stored = {name: value for name, value in sent.items() if name != "newField"}
-    last = Written(sent, stored, 0)
+    last = WrittenStatus(sent, stored, 0)
     assert policy.due(later(sent) | wanted_change, stored | stored_change, last, 300, now) is due
     assert policy.due(sent, stored, None, 300, now)
 
 
-def test_conditions_of_others_are_no_change() -> None:
+def test_foreign_conditions_cause_no_write() -> None:
     sent = status()
     others = sent | {"conditions": [*sent["conditions"], {"type": "NetworkUnavailable", "status": "False"}]}
-    assert not policy.due(later(sent), others, Written(sent, sent, 0), 300, 1)
+    assert not policy.due(later(sent), others, WrittenStatus(sent, sent, 0), 300, 1)
 
 
-def test_a_transition_has_its_time_until_the_next_and_its_event() -> None:
+def test_condition_keeps_its_transition_time_and_has_an_event() -> None:
     first = policy.conditions((), ["container runtime is down"], (), "t0")
     second = policy.conditions(["DiskPressure"], (), first, "t1")
     assert {one["type"]: (one["status"], one["lastTransitionTime"]) for one in second} == {
@@ -66,7 +66,7 @@ def test_several_problems_are_one_message() -> None:
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "KubeletNotReady", "[a, b]")
 
 
-def test_a_runtime_without_network_is_told_in_the_kubelets_words() -> None:
+def test_runtime_problems_are_in_the_kubelets_words() -> None:
     found = policy.runtime_problems(
         [
             {"type": "RuntimeReady", "status": True, "reason": "", "message": ""},
@@ -93,7 +93,7 @@ def test_quantities_are_written_as_the_kubelet_writes_them(name: str, amount: in
     assert policy.quantities({name: amount}) == {name: text}
 
 
-def test_the_largest_images_are_reported_with_five_names_at_most() -> None:
+def test_largest_images_are_reported_with_five_names_at_most() -> None:
     found = policy.images([(("small",), 1), (("a", "b", "c", "d", "e", "f"), 9), (("middle",), 5)], 2)
     assert found == [
         {"names": ["a", "b", "c", "d", "e"], "sizeBytes": 9},
@@ -101,17 +101,17 @@ def test_the_largest_images_are_reported_with_five_names_at_most() -> None:
     ]
 
 
-def test_an_existing_node_gets_back_what_every_node_has_and_keeps_the_rest() -> None:
+def test_existing_node_gets_default_labels_and_keeps_the_rest() -> None:
     wanted = policy.labels("n", "amd64", {"disk": "fast"})
-    node = json.loads(json.dumps(policy.new_node("n", wanted, policy.notes_of(True), (), "", {})))
-    attached = policy.notes_of(True)
-    assert policy.reconciled(node, wanted, attached) is None
-    assert policy.reconciled(node, wanted, {}) == {"metadata": {"annotations": {policy.ATTACH: None}}}
+    node = json.loads(json.dumps(policy.new_node("n", wanted, policy.default_annotations(True), (), "", {})))
+    attached = policy.default_annotations(True)
+    assert policy.metadata_patch_of(node, wanted, attached) is None
+    assert policy.metadata_patch_of(node, wanted, {}) == {"metadata": {"annotations": {policy.ATTACH: None}}}
     node["metadata"]["labels"] |= {"kubernetes.io/arch": "s390x", "disk": "slow"}
-    assert policy.reconciled(node, wanted, attached) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert policy.metadata_patch_of(node, wanted, attached) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
-def test_a_lease_keeps_what_it_has_and_gets_its_owner_once_the_node_is_known() -> None:
+def test_lease_keeps_its_fields_and_gets_its_node_as_owner() -> None:
     first = policy.lease("n", "", 40, "t0", None)
     assert "ownerReferences" not in first["metadata"]
     second = policy.lease("n", "u", 40, "t1", first | {"metadata": first["metadata"] | {"resourceVersion": "5"}})
@@ -120,7 +120,7 @@ def test_a_lease_keeps_what_it_has_and_gets_its_owner_once_the_node_is_known() -
     assert second["spec"] == {"holderIdentity": "n", "leaseDurationSeconds": 40, "renewTime": "t1"}
 
 
-def test_the_time_of_a_renewal_only_grows_whatever_the_clock_does() -> None:
+def test_renewal_time_only_grows_when_the_clock_goes_back() -> None:
     def renewed(now: str, before: str) -> str:
         lease = policy.lease("n", "u", 40, now, {"metadata": {}, "spec": {"renewTime": before}})
         return str(lease["spec"]["renewTime"])
@@ -134,7 +134,7 @@ def test_the_time_of_a_renewal_only_grows_whatever_the_clock_does() -> None:
         assert renewed(noon, nonsense) == noon
 
 
-def test_websocket_clients_are_sent_here_only_where_they_are_served() -> None:
+def test_websocket_feature_is_declared_only_when_enabled() -> None:
     name = "ExtendWebSocketsToKubelet"
     served, not_served = (declared_features(Settings(extend_websockets_to_kubelet=on)) for on in (True, False))
     assert served == [name, *not_served] == sorted(served)

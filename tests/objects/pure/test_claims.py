@@ -1,4 +1,4 @@
-"""What a claim's status says of the growth of its volume: a table."""
+"""A table of claim statuses during the growth of a volume."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ def failed(message: str = "no") -> dict[str, Any]:
         (status(), "NodeResizeInfeasible", "no", None),
     ],
 )
-def test_how_a_growth_goes(before: dict[str, Any], phase: str, message: str, after: dict[str, Any] | None) -> None:
+def test_expansion_phases_in_the_claims_status(
+    before: dict[str, Any], phase: str, message: str, after: dict[str, Any] | None
+) -> None:
     claim = {"kind": "PersistentVolumeClaim", "status": before}
     found = claims.expansion(claim, phase, message, NOW)
     assert found == (None if after is None else claim | {"status": after})
 
 
-def test_a_growth_that_came_to_its_end_leaves_nothing_of_it() -> None:
+def test_finished_growth_clears_the_claims_status() -> None:
     claim = {"status": status("NodeResizeInProgress", BOUND, PENDING, failed())}
     grown = claims.grown(claim, "2Gi")
     assert grown == {"status": status("", BOUND, capacity="2Gi")}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from actors.objects.local.load import load
-from actors.objects.problems import ObjectsError
+from actors.objects.parsing.load import load
+from actors.objects.parsing.problems import ObjectsError
 from proto.pods.objects import ObjectRef
 
 CANARY = "hunter2-canary"
@@ -65,7 +65,7 @@ def test_every_document_and_every_item_of_a_list_is_an_object() -> None:
     ]
 
 
-def test_json_is_read_too_also_several_documents_that_begin_with_a_brace() -> None:
+def test_json_files_and_json_documents_are_parsed() -> None:
     assert refs('{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}') == ["ConfigMap default/a"]
     two = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n'
     assert refs(two) == ["ConfigMap default/a", "Secret default/b"]
@@ -127,21 +127,21 @@ WRONG: list[tuple[str, int, str, str]] = [
     ("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\n", 1, "handler", "Required value"),
     ("- a\n", 1, "", "must be a mapping"),
     ("a: b\n", 1, "kind", "Required value"),
-    (HEAD + "---\n" + HEAD, 5, "metadata.name", "Secret default/x is there twice, first on line 1"),
+    (HEAD + "---\n" + HEAD, 5, "metadata.name", "Secret default/x is defined twice, first on line 1"),
     (HEAD + "data: {a: x\n", 5, "", "not YAML"),
     ("apiVersion: v1\nkind: List\nitems:\n- kind: Secret\n  apiVersion: v1\n  metadata: {name: B}\n", 6, "items[0].metadata.name", "must be lower case"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "line", "field", "problem"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_said_with_line_and_field(text: str, line: int, field: str, problem: str) -> None:
+def test_problem_has_line_and_field(text: str, line: int, field: str, problem: str) -> None:
     error = error_of(text)
     assert (error.line, error.field) == (line, field)
     assert problem in error.problem
     assert str(error).startswith(f"cannot use objects file /o/a.yaml:{line}: ")
 
 
-def test_all_that_is_wrong_is_said() -> None:
+def test_all_problems_of_a_file_are_reported() -> None:
     error = error_of(HEAD + "data: {a: '*'}\n---\nkind: Gadget\n")
     assert error.problem.startswith("Invalid value: not base64")
     assert error.others[0].startswith("line 6: kind: Unsupported value")
@@ -157,7 +157,7 @@ def test_all_that_is_wrong_is_said() -> None:
         f"type: kubernetes.io/dockerconfigjson\nstringData: {{.dockerconfigjson: '{{\"auths\": {CANARY}'}}", f"stringData: {{a: !!int {CANARY}}}",
     ],
 )  # fmt: skip
-def test_no_value_is_in_what_is_said(value: str) -> None:
+def test_problems_never_show_values(value: str) -> None:
     assert CANARY not in str(error_of(HEAD + value + "\n"))
 
 

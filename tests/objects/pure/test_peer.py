@@ -1,4 +1,4 @@
-"""An agent without objects: nobody is asked, and the answer is there at once."""
+"""An agent without an objects actor: the answer is empty and immediate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proto.pods.objects import GetObjects, ObjectRef, SetPodObjects
     ("settings", "there"),
     [(Settings(), False), (Settings(objects_dir="/o"), True), (Settings(kubeconfig="/k"), True)],
 )
-def test_there_are_objects_with_a_directory_or_an_api_server(settings: Settings, there: bool) -> None:
+def test_objects_actor_needs_a_directory_or_an_api_server(settings: Settings, there: bool) -> None:
     assert has_objects(settings) is there
     actor: Any = SimpleNamespace(settings=settings, peer=lambda name: name)
     assert (objects_of(actor) == "objects") is there

@@ -1,11 +1,11 @@
-"""What the files say together, what changed, and who hears of it."""
+"""Objects of several files, changes, and users of objects."""
 
 import pytest
 
 from actors.objects import policy
-from actors.objects.local.load import File, Loaded
+from actors.objects.parsing.load import File, Loaded
+from actors.objects.parsing.problems import ObjectsError
 from actors.objects.policy import FileState, Users
-from actors.objects.problems import ObjectsError
 from proto.pods.objects import ApiObject, ObjectRef, PodObjects
 
 
@@ -49,7 +49,7 @@ def test_an_immutable_object_is_not_changed(before: Loaded, after: tuple[Loaded,
         assert "Secret default/x is immutable" in state.error.problem
 
 
-def test_of_two_files_with_one_object_the_first_has_it_and_the_error_names_both() -> None:
+def test_duplicate_object_is_the_first_files_and_names_both() -> None:
     files = {"/o/b": FileState((loaded("x", "2"),), None, 2.0), "/o/a": FileState((loaded("x", "1"),), None, 1.0)}
     resolved = policy.resolve(files)
     assert resolved.objects[ref("x")].resource_version == "1"
@@ -60,7 +60,7 @@ def test_of_two_files_with_one_object_the_first_has_it_and_the_error_names_both(
     assert list(resolved.errors) == ["/o/b"]
 
 
-def test_changes_are_what_came_went_or_differs() -> None:
+def test_changes_are_added_removed_or_different_objects() -> None:
     before = {ref(name): loaded(name).object for name in ("same", "gone", "other")}
     after = {
         ref("same"): loaded("same").object,

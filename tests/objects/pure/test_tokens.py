@@ -22,7 +22,7 @@ def answer(life_s: float) -> dict[str, Any]:
     return {"spec": {"expirationSeconds": life_s}, "status": {"token": "t", "expirationTimestamp": expires}}
 
 
-def test_a_token_is_asked_for_by_the_name_of_the_account_and_bound_to_the_pod() -> None:
+def test_token_request_names_the_account_and_binds_to_the_pod() -> None:
     assert tokens.path(WISH) == "/api/v1/namespaces/ns/serviceaccounts/builder/token"
     spec = tokens.body(replace(WISH, expiration_s=600))["spec"]
     assert spec == {
@@ -44,7 +44,7 @@ def test_a_token_is_asked_for_by_the_name_of_the_account_and_bound_to_the_pod() 
         (10, 1.0, 7.0),
     ],
 )
-def test_a_token_is_renewed_at_four_fifths_of_its_life_or_after_a_day(
+def test_token_is_renewed_at_80_percent_of_life_or_after_a_day(
     life_s: float, chance: float, renewed_after_s: float
 ) -> None:
     token = tokens.issued(answer(life_s), chance)
@@ -59,12 +59,12 @@ def test_a_token_is_always_renewed_while_it_is_good(life_s: int, chance: float) 
 
 
 @pytest.mark.parametrize("bad", [{}, {"status": None}, {"status": {"token": "t", "expirationTimestamp": "soon"}}])
-def test_an_answer_without_a_token_is_told_without_what_it_has(bad: dict[str, Any]) -> None:
+def test_answer_without_token_does_not_show_its_content(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"no token|Invalid isoformat"):
         tokens.issued(bad, 0)
 
 
-def test_what_is_kept_is_fresh_then_usable_then_gone() -> None:
+def test_cached_token_is_fresh_then_usable_then_gone() -> None:
     cache, token = tokens.TokenCache(), Token(token="t", expires=100.0, refresh=80.0)
     assert cache.usable(WISH, 0) is None
     cache.keep(WISH, token, 0)

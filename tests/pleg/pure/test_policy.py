@@ -31,7 +31,7 @@ RUN, END, NEW = Entry("pod", "running"), Entry("pod", "ended"), Entry("pod", "ot
         ("it ended while the list was on its way", RUN, RUN, False, True, False),
     ],
 )
-def test_what_a_list_adds_to_what_was_told(name, before, now, watched, told, is_change) -> None:
+def test_list_reports_only_unreported_changes(name, before, now, watched, told, is_change) -> None:
     first = before is None
     old = {} if before in (None, ...) else {A: before}
     found = changes(
@@ -40,7 +40,7 @@ def test_what_a_list_adds_to_what_was_told(name, before, now, watched, told, is_
     assert (found.pod_uids == {"pod"}) is is_change, name
 
 
-def test_an_end_that_is_told_is_not_told_by_the_next_list() -> None:
+def test_reported_end_is_not_reported_by_the_next_list() -> None:
     first = changes({A: RUN, B: RUN}, {A: END}, {A: "pod", B: "pod"}, set())
     assert first.ended == {A, B}
     again = changes({A: END}, {A: END}, {A: "pod", B: "pod"}, first.ended)
@@ -61,5 +61,5 @@ def test_an_end_that_is_told_is_not_told_by_the_next_list() -> None:
         (f"0::/docker/{B}/kubepods/{'c' * 64}\n", f"0::/docker/{B}\n", True),
     ],
 )
-def test_a_pid_is_another_only_where_its_cgroup_says_whose_it_is(cgroup: str, own: str, expected: bool) -> None:
+def test_pid_is_reused_only_if_its_cgroup_names_another_owner(cgroup: str, own: str, expected: bool) -> None:
     assert is_another(cgroup, A, own) is expected

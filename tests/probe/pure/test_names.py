@@ -1,4 +1,4 @@
-"""Names to addresses: a slow one holds up no other, and is looked up once for all who ask."""
+"""Names to addresses: a slow name delays no other, and concurrent requests share a lookup."""
 
 import socket
 import threading
@@ -28,7 +28,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
     released.set()
 
 
-def test_a_slow_name_holds_up_no_other(resolver: Any) -> None:
+def test_slow_name_lookup_delays_no_other(resolver: Any) -> None:
     subject = Names()
     slow = [subject.address(f"slow{number}") for number in range(20)]
     assert subject.address("quick").result(5) == "192.0.2.1"
@@ -39,7 +39,7 @@ def test_a_slow_name_holds_up_no_other(resolver: Any) -> None:
     assert [one.result(5) for one in slow] == ["192.0.2.1"] * 20
 
 
-def test_all_who_ask_for_a_name_share_one_lookup(resolver: Any) -> None:
+def test_concurrent_requests_share_one_lookup(resolver: Any) -> None:
     asked, released = resolver
     subject = Names()
     futures = [subject.address("slow") for _ in range(50)]
@@ -48,7 +48,7 @@ def test_all_who_ask_for_a_name_share_one_lookup(resolver: Any) -> None:
     assert asked == ["slow"]
 
 
-def test_past_the_bound_the_answer_is_no(resolver: Any) -> None:
+def test_lookups_past_the_bound_are_refused(resolver: Any) -> None:
     subject = Names()
     slow = [subject.address(f"slow{number}") for number in range(names.MOST_AT_ONCE)]
     with pytest.raises(OSError, match="other names are being looked up"):

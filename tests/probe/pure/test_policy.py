@@ -61,12 +61,12 @@ def results(kind: Kind, outcomes: str, success: int = 1, failure: int = 3) -> st
         ("startup", "FFFS", 1, 3, "uuff"),
     ],
 )
-def test_thresholds(kind: Kind, outcomes: str, success: int, failure: int, expected: str) -> None:
+def test_result_changes_at_thresholds(kind: Kind, outcomes: str, success: int, failure: int, expected: str) -> None:
     assert results(kind, outcomes, success, failure) == expected
 
 
 def naive(kind: Kind, outcomes: str, success: int, failure: int) -> str:
-    """Each time look back over everything: the result changes where the last N outcomes are all the same."""
+    """A naive model over the whole history: the result changes where the last N outcomes are the same."""
     seen, counted, held = [], "", False
     current = INITIAL[kind][0]
     for letter in outcomes:
@@ -81,12 +81,12 @@ def naive(kind: Kind, outcomes: str, success: int, failure: int) -> str:
 
 
 @given(st.sampled_from(KINDS), st.text("SWFE", max_size=40), st.integers(1, 5), st.integers(1, 5))
-def test_thresholds_are_those_of_a_naive_model(kind: Kind, outcomes: str, success: int, failure: int) -> None:
+def test_thresholds_agree_with_a_naive_model(kind: Kind, outcomes: str, success: int, failure: int) -> None:
     assert results(kind, outcomes, success, failure) == naive(kind, outcomes, success, failure)
 
 
 @given(st.sampled_from(KINDS), st.text("SWFE", min_size=10, max_size=40))
-def test_a_result_that_stands_is_written_once(kind: Kind, outcomes: str) -> None:
+def test_standing_result_is_written_once(kind: Kind, outcomes: str) -> None:
     standing = initial(kind)
     for letter in outcomes * 2:
         after = settle(kind, standing, Timing(success_threshold=2, failure_threshold=2), OUTCOMES[letter])
@@ -94,7 +94,7 @@ def test_a_result_that_stands_is_written_once(kind: Kind, outcomes: str) -> None
         standing = after
 
 
-def test_an_unset_or_zero_number_is_the_default_of_the_api() -> None:
+def test_unset_or_zero_number_is_the_api_default() -> None:
     assert timing(Probe()) == Timing(0, 1, 10, 1, 3)
     assert timing(Probe(period_seconds=0, timeout_seconds=0, success_threshold=0, failure_threshold=0)) == Timing()
     full = Probe(initial_delay_seconds=5, timeout_seconds=2, period_seconds=3, success_threshold=4, failure_threshold=6)
@@ -119,7 +119,7 @@ def test_an_unset_or_zero_number_is_the_default_of_the_api() -> None:
         ("readiness", False, False, True, False, False),
     ],
 )
-def test_who_is_probed(
+def test_active_probes_by_state_of_the_container(
     kind: Kind, running: bool, terminating: bool, started: bool, on_hold: bool, expected: bool
 ) -> None:
     standing = Standing(result="failure", on_hold=on_hold)
@@ -146,13 +146,13 @@ def test_probes_keep_to_start_plus_delay_plus_periods(
     assert first_due(Timing(initial_delay_s=delay_s, period_s=period_s), age_s) == due_in_s
 
 
-def test_a_slow_probe_is_followed_at_once_and_a_fast_one_at_the_next_turn() -> None:
+def test_next_probe_follows_a_slow_one_at_once_else_at_period() -> None:
     numbers = Timing(period_s=10)
     assert next_due(numbers, 100, 100.2) == 110
     assert next_due(numbers, 100, 112) == 112
 
 
-def test_a_container_that_does_not_run_is_not_ready_and_keeps_the_rest() -> None:
+def test_stopped_container_is_not_ready_and_keeps_the_rest() -> None:
     held = Standing(result="failure", message="Liveness probe failed: no", last="failure", run=3, on_hold=True)
     assert not_running("liveness", held) is held
     assert not_running("startup", Standing(result="success")).result == "success"
@@ -181,5 +181,5 @@ def test_messages_are_the_kubelets() -> None:
         ),
     ],
 )
-def test_the_event_of_an_outcome(kind: Kind, outcome: Outcome, expected: tuple[str, str] | None) -> None:
+def test_outcome_gives_its_event(kind: Kind, outcome: Outcome, expected: tuple[str, str] | None) -> None:
     assert event(kind, outcome) == expected

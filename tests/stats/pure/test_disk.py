@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from actors._host.files.disk_use import DiskUse, Walk
-from actors.stats.logs import pod_logs
+from actors.stats.measure import pod_logs
 
 
 def far() -> float:
@@ -12,7 +12,7 @@ def far() -> float:
 
 
 def in_a_thread(logs: Path) -> dict[str, dict[str, DiskUse]]:
-    """Walked as the actor does it: the walk lowers its thread's priority for good."""
+    """Walk in a new thread, as the actor does: the walk lowers its thread's priority for good."""
     found: list[dict[str, dict[str, DiskUse]]] = []
     thread = threading.Thread(target=lambda: found.append(pod_logs(str(logs), far())))
     thread.start()
@@ -20,7 +20,7 @@ def in_a_thread(logs: Path) -> dict[str, dict[str, DiskUse]]:
     return found[0]
 
 
-def test_a_file_with_two_names_counts_once_and_a_link_leads_nowhere(tmp_path: Path) -> None:
+def test_hard_link_counts_once_and_symlink_is_not_followed(tmp_path: Path) -> None:
     big = tmp_path / "elsewhere"
     big.write_bytes(b"x" * 1_000_000)
     inside = tmp_path / "inside"
@@ -33,11 +33,11 @@ def test_a_file_with_two_names_counts_once_and_a_link_leads_nowhere(tmp_path: Pa
     assert use.inodes == 3  # the directory, the file, the link
 
 
-def test_what_is_not_there_takes_nothing(tmp_path: Path) -> None:
+def test_missing_directory_takes_nothing(tmp_path: Path) -> None:
     assert Walk(far()).measure(str(tmp_path / "none")) == DiskUse()
 
 
-def test_a_walk_ends_at_its_bounds(tmp_path: Path) -> None:
+def test_walk_ends_at_its_bounds(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "f").touch()
@@ -49,7 +49,7 @@ def test_a_walk_ends_at_its_bounds(tmp_path: Path) -> None:
     assert Walk(far()).measure(str(tmp_path)).inodes == 41
 
 
-def test_a_walk_of_one_large_directory_shows_that_it_goes_on_and_keeps_its_bounds(tmp_path: Path) -> None:
+def test_walk_of_large_directory_reports_progress_and_is_bounded(tmp_path: Path) -> None:
     for number in range(2500):
         (tmp_path / str(number)).touch()
     marks: list[None] = []
@@ -69,5 +69,5 @@ def test_logs_by_pod_and_container(tmp_path: Path) -> None:
     assert found["u-1"]["main"].bytes >= 10_000
 
 
-def test_without_directories_there_is_nothing(tmp_path: Path) -> None:
+def test_without_directories_no_logs_are_found(tmp_path: Path) -> None:
     assert in_a_thread(tmp_path / "none") == {}

@@ -14,7 +14,7 @@ from proto.node.stats import ContainerUsage, PodUsage
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
 
-def test_a_pods_cgroup_counts_for_its_containers_sum() -> None:
+def test_pod_cgroup_replaces_the_sum_of_its_containers() -> None:
     own = [ContainerFigures("u", "a", 10, 1, DiskUse(100, 2)), ContainerFigures("u", "b", 20, 2, DiskUse(50, 1))]
     disk = PodDisk(logs={"a": DiskUse(7, 1), "gone": DiskUse(3, 1)}, volumes=DiskUse(1000, 10))
     (usage,) = pod_usages({"u": CgroupFigures(99, 9)}, own, {"u": disk})
@@ -33,7 +33,7 @@ def test_a_pods_cgroup_counts_for_its_containers_sum() -> None:
     )
 
 
-def test_without_a_cgroup_containers_are_summed_and_pods_come_in_order() -> None:
+def test_without_a_cgroup_containers_are_summed() -> None:
     own = [ContainerFigures("b", "x", 10, 1), ContainerFigures("a", "y", 5, 2), ContainerFigures("b", "z", 1, 1)]
     usages = pod_usages({}, own, {"c": PodDisk(volumes=DiskUse(1, 1))})
     assert [(u.pod_uid, u.memory_working_set_bytes, u.cpu_usage_ns, u.disk_bytes) for u in usages] == [
@@ -48,7 +48,7 @@ def test_available_memory_is_never_negative(capacity: int, used: int) -> None:
     assert memory_available(capacity, used) == max(0, capacity - used)
 
 
-def test_volumes_count_with_the_pods_disk_where_they_are_on_it() -> None:
+def test_only_local_volumes_count_as_the_pods_disk_use() -> None:
     volumes = (
         VolumeUsage(name="disk", used_bytes=100, inodes_used=2, local=True),
         VolumeUsage(name="memory", used_bytes=1000, inodes_used=5, local=False),

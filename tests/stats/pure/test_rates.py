@@ -1,6 +1,6 @@
 import pytest
 
-from actors.stats.rates import LEAST_S, LONGEST_S, Rates
+from actors.stats.rates import MAX_INTERVAL_S, MIN_INTERVAL_S, Rates
 
 
 def test_two_readings_make_a_rate_and_one_makes_none() -> None:
@@ -13,30 +13,30 @@ def test_two_readings_make_a_rate_and_one_makes_none() -> None:
     assert not rates.has("/new")
 
 
-def test_a_reading_that_comes_soon_keeps_the_rate_and_what_it_is_reckoned_from() -> None:
+def test_early_reading_keeps_the_rate_and_its_base() -> None:
     rates = Rates()
     rates.update(100.0, {"/": 0})
     rates.update(110.0, {"/": 10_000_000_000})
-    assert rates.update(110.0 + LEAST_S / 2, {"/": 11_000_000_000}) == {"/": 1_000_000_000}
+    assert rates.update(110.0 + MIN_INTERVAL_S / 2, {"/": 11_000_000_000}) == {"/": 1_000_000_000}
     assert rates.update(120.0, {"/": 12_000_000_000}) == {"/": 200_000_000}
 
 
 @pytest.mark.parametrize(
     ("now", "used"),
-    [(100.0 + LONGEST_S + 1, 10), (90.0, 10), (110.0, 4)],
+    [(100.0 + MAX_INTERVAL_S + 1, 10), (90.0, 10), (110.0, 4)],
     ids=["too old", "the clock went back", "fewer than before: another cgroup of that name"],
 )
-def test_what_cannot_be_compared_is_a_first_reading(now: float, used: int) -> None:
+def test_incomparable_reading_counts_as_the_first(now: float, used: int) -> None:
     rates = Rates()
     rates.update(100.0, {"/": 5})
     assert rates.update(now, {"/": used}) == {}
     assert rates.update(now + 10, {"/": used + 10}) == {"/": 1}
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_removed_cgroup_is_forgotten() -> None:
     rates = Rates()
     rates.update(100.0, {"/": 0, "/pod": 0})
     rates.update(110.0, {"/": 0})
     assert rates.update(120.0, {"/": 0, "/pod": 100}) == {"/": 0}
-    assert rates.is_old(120.0 + LONGEST_S + 1)
+    assert rates.is_old(120.0 + MAX_INTERVAL_S + 1)
     assert not rates.is_old(121.0)

@@ -1,4 +1,4 @@
-"""/stats/summary: against what the kubelet wrote, and its sums."""
+"""/stats/summary: the shape of the kubelet's recorded documents, and the sums."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def document(disk: summary.Disk | None = DISK, rates: dict[str, int] = RATES) ->
 
 
 def shape(value: Any, at: str = "") -> dict[str, str]:
-    """Path to JSON type of everything in a document; lists by what is in any of their items."""
+    """The JSON type of each path in a document; the items of a list are merged."""
     match value:
         case dict():
             return {k: v for key, one in value.items() for k, v in shape(one, f"{at}.{key}").items()} | {at: "object"}
@@ -37,18 +37,18 @@ def shape(value: Any, at: str = "") -> dict[str, str]:
             return {at: type(value).__name__}
 
 
-def test_the_shape_is_the_kubelets_to_the_last_field() -> None:
+def test_summary_has_every_field_of_the_kubelets() -> None:
     ours, theirs = shape(document()), shape(GOLDEN)
     assert {path: kind for path, kind in theirs.items() if ours.get(path) != kind} == {}
     assert set(ours) - set(theirs) == PVC, "no pod of the golden node had a claim"
 
 
-def test_what_the_kubelet_wrote_is_read_into_our_types() -> None:
+def test_kubelet_document_decodes_into_our_types() -> None:
     read = msgspec.json.decode(json.dumps(GOLDEN), type=Summary)
     assert json.loads(msgspec.json.encode(read)) == GOLDEN
 
 
-def test_only_cpu_and_memory_leaves_out_what_costs() -> None:
+def test_only_cpu_and_memory_omits_expensive_figures() -> None:
     found = document(None)
     assert set(found["node"]) == {"nodeName", "startTime", "systemContainers", "cpu", "memory", "swap"}
     assert set(found["pods"][0]) == {"podRef", "startTime", "containers", "cpu", "memory", "swap"}
@@ -66,7 +66,7 @@ def test_cpu_and_memory() -> None:
     assert full["process_stats"] == {"process_count": 2}
 
 
-def test_ephemeral_storage_is_layers_logs_hosts_file_and_volumes_on_the_nodes_disk() -> None:
+def test_ephemeral_storage_sums_layers_logs_hosts_and_volumes() -> None:
     full = document()["pods"][0]
     assert full["ephemeral-storage"]["usedBytes"] == 2 * 50 + 7 + 4 + 20
     assert full["ephemeral-storage"]["inodesUsed"] == 2 * 5 + 1 + 1 + 2
@@ -76,7 +76,7 @@ def test_ephemeral_storage_is_layers_logs_hosts_file_and_volumes_on_the_nodes_di
     assert (memory["capacityBytes"], memory["availableBytes"], memory["inodesFree"]) == (64, 34, 7)
 
 
-def test_a_pod_in_the_hosts_network_has_none_of_its_own() -> None:
+def test_host_network_pod_has_no_network_figures() -> None:
     host = document()["pods"][1]
     assert "network" not in host
     assert "volume" not in host

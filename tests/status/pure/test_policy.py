@@ -32,19 +32,19 @@ def test_a_condition_keeps_its_time_while_its_status_stays():
     assert again.conditions[0].last_transition_time == T1
 
 
-def test_a_condition_that_turns_gets_the_time_of_its_turn():
+def test_changed_condition_gets_the_time_of_its_change():
     first = settled(status("False"), None, T1)
     turned = settled(status("True"), first, T2)
     assert turned.conditions[0].last_transition_time == T2
     assert settled(status("False"), turned, T3).conditions[0].last_transition_time == T3
 
 
-def test_a_time_that_comes_with_a_condition_is_taken_for_a_new_one():
+def test_new_condition_keeps_a_time_that_it_comes_with():
     given = PodStatus(conditions=(PodCondition(type="Gate", status="True", last_transition_time=T1),))
     assert settled(given, None, T3).conditions[0].last_transition_time == T1
 
 
-def test_the_start_time_is_the_first_there_was():
+def test_first_start_time_stays():
     first = settled(status(), None, T1)
     assert first.start_time == T1
     assert settled(status(start_time=T3), first, T2).start_time == T1
@@ -53,7 +53,7 @@ def test_the_start_time_is_the_first_there_was():
 
 @pytest.mark.parametrize("ended", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("later", ["Pending", "Running", "Succeeded", "Failed"])
-def test_a_terminal_phase_is_never_left(ended, later):
+def test_terminal_phase_stays_with_its_reason(ended, later):
     first = settled(status(phase=ended, reason="Evicted", message="no memory"), None, T1)
     after = settled(status(phase=later), first, T2)
     assert after.phase == ended

@@ -64,7 +64,7 @@ def run_pytest(directory: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_pure_test_that_is_none_fails_and_the_last_line_tells_what_was_left_out(tmp_path: Path, workers: str) -> None:
+def test_impure_test_fails_and_left_out_tests_are_listed(tmp_path: Path, workers: str) -> None:
     lines = run_pytest(tmp_path, "--target=test", "-n", workers)
     told = "\n".join(lines)
     assert "this test is not pure: subprocess.Popen true; move it to a folder of `process`" in told
@@ -73,7 +73,7 @@ def test_a_pure_test_that_is_none_fails_and_the_last_line_tells_what_was_left_ou
     assert lines[-1] == "Left out: 1 tests (needs openssl: 1). Run them: make test-node"
 
 
-def test_what_a_module_makes_once_is_made_by_one_worker(tmp_path: Path) -> None:
+def test_module_fixtures_are_made_by_one_worker(tmp_path: Path) -> None:
     (tmp_path / "test_shared.py").write_text(SHARED)
     lines = run_pytest(tmp_path, "-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "test_shared.py")
     assert "6 passed" in lines[-1]
@@ -86,7 +86,7 @@ def test_the_other_target_runs_the_rest(tmp_path: Path) -> None:
     assert lines[-1] == "Left out: 4 tests, which `make test` runs."
 
 
-def test_what_begins_too_late_is_told_and_not_run(tmp_path: Path) -> None:
+def test_tests_that_begin_too_late_are_reported_and_not_run(tmp_path: Path) -> None:
     lines = run_pytest(tmp_path, "--budget-s=0.000001", "-rs", "--deselect=test_some.py::test_of_the_node")
     assert any(line.startswith("SKIPPED [4]") and "time is up; make test runs it" in line for line in lines), lines
 

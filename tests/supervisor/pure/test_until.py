@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.common.until import Backoff, BackoffHistory, Until, jitter
+from proto.common.backoff import Backoff, BackoffHistory, jitter
+from proto.common.until import Until
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.atomic_writer import Plan, plan
-from actors.volume.steps.codec import File
+from actors.volume.steps.volumes import File
 
 A, B = (b"a", 0o644), (b"b", 0o644)
 OLD = "..2026_01_02_03_04_05.000000001"
@@ -35,7 +35,7 @@ OLDER = "..2025_01_02_03_04_05.000000001"
         ({}, None, [], Plan(True)),
     ],
 )
-def test_what_is_done_to_the_directory(
+def test_plan_of_directory_changes(
     wanted: dict[str, tuple[bytes, int]],
     present: dict[str, tuple[bytes, int]] | None,
     entries: list[str],
@@ -81,7 +81,7 @@ def test_the_layout_is_the_kubelets(volume: tuple[Path, int]) -> None:
     assert os.readlink(path / "..data") == stamp
 
 
-def test_what_a_writer_that_died_left_goes_with_the_next(volume: tuple[Path, int]) -> None:
+def test_leftovers_of_a_killed_writer_are_removed(volume: tuple[Path, int]) -> None:
     path, fd = volume
     atomic_writer.write(fd, (File("a", b"1", 0o644),))
     (path / "..2026_01_01_00_00_00.1").mkdir()
@@ -93,7 +93,7 @@ def test_what_a_writer_that_died_left_goes_with_the_next(volume: tuple[Path, int
     assert visible(path) == {"a": b"2"}
 
 
-def test_the_group_may_read_and_nobody_sees_the_files_before(volume: tuple[Path, int]) -> None:
+def test_files_have_their_group_before_they_are_visible(volume: tuple[Path, int]) -> None:
     path, fd = volume
     atomic_writer.write(fd, (File("d/a", b"1", 0o400),), fs_group=4321)
     file, directory = (path / "d/a").stat(), (path / "d").stat()

@@ -1,4 +1,4 @@
-"""Which persistent volume a claim stands for, and in which words it is refused: tables."""
+"""Tables of claims with their persistent volumes, and of refusals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps.codec import HostPath, SetUp
+from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import HostPath
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1 import Pod
@@ -121,7 +122,7 @@ def test_a_claim_that_is_not_bound_is_refused(objects: tuple[ApiObject, ...], pr
     )
 
 
-def test_what_the_pod_cannot_do_with_the_volume() -> None:
+def test_volume_mode_must_match_the_containers_use() -> None:
     block = (claim(spec={"volumeMode": "Block"}), volume(volumeMode="Block"))
     assert refused(*block).endswith(": volume v has volumeMode Block, but is specified in volumeMounts")
     device = {"volumeDevices": [{"name": "v", "devicePath": "/d"}]}
@@ -164,7 +165,7 @@ def test_a_volume_of_another_node_is_refused() -> None:
         (None, False),
     ],
 )
-def test_the_claim_of_an_ephemeral_volume_has_to_be_the_pods(owner: Any, works: bool) -> None:
+def test_ephemeral_claim_must_be_owned_by_the_pod(owner: Any, works: bool) -> None:
     spec = pod(ephemeral={"volumeClaimTemplate": {"spec": {}}})
     owned = claim("p-v", ownerReferences=[owner] if owner else [])
     found = volume(by=("ns", "p-v", None))

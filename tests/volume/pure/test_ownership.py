@@ -25,7 +25,7 @@ GROUP = 4242
         (stat.S_IFDIR | 0o1777, False, 0o3777),
     ],
 )
-def test_the_group_gets_what_it_needs_and_nobody_loses_anything(mode: int, read_only: bool, expected: int) -> None:
+def test_group_gets_permissions_and_existing_ones_stay(mode: int, read_only: bool, expected: int) -> None:
     assert wanted_mode(mode, read_only=read_only) == expected
 
 
@@ -49,7 +49,7 @@ def groups(path: Path) -> dict[str, int]:
     return {str(one.relative_to(path)): one.lstat().st_gid for one in (path, *path.rglob("*"))}
 
 
-def test_all_of_a_volume_is_given_and_nothing_outside(volume: tuple[Path, int]) -> None:
+def test_ownership_changes_stay_inside_the_volume(volume: tuple[Path, int]) -> None:
     path, fd = volume
     set_ownership(fd, GROUP, read_only=False)
     assert set(groups(path).values()) == {GROUP}
@@ -64,9 +64,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("after", range(1, 7))
-def test_a_walk_that_was_cut_short_is_taken_up_though_the_policy_looks_at_the_root_alone(
-    volume: tuple[Path, int], after: int
-) -> None:
+def test_interrupted_walk_starts_over_with_on_root_mismatch(volume: tuple[Path, int], after: int) -> None:
     path, fd = volume
     left = after
 
@@ -83,7 +81,7 @@ def test_a_walk_that_was_cut_short_is_taken_up_though_the_policy_looks_at_the_ro
     assert set(groups(path).values()) == {GROUP}
 
 
-def test_a_root_that_matches_is_taken_for_all(volume: tuple[Path, int]) -> None:
+def test_on_root_mismatch_skips_a_matching_root(volume: tuple[Path, int]) -> None:
     path, fd = volume
     set_ownership(fd, GROUP, read_only=False)
     os.chown(path / "a/f", 0, 0)

@@ -1,4 +1,4 @@
-"""Which files and directories each source of volumes asks for, and what is said of one that cannot be: tables."""
+"""Tables of the step for each source of volumes, and of the errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from actors._host.node.downward import NodeFacts
 from actors.volume import policy
-from actors.volume.decide import payload
-from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps.codec import EmptyDir, File, Files, SetUp
+from actors.volume.plugins import payload
+from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.steps.codec import SetUp
+from actors.volume.steps.volumes import EmptyDir, File, Files
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef, Token
 from proto.v1 import Pod
@@ -48,7 +49,7 @@ def files(objects: Mapping[str, Mapping[str, bytes]] | None = None, **volume: An
     return {file.path: (file.data, file.mode) for file in made.files}
 
 
-def test_a_secret_is_in_memory_and_a_config_map_on_disk_where_the_kubelet_has_them() -> None:
+def test_secrets_are_in_memory_and_config_maps_on_disk() -> None:
     secret = step({"Secret/s": {}}, secret={"secretName": "s"})
     assert secret == Files(EmptyDir("u", "kubernetes.io~secret", "v", "tmpfs", f"size={64 * MI}", 7), ())
     config = step({"ConfigMap/c": {}}, configMap={"name": "c"})
@@ -119,7 +120,7 @@ def test_keys_become_files(kind: str, source: dict[str, Any], expected: dict[str
         ),
     ],
 )
-def test_what_the_kubelet_says_of_what_is_not_there(volume: dict[str, Any], message: str) -> None:
+def test_missing_sources_give_the_kubelets_messages(volume: dict[str, Any], message: str) -> None:
     objects = dict.fromkeys(("ConfigMap/there", "Secret/there"), DATA) | {"Secret/large": {"k": b"x" * (MI + 1)}}
     with pytest.raises(CannotMount) as caught:
         step(objects, **volume)
@@ -147,7 +148,7 @@ def test_a_path_that_leads_out_of_the_volume_is_refused(path: str, message: str)
     assert not caught.value.retry
 
 
-def test_an_optional_object_that_is_not_there_is_an_empty_directory() -> None:
+def test_missing_optional_object_is_an_empty_directory() -> None:
     assert files(configMap={"name": "no", "optional": True}) == {}
     assert files(projected={"sources": [{"secret": {"name": "no", "optional": True}}]}) == {}
 
@@ -171,7 +172,7 @@ def test_the_downward_api_writes_fields_and_resources() -> None:
     assert files(projected={"sources": [{"downwardAPI": {"items": items}}]}) == expected
 
 
-def test_projected_sources_share_a_directory_and_the_later_one_wins() -> None:
+def test_projected_sources_share_a_directory_and_the_last_wins() -> None:
     sources = [
         {"configMap": {"name": "c"}},
         {"secret": {"name": "s", "items": [{"key": "k", "path": "deep/k"}, {"key": "k", "path": "a"}]}},
@@ -223,7 +224,7 @@ def test_a_token_is_for_its_user_alone(security: dict[str, int], mode: int, user
     assert "jwt" not in repr(made)
 
 
-def test_a_token_that_is_not_issued_is_told_in_the_servers_words() -> None:
+def test_token_failure_has_the_servers_message() -> None:
     with pytest.raises(CannotMount, match='serviceaccounts "default" not found') as caught:
         with_token('failed to fetch token: serviceaccounts "default" not found')
     assert caught.value.retry

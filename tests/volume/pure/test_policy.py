@@ -1,14 +1,17 @@
-"""What is wanted, what is missing, what may be removed, how large a tmpfs gets: tables."""
+"""Tables of desired volumes, due steps, removal and tmpfs sizes."""
 
 from typing import Any
 
 import pytest
 
 from actors.volume import policy
-from actors.volume.plugins import CannotMount
-from actors.volume.policy import NEW, Actual, Found, Wanted
-from actors.volume.steps import sizes
-from actors.volume.steps.codec import EmptyDir
+from actors.volume.plugins import empty_dir
+from actors.volume.plugins.base import CannotMount
+from actors.volume.policy import NEW, Actual, Wanted
+from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.places import CSI
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, Found, removal_steps
+from actors.volume.steps.volumes import EmptyDir
 from proto.v1 import (
     Container,
     EmptyDirVolumeSource,
@@ -44,7 +47,7 @@ def empty(name: str, **source: Any) -> Volume:
     return Volume(name=name, empty_dir=EmptyDirVolumeSource(**source))
 
 
-def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> None:
+def test_wanted_volumes_are_used_ones_in_spec_order() -> None:
     volumes = (
         empty("b"),
         empty("unused", medium="Memory"),
@@ -79,7 +82,7 @@ def test_volumes_that_a_container_uses_are_wanted_in_the_order_of_the_spec() -> 
         ),
     ],
 )
-def test_what_cannot_be_mounted_is_said_with_the_volumes_name(volume: Volume, message: str) -> None:
+def test_mount_failure_names_the_volume(volume: Volume, message: str) -> None:
     with pytest.raises(CannotMount) as caught:
         policy.wanted_volumes(pod((volume,), container("v")))
     assert str(caught.value) == message
@@ -87,7 +90,7 @@ def test_what_cannot_be_mounted_is_said_with_the_volumes_name(volume: Volume, me
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0"])
-def test_a_name_that_leads_elsewhere_is_no_volume(name: str) -> None:
+def test_volume_name_must_be_one_path_component(name: str) -> None:
     with pytest.raises(CannotMount):
         policy.check_component(name)
 
@@ -111,13 +114,13 @@ MEMORY = EmptyDir("u", "kubernetes.io~empty-dir", "v", "tmpfs", "size=1")
         (EMPTY, MEMORY, Actual(mounted=True, medium="tmpfs"), False),
     ],
 )
-def test_a_volume_is_set_up_when_it_or_its_content_is_not_there(
+def test_missing_volume_or_changed_content_needs_a_step(
     wanted: Wanted, step: EmptyDir, actual: Actual, needed: bool
 ) -> None:
     assert policy.needs(wanted, step, policy.digest(step), actual) == needed
 
 
-def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes() -> None:
+def test_retries_double_from_half_a_second_to_two_minutes() -> None:
     state, now, delays = NEW, 100.0, []
     for _ in range(11):
         state = policy.failed(state, CannotMount("no"), now)
@@ -131,7 +134,7 @@ def test_tries_are_half_a_second_apart_and_then_twice_as_far_up_to_two_minutes()
     assert policy.next_try_s([NEW, policy.failed(NEW, CannotMount("never", retry=False), 0.0)], 0.0) is None
 
 
-def test_a_volume_that_does_not_answer_is_left_alone_until_its_helper_is_gone() -> None:
+def test_hanging_volume_is_not_touched_until_its_helper_ends() -> None:
     state = policy.hung(NEW, since=1000.0, pid=7, now=50.0)
     assert not policy.is_due(state, 1e9)
     assert policy.next_try_s([state], 50.0) is None
@@ -172,15 +175,15 @@ def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
         ("kubernetes.io~host-path", "", ("rmdir",)),
     ],
 )
-def test_only_what_is_the_pods_own_is_unmounted_or_deleted(
+def test_only_the_pods_own_content_is_unmounted_or_deleted(
     plugin: str, fs_type: str, steps: tuple[str, ...] | None
 ) -> None:
     found = Found(plugin, "v", fs_type)
     if steps is not None:
-        assert policy.removal_steps(found) == steps
+        assert removal_steps(found) == steps
     else:
-        with pytest.raises(CannotMount, match="is not ours"):
-            policy.removal_steps(found)
+        with pytest.raises(VolumeError, match="is not ours"):
+            removal_steps(found)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_only_what_is_the_pods_own_is_unmounted_or_deleted(
     ],
 )
 def test_memory_limit_of_a_pod(containers: tuple[Container, ...], init: tuple[Container, ...], limit: int) -> None:
-    assert sizes.pod_memory_limit(pod((), *containers, init=init)) == limit
+    assert empty_dir.pod_memory_limit(pod((), *containers, init=init)) == limit
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ def test_memory_limit_of_a_pod(containers: tuple[Container, ...], init: tuple[Co
     [("", None, GI), ("64Mi", None, 64 * MI), ("64Mi", "32Mi", 32 * MI), ("64Mi", "1Gi", 64 * MI), ("", "0", GI)],
 )
 def test_size_of_a_tmpfs_is_the_least_limit(memory: str, size_limit: str | None, size: int) -> None:
-    assert sizes.tmpfs_size(pod((), container(memory=memory)), size_limit, GI) == size
+    assert empty_dir.tmpfs_size(pod((), container(memory=memory)), size_limit, GI) == size
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,10 @@ def test_page_size_follows_the_requests(medium: str, requests: dict[str, str], s
     spec = pod((), container(requests=requests))
     if " " in size:
         with pytest.raises(ValueError, match=size):
-            sizes.huge_page_size(spec, medium)
+            empty_dir.huge_page_size(spec, medium)
     else:
-        assert sizes.huge_page_size(spec, medium) == size
+        assert empty_dir.huge_page_size(spec, medium) == size
+
+
+def test_local_plugins_are_all_plugins_with_a_directory_but_csi() -> None:
+    assert {plugin.directory for plugin in policy.PLUGINS.values()} - {"", CSI} == LOCAL_PLUGINS

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.decide import trust
-from actors.volume.plugins import CannotMount, Context
-from actors.volume.steps.codec import Files
+from actors.volume.plugins import trust_bundles
+from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.steps.volumes import Files
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.volumes.projected import ClusterTrustBundleProjection
@@ -26,7 +26,7 @@ def bundle(name: str, *letters: str, signer: str = "", **labels: str) -> ApiObje
         "metadata": {"name": name, "labels": labels},
         "spec": {"signerName": signer, "trustBundle": "\n# words\n".join(map(certificate, letters))},
     }
-    return ApiObject(ref=ObjectRef(kind=trust.KIND, name=name), resource_version="1", document=document)
+    return ApiObject(ref=ObjectRef(kind=trust_bundles.KIND, name=name), resource_version="1", document=document)
 
 
 BUNDLES = {
@@ -45,7 +45,7 @@ def projection(**fields: Any) -> ClusterTrustBundleProjection:
 
 
 def anchors(**fields: Any) -> str:
-    return trust.anchors(projection(**fields), BUNDLES).decode()
+    return trust_bundles.anchors(projection(**fields), BUNDLES).decode()
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,25 @@ def anchors(**fields: Any) -> str:
         ({"signerName": "x", "optional": True}, ""),
     ],
 )  # fmt: skip
-def test_anchors_are_those_meant_each_once(fields: dict[str, Any], letters: str) -> None:
+def test_anchors_of_selected_bundles_without_duplicates(fields: dict[str, Any], letters: str) -> None:
     assert anchors(**fields) == "".join(map(certificate, letters))
 
 
-def test_what_is_missing_is_told_in_the_kubelets_words() -> None:
+def test_missing_bundles_give_the_kubelets_messages() -> None:
     with pytest.raises(CannotMount, match=r'while getting ClusterTrustBundle: clustertrustbundle.* "none" not found'):
         anchors(name="none")
     with pytest.raises(CannotMount, match="combination of signerName and labelSelector matched zero"):
         anchors(signerName="x", labelSelector={"matchLabels": {"env": "none"}})
 
 
-def test_a_projected_volume_has_them_where_they_are_turned_on_and_there_is_a_server() -> None:
+def test_trust_bundles_need_the_feature_gate_and_an_api_server() -> None:
     spec = pod(projected={"sources": [{"clusterTrustBundle": {"name": "roots", "path": "ca.pem"}}]})
     wanted = policy.wanted_volumes(spec)["v"]
-    assert wanted.refs == (ObjectRef(kind=trust.KIND, name="roots"),)
+    assert wanted.refs == (ObjectRef(kind=trust_bundles.KIND, name="roots"),)
     context = Context(1 << 26, standalone=False, trust_bundles=True, objects=BUNDLES)
     made = wanted.plugin.step(spec, wanted.volume, context)
     assert isinstance(made, Files)
     assert [(one.path, one.data.decode(), one.mode) for one in made.files] == [("ca.pem", anchors(name="roots"), 0o600)]
     for other in (replace(context, standalone=True), replace(context, trust_bundles=False)):
-        with pytest.raises(CannotMount, match=trust.NOT_SUPPORTED):
+        with pytest.raises(CannotMount, match=trust_bundles.NOT_SUPPORTED):
             wanted.plugin.step(spec, wanted.volume, other)

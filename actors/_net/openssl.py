@@ -1,0 +1,192 @@
+"""TLS for servers that ask for client certificates, by pyOpenSSL: a certificate that fails does not end the handshake.
+
+The kubelet judges the certificate with each request: an unverified one is answered 401, and a bearer token beside it
+still counts. SSL_CTX_set_verify(3) allows that. The ssl module does not offer it: a failed certificate ends the
+handshake there. A certificate counts only if OpenSSL verified it in this handshake. Sessions are never resumed,
+because a resumed one verifies nothing. Imported only where a client CA is configured: it takes 14 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cryptography.x509.oid import NameOID
+from OpenSSL import SSL, crypto
+
+from actors._net.tls import ClientCertificate
+
+RECORD_BYTES = 16 * 1024
+"""The most that one read returns: a record of TLS."""
+
+
+class _Verification:
+    """The certificates of one client's chain, counted by OpenSSL's verdict."""
+
+    __slots__ = ("bad", "good")
+
+    def __init__(self) -> None:
+        self.good = self.bad = 0
+
+
+def _note(connection: SSL.Connection, _certificate: crypto.X509, _error: int, _depth: int, ok: int) -> bool:
+    """OpenSSL's verify callback, called for each certificate of a chain. False would end the handshake."""
+    verification: _Verification = connection.get_app_data()
+    if ok:
+        verification.good += 1
+    else:
+        verification.bad += 1
+    return True
+
+
+class ServerContext:
+    """Like ssl.SSLContext, for connections that ask for a client certificate. Its methods raise OSError."""
+
+    def __init__(self, minimum_version: int, ciphers: Sequence[str]) -> None:
+        """A TLS version by its wire number, and OpenSSL's cipher names."""
+        self._context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        self._context.set_min_proto_version(minimum_version)
+        self._context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE)
+        self._context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        self._context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # as the ssl module: 16 to 32 KB less for an idle connection
+        self._context.set_alpn_select_callback(_choose_protocol)
+        with _ssl_errors():
+            self._context.set_cipher_list(":".join(ciphers).encode())
+
+    def load_cert_chain(self, certificate: str, key: str) -> None:
+        """Use the certificate chain and the key in these PEM files."""
+        with _ssl_errors():
+            self._context.use_certificate_chain_file(certificate)
+            self._context.use_privatekey_file(key)
+            self._context.check_privatekey()
+
+    def load_verify_locations(self, authority: str) -> None:
+        """Ask clients for a certificate of the CA in the PEM file `authority`."""
+        with _ssl_errors():
+            self._context.load_verify_locations(authority)
+        self._context.set_verify(SSL.VERIFY_PEER, _note)
+
+    def wrap_socket(
+        self, connected: socket.socket, *, server_side: bool, do_handshake_on_connect: bool
+    ) -> ClientCertSocket:
+        """The connection with TLS on it; `connected` is detached. As ssl.SSLContext.wrap_socket without a handshake."""
+        assert server_side
+        assert not do_handshake_on_connect
+        return ClientCertSocket(self._context, connected)
+
+
+def _choose_protocol(_: SSL.Connection, offered: list[bytes]) -> Any:
+    return b"http/1.1" if b"http/1.1" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+
+
+class ClientCertSocket(socket.socket):
+    """A non-blocking server's connection; its raw methods are those of socket.socket."""
+
+    __slots__ = ("_certificate", "_session", "_verification")
+
+    def __init__(self, context: SSL.Context, connected: socket.socket) -> None:
+        super().__init__(connected.family, connected.type, connected.proto, fileno=connected.detach())
+        self.setblocking(False)
+        self._verification = _Verification()
+        self._certificate: ClientCertificate | None = None
+        number: Any = self.fileno()  # not the socket itself: the reference cycle would keep 20 KB until a collection
+        session = SSL.Connection(context, number)
+        session.set_app_data(self._verification)
+        session.set_accept_state()
+        self._session: SSL.Connection | None = session
+
+    def _open(self) -> SSL.Connection:
+        if self._session is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._session
+
+    def close(self) -> None:
+        """Close at once. The session goes too: it has the descriptor's number, which another file may get."""
+        self._session = None
+        super().close()
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
+        with _ssl_errors():
+            self._open().do_handshake()
+        if self._verification.bad:
+            self._drop_verification_errors()
+
+    def _drop_verification_errors(self) -> None:
+        """A signature that failed stays in OpenSSL's error queue, and the next call would report it as its own."""
+        with contextlib.suppress(SSL.Error):  # an error of the connection itself comes again with the next read
+            self._open().recv(1, socket.MSG_PEEK)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the base's signature
+        """At least a byte; empty at the end, with close_notify or without. Raises OSError."""
+        try:
+            with _ssl_errors():
+                return self._open().recv(min(size, RECORD_BYTES))
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return b""
+
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - the base's signature
+        """Send a part of the data; its size in bytes. Raises OSError."""
+        with _ssl_errors():
+            return self._open().send(data)
+
+    def unwrap(self) -> None:
+        """Send close_notify. Raises OSError."""
+        with _ssl_errors():
+            self._open().shutdown()
+
+    def client_certificate(self) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+        verification = self._verification
+        if not verification.good and not verification.bad:
+            return None
+        if verification.bad:
+            raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
+        if self._certificate is None:
+            self._certificate = self._read_certificate()
+        return self._certificate
+
+    def _read_certificate(self) -> ClientCertificate:
+        try:
+            found = self._open().get_peer_certificate(as_cryptography=True)
+            assert found is not None
+            names = [str(name.value) for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+            organizations = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        except ValueError as error:  # OpenSSL accepts some encodings that this library refuses
+            raise ssl.SSLCertVerificationError(f"the client's certificate cannot be read: {error}") from error
+        expires = found.not_valid_after_utc.timestamp()
+        return ClientCertificate(names[0] if names else "", tuple(str(one.value) for one in organizations), expires)
+
+
+@contextlib.contextmanager
+def _ssl_errors() -> Iterator[None]:
+    try:
+        yield
+    except SSL.Error as error:
+        raise _as_ssl_error(error) from error
+
+
+def _as_ssl_error(error: SSL.Error) -> OSError:
+    """The exception that the ssl module raises in that place."""
+    match error:
+        case SSL.WantReadError():
+            return ssl.SSLWantReadError()
+        case SSL.WantWriteError():
+            return ssl.SSLWantWriteError()
+        case SSL.ZeroReturnError():
+            return ssl.SSLZeroReturnError()
+        case SSL.SysCallError() if error.args and error.args[0] > 0:
+            return OSError(error.args[0], os.strerror(error.args[0]))
+        case SSL.SysCallError():
+            return ssl.SSLEOFError("EOF in violation of the protocol")
+    queue = error.args[0] if error.args else ()
+    reasons = [reason for _, _, reason in queue]
+    first = reasons[0] if reasons else "unknown error"
+    made = ssl.SSLError(1, "; ".join(reasons) or first)
+    made.reason = first.upper().replace(" ", "_")
+    return made

@@ -1,0 +1,40 @@
+"""The server's side of a TLS connection, as `Stream` uses it: handshake, bytes, and the client's certificate.
+
+Two implementations: `ServerSocket`, of the ssl module, asks for no client certificate. `openssl.ClientCertSocket`, of
+pyOpenSSL, asks for one. Both raise the ssl module's exceptions.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import NamedTuple, Protocol, runtime_checkable
+
+
+class ClientCertificate(NamedTuple):
+    """A verified client certificate."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    expires: float
+    """notAfter as a Unix time."""
+
+
+@runtime_checkable
+class TlsSocket(Protocol):
+    """A connected, non-blocking socket with TLS on it."""
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
+
+    def unwrap(self) -> object:
+        """Send close_notify. Raises ssl.SSLError while the client has not sent its own."""
+
+    def client_certificate(self) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+
+
+class ServerSocket(ssl.SSLSocket):
+    """A connection whose client is not asked for a certificate."""
+
+    def client_certificate(self) -> None:
+        """None, always."""

@@ -1,0 +1,140 @@
+"""Graceful node shutdown: ends the pods by priority and writes their last status before the machine goes down.
+
+It starts when systemd-logind announces a shutdown. `shutdown_policy` decides the order and the grace periods.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from actors._base import Actor, Task
+from actors._base.messaging.tasks import Cancelled
+from actors._events.recorder import Recorder
+from actors._host.node import shutdown as words
+from actors._metrics import kubelet as metrics
+from actors.node import shutdown_policy as policy
+from actors.node.logind import Logind
+from actors.node.shutdown_policy import Group
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
+from proto.pods.status import Flush
+from proto.wire.errors import ActorError
+
+log = logging.getLogger(__name__)
+
+ASK_S = 5.0
+LOOK_S = 0.2
+"""Poll interval of the pods' progress, during a shutdown only."""
+FLUSH_S = 5.0
+
+
+class Shutdown:
+    """State: whether a shutdown is under way, and whether the lock that delays it is held."""
+
+    def __init__(self, actor: Actor, events: Recorder, changed: Callable[[], None]) -> None:
+        """`changed` is called when the Node's condition Ready changes."""
+        self._actor, self._events, self._changed = actor, events, changed
+        self._graces = actor.settings.shutdown_grace
+        self._task: Task[None] | None = None
+        self._problem = "not connected to systemd-logind yet"
+        self.under_way = False
+        self._logind = Logind(
+            policy.total_s(self._graces),
+            lambda begins, lock: actor.post(self._begins, begins, lock, name="shutdown"),
+            lambda problem: actor.post(self._set_problem, problem, name="shutdown lock"),
+        )
+
+    def start(self) -> None:
+        """Start to hold the inhibitor lock."""
+        self._logind.start()
+
+    def describe(self) -> dict[str, Any]:
+        """State for the console: a shutdown under way, and why the lock is not held."""
+        return {"under_way": self.under_way, "lock_problem": self._problem}
+
+    def tell_pod_workers(self) -> None:
+        """Tell pod_workers whether to admit pods."""
+        self._actor.peer("pod_workers").tell(SetNodeShutdown(shutting_down=self.under_way))
+
+    def _set_problem(self, problem: str) -> None:
+        if problem != self._problem:
+            level, text = (logging.WARNING, problem) if problem else (logging.INFO, "a shutdown will wait for the pods")
+            log.log(level, "%s", text)
+        self._problem = problem
+
+    def _begins(self, begins: bool, lock: int) -> None:
+        if begins == self.under_way:
+            return
+        self.under_way = begins
+        if begins:
+            metrics.SHUTDOWN_BEGAN.set(time.time())
+        what = "event" if begins else "cancellation"
+        log.warning("shutdown of the machine: %s", what)
+        self._events.node("Normal", "NodeShutdown", f"Shutdown manager detected shutdown {what}")
+        self.tell_pod_workers()
+        self._changed()
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._actor.spawn(self._end_pods(lock), "end pods") if begins else None
+
+    async def _end_pods(self, lock: int) -> None:
+        """End the pods group by group, then release the lock, also after errors.
+
+        `lock` is the number of the lock to release: a cancellation that this actor does not know of yet has taken
+        another one, which stays.
+        """
+        try:
+            for group in policy.groups(self._graces, await self._pods()):
+                await self._end(group)
+            await self._flush()
+        except Cancelled:
+            raise  # the shutdown was cancelled: logind's thread has taken the next lock
+        except ActorError as error:
+            log.error("cannot end the pods before the machine goes down: %s", error)
+        metrics.SHUTDOWN_ENDED.set(time.time())
+        log.warning("pods have ended: the machine may go down")
+        self._logind.release(lock)
+
+    async def _pods(self, *, with_pods: bool = True) -> Any:
+        """List the pods of pod_workers. Tries for ASK_S, as pod_workers may be restarting."""
+        deadline = time.monotonic() + ASK_S
+        while True:
+            try:
+                ask = ListPodWorkers(with_pods=with_pods)
+                return (await self._actor.peer("pod_workers").ask(ask, ASK_S)).pods
+            except ActorError:
+                if time.monotonic() > deadline:
+                    raise
+                await self._actor.sleep(LOOK_S)
+
+    async def _end(self, group: Group) -> None:
+        log.warning("ending %d pods of priority %d and up within %d s", len(group.pods), group.priority, group.grace_s)
+        deadline = time.monotonic() + group.grace_s
+        for pod in group.pods:
+            request = EvictPod(
+                pod_uid=pod.uid, reason=words.TERMINATED, message=words.TERMINATED_MESSAGE,
+                grace_period_s=pod.grace_s, with_machine=pod.static,
+            )  # fmt: skip
+            try:
+                await self._actor.peer("pod_workers").ask(request, ASK_S)
+            except ActorError as error:
+                log.warning("cannot end pod %s: %s", pod.name, error)
+        waited_for = {pod.uid for pod in group.pods}
+        while waited_for and time.monotonic() < deadline:
+            await self._actor.sleep(LOOK_S)
+            waited_for &= {row.uid for row in await self._pods(with_pods=False) if row.stage != "terminated"}
+        if waited_for:
+            names = ", ".join(pod.name for pod in group.pods if pod.uid in waited_for)
+            log.warning("pods did not end in time: %s", names)
+
+    async def _flush(self) -> None:
+        """Wait until the API server has every pod's status, at most FLUSH_S."""
+        try:
+            left = (await self._actor.peer("status").ask(Flush(timeout_s=FLUSH_S), FLUSH_S + ASK_S)).unsaid
+        except ActorError as error:
+            log.warning("cannot wait for the last statuses of pods: %s", error)
+        else:
+            if left:
+                log.warning("cannot write the last status of %d pods to the API server in time", left)

@@ -1,0 +1,1 @@
+"""Parses files of API objects. Pure."""

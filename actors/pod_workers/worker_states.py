@@ -1,0 +1,90 @@
+"""Reports the pod workers to peers (PodWorkerState), to consoles (describe) and to /metrics (gauges)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from actors._host.node.critical import is_static
+from actors._metrics import kubelet as metrics
+from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.model.metrics import bool_label
+from actors.pod_workers.worker import PodWorker
+from proto.pods.pod_workers import PodWorkerState
+from proto.v1 import Pod
+
+
+def states(
+    workers: Mapping[str, PodWorker], published: Mapping[str, Pod], uids: Collection[str] = (), *, with_pods: bool
+) -> tuple[PodWorkerState, ...]:
+    """Of all workers, or of those in `uids`. `published`: pod UID to the pod with its published status."""
+    wanted = {uid: workers[uid] for uid in uids if uid in workers} if uids else workers
+    return tuple(_state(worker, published.get(uid), with_pod=with_pods) for uid, worker in wanted.items())
+
+
+def described(workers: Iterable[PodWorker]) -> dict[str, Any]:
+    """NAMESPACE/NAME of a pod to the description of its worker."""
+    return {f"{worker.pod.metadata.namespace}/{worker.pod.metadata.name}": worker.describe() for worker in workers}
+
+
+def not_begun(
+    desired: Desired,
+    workers: Mapping[str, PodWorker],
+    waiting: Mapping[str, list[str]],
+    may_decide: Callable[[str], bool],
+    runtime_seen: bool,
+) -> dict[str, str]:
+    """NAMESPACE/NAME of each wanted pod without a worker to the reason.
+
+    `waiting`: UIDs that wait for another pod of their full name. `may_decide`: see AdmissionCallbacks.
+    """
+    for_name = {uid for uids in waiting.values() for uid in uids}
+    found = {}
+    for uid, pod in desired.pods.items():
+        if uid not in workers:
+            why = "it waits for others to be admitted, or for pods that end to make room for it"
+            if not runtime_seen:
+                why = "it waits for the container runtime, which does not answer"
+            elif uid in for_name:
+                why = "it waits for the pod that had its name before to be gone"
+            elif not may_decide(uid):
+                why = "it waits for the API server, which has not answered yet"
+            found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = why
+    return found
+
+
+def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, *, mirrors: bool) -> None:
+    """Set the kubelet's gauges of pods. `mirrors`: static pods have mirror pods at an API server."""
+    working: Counter[tuple[str, str, str]] = Counter()
+    active: Counter[str] = Counter(true=0, false=0)
+    for uid, worker in workers.items():
+        static = bool_label(is_static(worker.pod))
+        working[worker.stage, "desired" if uid in desired.pods else "orphan", static] += 1
+        active[static] += worker.stage == "sync"
+    wanted = Counter(bool_label(is_static(pod)) for pod in desired.pods.values())
+    metrics.WORKING_PODS.replace(working.items())
+    metrics.ACTIVE_PODS.replace(((static,), count) for static, count in active.items())
+    metrics.DESIRED_PODS.replace(((static,), wanted[static]) for static in ("true", "false"))
+    metrics.MIRROR_PODS.set(wanted["true"] if mirrors else 0)
+    metrics.EPHEMERAL_CONTAINERS.set(sum(len(worker.pod.spec.ephemeral_containers) for worker in workers.values()))
+    metrics.RESIZES_IN_PROGRESS.set(sum(worker.resizer.progress is not None for worker in workers.values()))
+
+
+def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWorkerState:
+    """The pod in it has the allocated resources, which are its limits; the published one has the desired ones."""
+    pod = worker.pod
+    if with_pod and published is not None:
+        pod = replace(pod, status=published.status)
+    return PodWorkerState(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        stage=worker.stage,
+        deleted=worker.termination is not None and worker.termination.deleted,
+        static=is_static(pod),
+        pod=pod if with_pod else None,
+        start_time=worker.report.start_time,
+    )

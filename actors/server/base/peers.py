@@ -1,0 +1,39 @@
+"""The narrow part of the server that code outside the handlers needs: the loop, settings, peers and blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from actors._base.messaging.futures import Future
+from actors._net.loop import Loop
+from proto.agent.settings import Settings
+from proto.wire.message import Message
+from proto.wire.message import Request as Ask
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+class Peers:
+    """Calls of other actors and of the thread pool, for code in the loop's thread."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Settings,
+        ask: Callable[[str, Ask[Any], float], Future[Any]],
+        blocking: Callable[..., Future[Any]],
+    ) -> None:
+        self.loop = loop
+        self.settings = settings
+        self._ask = ask
+        self._blocking = blocking
+
+    def ask(self, actor: str, request: Ask[R], timeout_s: float = 5.0) -> Future[R]:
+        """A peer's answer. Fails as `RemoteRef.ask` does."""
+        return self._ask(actor, request, timeout_s)
+
+    def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Run a function that may block in a thread of a bounded pool. Fails with AskTimeout after `timeout_s`."""
+        return self._blocking(timeout_s, function, *args)

@@ -1,0 +1,1 @@
+"""The metrics of all processes of the agent, collected and merged."""

@@ -1,0 +1,153 @@
+"""The queue of pods with a pending write at the API server: order, gathering and back-off. Pure; time is handed in.
+
+A key is queued once, however often its pod changes, so each write carries the latest state. A failure of one key delays
+that key only. A failure of every call (no server, 429, refused credentials) stops the queue; one call then tries again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_CALLS = 2
+"""Calls at one time. More only wait for each other in the server's queue."""
+GATHER_S = 0.1
+"""Delay of writes of low priority, to gather more changes of the pod: a start makes several within a moment."""
+FIRST_S, CAP_S, REFUSED_CAP_S = 0.25, 5.0, 30.0
+"""Back-off of one key after a failure; REFUSED_CAP_S where a repeat is unlikely to succeed (403, 422)."""
+OUTAGE_FIRST_S, OUTAGE_CAP_S = 0.1, 2.0
+"""Back-off of the whole queue. It is short, so that a server that is back is noticed soon."""
+THROTTLED_S = 1.0
+"""After a 429 without Retry-After."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One queued key."""
+
+    priority: int
+    since: float
+    not_before: float
+
+
+class WriteQueue:
+    """State: the queued keys, the keys with a call under way, and the back-off of each key and of all."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Entry] = {}
+        self._active: dict[str, float] = {}
+        """Keys with a call under way, and the time since when they were queued."""
+        self._again: dict[str, Entry] = {}
+        """Active keys that changed during their call."""
+        self._fresh: set[str] = set()
+        """Active keys whose change may explain a refusal of their call."""
+        self._failures: dict[str, tuple[int, float]] = {}
+        """Failures in a row, and the end of the back-off."""
+        self._outages = 0
+        self._hold_until = 0.0
+        self._throttled_until = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._active)
+
+    @property
+    def _max_calls(self) -> int:
+        return 1 if self._outages else MAX_CALLS
+
+    def since(self, key: str) -> float:
+        """The time since when an active key was queued."""
+        return self._active[key]
+
+    def held_s(self, now: float) -> float:
+        """Seconds until the queue as a whole may go on; 0 when it may now."""
+        return max(0.0, self._hold_until - now, self._throttled_until - now)
+
+    def add(self, key: str, priority: int, now: float, *, gather_s: float = 0.0, fresh: bool = False) -> None:
+        """Queue `key`. `fresh` ends its back-off: the cause of its last failure may be gone."""
+        if fresh:
+            self._failures.pop(key, None)
+            if key in self._active:
+                self._fresh.add(key)
+        _, blocked_until = self._failures.get(key, (0, 0.0))
+        entries = self._again if key in self._active else self._waiting
+        since, not_before = now, now + gather_s
+        if (old := entries.get(key)) is not None:
+            since, not_before = old.since, min(old.not_before, not_before)
+        entries[key] = Entry(priority, since, max(not_before, blocked_until))
+
+    def forget(self, key: str) -> None:
+        """Drop `key`: it needs no write any more."""
+        self._waiting.pop(key, None)
+        self._again.pop(key, None)
+        self._failures.pop(key, None)
+
+    def take(self, now: float) -> str | None:
+        """Make the next key active and return it; None when none may go now.
+
+        The caller ends the call with `succeeded`, `unneeded`, `refused` or `unavailable`.
+        """
+        if len(self._active) >= self._max_calls or self.held_s(now) > 0:
+            return None
+        due = [(entry.priority, entry.since, key) for key, entry in self._waiting.items() if entry.not_before <= now]
+        if not due:
+            return None
+        _, since, key = min(due)
+        del self._waiting[key]
+        self._active[key] = since
+        return key
+
+    def wait_s(self, now: float) -> float | None:
+        """Seconds until a key may be due; None when none waits or the end of a call decides."""
+        if not self._waiting or len(self._active) >= self._max_calls:
+            return None
+        return max(self.held_s(now), min(entry.not_before for entry in self._waiting.values()) - now)
+
+    def succeeded(self, key: str, priority: int, now: float) -> None:
+        """The server took the write. The key is queued once more, as there may be a next step."""
+        self._outages = 0
+        self.unneeded(key)
+        self._waiting.setdefault(key, Entry(priority, now, now))
+
+    def unneeded(self, key: str) -> None:
+        """There was nothing to write."""
+        self._failures.pop(key, None)
+        self._end(key)
+
+    def refused(self, key: str, priority: int, now: float, wait_s: float | None = None, cap_s: float = CAP_S) -> None:
+        """The server refused this write only. The key waits `wait_s`, else exponentially up to `cap_s`."""
+        self._outages = 0
+        count = self._failures.get(key, (0, 0.0))[0] + 1
+        delay_s = min(cap_s, FIRST_S * 2.0 ** min(count - 1, 10)) if wait_s is None else wait_s
+        if key in self._fresh:
+            delay_s = min(delay_s, FIRST_S)
+        self._failures[key] = (count, now + delay_s)
+        self._requeue(key, priority, now)
+
+    def unavailable(
+        self, key: str, priority: int, now: float, jitter: float, retry_after_s: float | None = None
+    ) -> None:
+        """Any call would have failed: stop the queue. `jitter`, 0 to 1, keeps nodes from coming back in step."""
+        spread = 0.75 + jitter / 2
+        self._hold_until = now + min(OUTAGE_CAP_S, OUTAGE_FIRST_S * 2.0**self._outages) * spread
+        self._outages = min(self._outages + 1, 10)
+        if retry_after_s is not None:
+            self._throttled_until = max(self._throttled_until, now + retry_after_s * max(1.0, spread))
+        self._requeue(key, priority, now)
+
+    def drained(self) -> None:
+        """The queue is empty: the outage counts as over."""
+        self._outages = 0
+
+    def server_answered(self) -> None:
+        """The server answered another client: try at once, but keep a Retry-After."""
+        self._hold_until = 0.0
+
+    def _requeue(self, key: str, priority: int, now: float) -> None:
+        self._end(key)
+        self.add(key, priority, now)
+
+    def _end(self, key: str) -> None:
+        self._active.pop(key, None)
+        self._fresh.discard(key)
+        again = self._again.pop(key, None)
+        if again is not None:
+            self._waiting[key] = again

@@ -1,1 +1,0 @@
-"""CSI work that blocks; it runs in the helper process."""

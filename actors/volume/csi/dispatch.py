@@ -1,0 +1,29 @@
+"""Carries out CSI steps. Blocks: runs in a helper process, the only place where gRPC and the stubs are imported."""
+
+from __future__ import annotations
+
+from actors.volume.csi import operations, registration
+from actors.volume.ops import removal
+from actors.volume.steps.codec import Outcome
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
+
+
+def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
+    """Carry out one step. Raises VolumeError, OSError."""
+
+    def mark() -> None:
+        at(step.name)
+
+    match step:
+        case Register():
+            return Outcome(driver=registration.register(step, mark))
+        case Describe():
+            return Outcome(driver=registration.describe(step.driver, mark))
+        case CsiMount():
+            return Outcome(grown=operations.mount(root, step, mark))
+        case CsiUnmount():
+            operations.unmount(root, step, mark)
+        case CsiMeasure():
+            usage = operations.measure(root, step, mark)
+            return Outcome(usages=(usage,) if usage is not None else ())
+    return Outcome()

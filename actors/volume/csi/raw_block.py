@@ -1,0 +1,92 @@
+"""Raw block devices of CSI drivers: stage, publish, unpublish, unstage. Blocks: runs in a helper process.
+
+As in operations.py, files on disk record what the driver may have done, and are written before its call: here a file
+named after the pod's UID in the volume's `dev`, to which the device is bound later. Source: csi_block.go of
+pkg/volume/csi.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from actors._host.files import paths
+from actors.volume.csi import disk, policy
+from actors.volume.csi.driver import CallFailed, Plugin
+from actors.volume.csi.requests import Mark, capability, grow, publication, staging, unpublish, unstage
+from actors.volume.ops import block
+from actors.volume.ops.setup import make_dirs
+from actors.volume.steps import places
+from actors.volume.steps.csi import CsiMount, Growth, Volume
+from actors.volume.steps.errors import VolumeError
+
+SET_UP_FAILED = "MapVolume.SetUpDevice failed"
+MAP_FAILED = "MapVolume.MapPodDevice failed"
+
+
+def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
+    """Publish the device and link it into the pod's directory. Raises VolumeError, OSError."""
+    volume = step.volume
+    place = places.csi_block_dir(root, volume.spec_name)
+    capabilities = plugin.capabilities()
+    # The removal looks for a pod's devices below this directory.
+    make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
+    make_dirs(f"{place}/dev")
+    disk.write_data(f"{place}/data", policy.volume_data(step))
+    block.claim(f"{place}/dev", volume.uid)
+    staged = ""
+    if "STAGE_UNSTAGE_VOLUME" in capabilities:
+        staged = _stage(root, step, plugin, capabilities)
+    target = places.csi_block_target(root, volume.spec_name, volume.uid)
+    make_dirs(os.path.dirname(target))
+    try:
+        plugin.node("NodePublishVolume", publication(step, staged, target, capability(step, capabilities)))
+    except CallFailed as error:
+        raise VolumeError(str(error), MAP_FAILED) from error
+    if not os.path.exists(target):
+        text = f"driver {volume.driver} reported the volume as published, but {target} does not exist"
+        raise VolumeError(text, MAP_FAILED)
+    name = places.file_name(volume.spec_name)
+    try:
+        block.map_device(root, volume.uid, places.CSI, name, target, f"{place}/dev", mark)
+    except VolumeError as error:
+        raise VolumeError(str(error), block.FAILED) from error
+    return grow(plugin, step, staged, target, capabilities)
+
+
+def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[str]) -> str:
+    volume = step.volume
+    path = places.csi_block_staging_dir(root, volume.spec_name)
+    if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
+        return path
+    make_dirs(path)
+    try:
+        plugin.node("NodeStageVolume", staging(step, path, capability(step, capabilities)))
+    except CallFailed as error:
+        raise VolumeError(str(error), SET_UP_FAILED) from error
+    return path
+
+
+def unmount(root: str, volume: Volume, plugin: Plugin, mark: Mark) -> None:
+    """Undo `mount`, also an incomplete one. Raises VolumeError, OSError."""
+    place = places.csi_block_dir(root, volume.spec_name)
+    name = places.file_name(volume.spec_name)
+    block.unmap_device(root, volume.uid, places.CSI, name, f"{place}/dev", mark)
+    target = places.csi_block_target(root, volume.spec_name, volume.uid)
+    unpublish(plugin, volume, target)
+    with suppress(FileNotFoundError):
+        os.unlink(target)
+    staged = places.csi_block_staging_dir(root, volume.spec_name)
+    if os.path.exists(staged) and not disk.users(root, volume):
+        unstage(plugin, volume, staged)
+        try:
+            os.rmdir(staged)
+        except OSError as error:
+            raise VolumeError(f"failed to clean up {staged}: {(error.strerror or str(error)).lower()}") from error
+    block.give_back(f"{place}/dev", volume.uid)
+    with suppress(OSError):
+        os.rmdir(os.path.dirname(target))
+    if not os.path.isdir(f"{place}/dev"):
+        disk.remove_place(f"{place}/data", "")
+        with suppress(OSError):
+            os.rmdir(place)

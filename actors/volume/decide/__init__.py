@@ -1,1 +1,0 @@
-"""Pure decisions: what each pod's volumes need, from which claims, and whether they are ready."""

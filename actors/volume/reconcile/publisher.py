@@ -1,0 +1,151 @@
+"""Publishes CSI volumes to pods, republishes them on request of the driver, and grows them with their claims.
+
+Runs in the actor's mailbox thread, concurrently with the pod's other volumes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from actors._base import Actor
+from actors.volume import policy
+from actors.volume.helper.pool import HelperGone, HelperHung
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Context
+from actors.volume.plugins.csi import growth, storage_bytes
+from actors.volume.policy import NEW, Actual, Wanted
+from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck
+from actors.volume.reconcile.mounter import Mounter
+from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome
+from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.places import host_path, map_places
+from proto.pods.objects import SetClaimExpansion
+from proto.wire.errors import ActorError
+
+log = logging.getLogger(__name__)
+
+Phase = Literal["NodeResizeInProgress", "NodeResizeError", "NodeResizeInfeasible"]
+_PHASES: dict[str, Phase] = {"failed": "NodeResizeError", "infeasible": "NodeResizeInfeasible"}
+GROW_FAILED = "NodeExpandVolume.NodeExpandVolume failed"
+GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
+TELL_S = 15.0
+TOLD_S = 30.0
+REPUBLISH_S = 60.0
+"""About the kubelet's period for a driver with requiresRepublish."""
+
+
+class Publisher:
+    """Publishes volumes through the mounter, and reports growth to the claims."""
+
+    def __init__(
+        self, actor: Actor, mounter: Mounter, pods: dict[str, PodVolumes], reporter: FailureReporter, recheck: Recheck
+    ) -> None:
+        """`pods` by UID."""
+        self._actor, self._mounter, self._pods = actor, mounter, pods
+        self._reporter, self._recheck = reporter, recheck
+        self._root = actor.settings.root_dir
+
+    def growth_bytes(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
+        """Size in bytes that the volume's file system has to grow to; 0 for no growth."""
+        try:
+            claimed = one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
+        except CannotMount:
+            return 0
+        if claimed is None:
+            return 0
+        size, known = storage_bytes(claimed), one.name in pod.sizes
+        if known and size > pod.sizes[one.name]:
+            return size
+        if not known:
+            pod.sizes[one.name] = size
+        # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
+        return growth(claimed) if one.name not in pod.reported_growth else 0
+
+    def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+        """Start the driver's call; the pod is reconciled again after it."""
+        pod.on_disk = pod.csi = True
+        self._mounter.start(pod, name, self._publish(uid, pod, name, step), partial(self._recheck, uid, pod))
+
+    async def _publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+        if step.expand_bytes:
+            await self._report_expansion(pod, name, "NodeResizeInProgress")
+        try:
+            outcome = await self._mounter.mount(step)
+        except HelperHung as hung:
+            self._reporter.hung(uid, pod, name, hung)
+            return
+        except HelperGone as gone:
+            outcome = Outcome(str(gone))
+        if outcome.error:
+            stage = outcome.stage or SET_UP_FAILED
+            if outcome.grown:
+                stage = GROW_FAILED if pod.actual.get(name, NEW).mounted else GROW_FAILED_FIRST
+                message = f"failed to expand pvc with {outcome.error}"
+                await self._report_expansion(pod, name, _PHASES[outcome.grown], message)
+            self._reporter.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
+            return
+        pod.republish.discard(name)
+        if step.expand_bytes:
+            pod.sizes[name] = step.expand_bytes
+        if not pod.actual.get(name, NEW).mounted:
+            self._reporter.mapped(pod, *map_places(self._root, step))
+        pod.actual[name] = after = policy.done(policy.digest(step), host_path(self._root, step))
+        if step.republish:
+            self._actor.after(REPUBLISH_S, self._republish, uid, pod, name, after)
+        if outcome.grown == "done":
+            self._reporter.grown(pod, step.volume.spec_name)
+        if step.expand_bytes and outcome.grown != "refused":
+            await self._report_capacity(pod, name)
+
+    async def _report_expansion(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
+        # By the claim's status the controllers decide if its owner may request less.
+        wish = pod.growing.get(name)
+        if wish is None or not self._actor.settings.kubeconfig:
+            return
+        request = SetClaimExpansion(namespace=wish.namespace, name=wish.name, phase=phase, message=message)
+        try:
+            await self._actor.peer("objects").ask(request, TELL_S)
+        except ActorError as error:
+            log.warning("cannot write %s to claim %s/%s: %s", phase, wish.namespace, wish.name, error)
+
+    async def _report_capacity(self, pod: PodVolumes, name: str) -> None:
+        # The new capacity in the claim's status ends its owner's wait.
+        wish = pod.growing.pop(name, None)
+        if wish is None or not self._actor.settings.kubeconfig:
+            return
+        pod.reported_growth.add(name)
+        try:
+            await self._actor.peer("objects").ask(wish, TELL_S)
+        except ActorError as error:
+            log.warning("cannot write the new capacity to claim %s/%s: %s", wish.namespace, wish.name, error)
+        # Until then the claim may still be read with its old status.
+        self._actor.after(TOLD_S, pod.reported_growth.discard, name)
+
+    def _republish(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
+        if pod.actual.get(name) is as_it_was and pod.pod is not None:
+            pod.republish.add(name)
+            pod.changes += 1
+            self._recheck(uid, pod)
+
+    async def wait_for_drivers(self, pod: PodVolumes) -> None:
+        """Wait for the drivers at most PATIENCE_S, and report volumes that do not answer."""
+        missing = [name for name in pod.driver_calls if not pod.actual.get(name, NEW).mounted]
+        silent = await self._mounter.wait(pod, missing)
+        for name, since in silent.items():
+            pod.actual[name] = replace(pod.actual.get(name, NEW), hung_since=since)
+        if silent:
+            self._reporter.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
+
+    def driver_registered(self, driver: str) -> None:
+        """Retry at once the volumes that failed because this driver was not registered."""
+        for uid, pod in self._pods.items():
+            names = [name for name in pod.wanted if driver in pod.actual.get(name, NEW).error]
+            for name in names:
+                pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
+            if names:
+                pod.changes += 1
+                self._recheck(uid, pod)

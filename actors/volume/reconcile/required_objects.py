@@ -1,0 +1,78 @@
+"""Fetches the API objects and service account tokens that volumes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from actors._base import Future
+from actors._objects.fetch import ASK_S, fetch_each
+from actors._objects.peer import ObjectsRef
+from actors.volume.plugins.base import Context
+from actors.volume.policy import Wanted
+from actors.volume.reconcile.volume_state import PodVolumes
+from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.wire.errors import ActorDead, ActorError
+
+
+class Needed(NamedTuple):
+    """Objects and tokens for volumes of a pod."""
+
+    objects: dict[ObjectRef, ApiObject]
+    failed: dict[ObjectRef, str]
+    """Errors of objects that cannot be read."""
+    tokens: dict[GetToken, Token | str]
+    """Tokens, or the error of the request."""
+
+
+async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], context: Context) -> Needed:
+    """Fetch objects, the objects that they name in turn (recorded in `pod.further_refs`), and tokens."""
+    due = tuple(due)
+    found, failed = await _objects(objects, pod, due, context)
+    has = context.with_objects(found)
+    wishes = {wish for one in due if pod.pod is not None for wish in one.plugin.tokens(pod.pod, one.volume, has)}
+    if not wishes or context.standalone:
+        return Needed(found, failed, {})
+    # All requests are sent before the first answer is awaited.
+    asked = [(wish, objects.ask(wish, ASK_S)) for wish in sorted(wishes, key=repr)]
+    tokens: dict[GetToken, Token | str] = {}
+    for wish, answer in asked:
+        try:
+            tokens[wish] = await _again_if_dead(objects, wish, answer)
+        except ActorError as error:
+            tokens[wish] = str(error)
+    return Needed(found, failed, tokens)
+
+
+async def _again_if_dead(objects: ObjectsRef, wish: GetToken, answer: Future[Token]) -> Token:
+    # The next incarnation of the objects actor answers within some 30 ms.
+    try:
+        return await answer
+    except ActorDead:
+        return await objects.ask(wish, ASK_S)
+
+
+async def _objects(
+    objects: ObjectsRef, pod: PodVolumes, due: tuple[Wanted, ...], context: Context
+) -> tuple[dict[ObjectRef, ApiObject], dict[ObjectRef, str]]:
+    found: dict[ObjectRef, ApiObject] = {}
+    failed: dict[ObjectRef, str] = {}
+    asked: set[ObjectRef] = set()
+    refs = {ref for one in due for ref in one.refs}
+    while refs:
+        try:
+            more, unread = await fetch_each(objects, refs)
+        except ActorError as error:
+            return found, failed | {ref: f'failed to get {ref.kind.lower()} "{ref.name}": {error}' for ref in refs}
+        found |= more
+        failed |= unread
+        asked |= refs
+        refs = set()
+        for one in due:
+            if pod.pod is None:
+                break
+            further = frozenset(one.plugin.further_refs(pod.pod, one.volume, context.with_objects(found)))
+            if further:
+                pod.further_refs[one.name] = further
+            refs |= further - asked
+    return found, failed

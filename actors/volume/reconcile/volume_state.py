@@ -1,0 +1,122 @@
+"""The volume state of each pod: desired and actual volumes, and the work in progress. No decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors._base import Semaphore, Task
+from actors._base.messaging.mailbox import TimerHandle
+from actors.volume.policy import Actual, Wanted
+from actors.volume.steps.csi import Volume as CsiVolume
+from proto.pods.objects import ObjectRef, SetClaimCapacity
+from proto.v1 import Pod
+
+
+@dataclass
+class DriverCall:
+    """A driver's call for a volume; `since` in Unix seconds."""
+
+    since: float
+    task: Task[None] | None = None
+
+
+@dataclass
+class PodVolumes:
+    """The volumes of one pod. Dictionaries are by volume name in the pod."""
+
+    pod: Pod | None = None
+    """The desired state; None before MountPod and after UnmountPod."""
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    actual: dict[str, Actual] = field(default_factory=dict)
+    further_refs: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
+    """Objects that are named by the volume's objects, as read last."""
+    persistent: dict[str, str] = field(default_factory=dict)
+    """Names of PersistentVolumes that the pod has or is about to mount."""
+    exhausted: dict[str, float] = field(default_factory=dict)
+    """Monotonic seconds since when a volume is not attached because of the node's limit."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """Groups of PersistentVolumes, from their annotation."""
+    csi: bool = True
+    """The pod has, or may have, CSI volumes."""
+    driver_calls: dict[str, DriverCall] = field(default_factory=dict)
+    """Calls in progress."""
+    republish: set[str] = field(default_factory=set)
+    """Mounted volumes that are to be published again."""
+    published: dict[str, CsiVolume] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes for which the file systems of PersistentVolumes were made."""
+    growing: dict[str, SetClaimCapacity] = field(default_factory=dict)
+    """Claim updates for volumes that are being grown."""
+    reported_growth: set[str] = field(default_factory=set)
+    """Volumes whose claim was updated a moment ago."""
+    devices: set[str] = field(default_factory=set)
+    """Local PersistentVolumes that the pod has or tried to mount; their disks may be released after it."""
+    lock: Semaphore = field(default_factory=lambda: Semaphore(1))
+    """One batch of steps at a time."""
+    requests: int = 0
+    """Requests that run or wait for the lock."""
+    changes: int = 0
+    """Number of changes of the desired state."""
+    settled: int = -1
+    """Value of `changes` when the volumes were last as desired."""
+    refused: bool = False
+    """The last MountPod was refused, and pod_workers has not been told since that the volumes are mounted."""
+    timer: TimerHandle | None = None
+    """Timer of the next retry."""
+    renewal: TimerHandle | None = None
+    """Timer of the next token renewal."""
+    renewal_at: float = 0.0
+    """Unix seconds."""
+    on_disk: bool = False
+    error: str = ""
+    """Error of the last removal."""
+    stuck_pid: int = 0
+    """PID of the helper that the kernel keeps in the removal."""
+
+    def desire(self, pod: Pod, wanted: dict[str, Wanted]) -> None:
+        """Set the desired state."""
+        if self.pod != pod:
+            self.pod, self.wanted = pod, wanted
+            self.further_refs = {name: refs for name, refs in self.further_refs.items() if name in wanted}
+            self.changes += 1
+
+    def withdraw(self) -> None:
+        """Clear the desired state."""
+        self.pod, self.wanted = None, {}
+        self.exhausted.clear()
+        self.changes += 1
+        self.stop_timer()
+        self.stop_renewal()
+
+    def stop_timer(self) -> None:
+        """Cancel the next retry."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def stop_renewal(self) -> None:
+        """Cancel the next token renewal."""
+        if self.renewal is not None:
+            self.renewal.cancel()
+            self.renewal = None
+
+    def users_of(self, changed: frozenset[ObjectRef]) -> list[str]:
+        """Names of the volumes that use one of these objects."""
+        kinds = {ObjectRef(kind=ref.kind, namespace=ref.namespace) for ref in changed}
+        every = changed | kinds  # a ref without name stands for every object of its kind
+        return [name for name in self.wanted if not every.isdisjoint(self.refs_of(name))]
+
+    def refs_of(self, name: str) -> frozenset[ObjectRef]:
+        """All objects that the volume uses."""
+        return self.further_refs.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
+
+    @property
+    def is_settled(self) -> bool:
+        """True when every volume is as desired."""
+        return self.settled == self.changes
+
+    @property
+    def is_mounted(self) -> bool:
+        """True when every volume is mounted, perhaps with older content."""
+        states = (self.actual.get(name) for name in self.wanted)
+        return all(one is not None and one.mounted and not one.unresponsive for one in states)

@@ -1,0 +1,1 @@
+"""Agents with an API server: pods, objects and secrets of a cluster."""

@@ -1,0 +1,1 @@
+"""Starts, stops, restarts and takeovers of containers by a whole agent."""

@@ -1,0 +1,1 @@
+"""The node object, the agent's server, events, certificates and shutdown."""

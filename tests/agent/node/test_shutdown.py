@@ -1,0 +1,73 @@
+"""The machine of a whole agent shuts down: pods end first, the API server has their last word, and they come back."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.agent.agent import Agent, condition, container, pod
+from tests.agent.node.test_node import condition as node_condition
+from tests.containerd import ContainerdInstance
+from tests.controlplane import ControlPlane
+from tests.harness import wait_for
+from tests.node.fake_logind import FakeLogind
+
+NAME = "goes-down"
+NODE = f"/api/v1/nodes/{NAME}"
+PODS = "/api/v1/namespaces/default/pods"
+MESSAGE = "Pod was terminated in response to imminent node shutdown."
+
+
+def of_api(name: str) -> dict[str, Any]:
+    spec = pod(name, container("c"), nodeName=NAME, automountServiceAccountToken=False)
+    spec["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return spec
+
+
+def start(agent: Agent, control_plane: ControlPlane) -> None:
+    agent.start("--kubeconfig", str(control_plane.kubeconfig(NAME)), wait=False)
+    wait_for(lambda: node_condition(control_plane.get(NODE), "Ready") == "True", 60, f"Ready; log: {agent.log}")
+
+
+def test_pods_end_before_the_machine_and_static_ones_return(
+    containerd: ContainerdInstance, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeLogind() as logind, closing(Agent(containerd, NAME)) as agent:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        wanted = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
+        agent.config.write_text(json.dumps(yaml.safe_load(agent.config.read_text()) | wanted))
+        agent.write("fixed", pod("fixed"))
+        start(agent, control_plane)
+        control_plane.call("POST", PODS, of_api("going"))
+        wait_for(lambda: condition(control_plane.get(f"{PODS}/going") or {}, "Ready") == "True", 60, "the API's pod")
+        wait_for(lambda: condition(agent.pod("fixed"), "Ready") == "True", 60, "the static pod")
+        wait_for(logind.held, 20, "the lock is held")
+
+        logind.shutdown(True)
+        wait_for(lambda: not logind.held(), 40, f"the machine may go; log: {agent.log}")
+        assert agent.running() == {}
+        status = control_plane.call("GET", f"{PODS}/going")["status"]
+        assert (status["phase"], status["reason"], status["message"]) == ("Failed", "Terminated", MESSAGE)
+        disruption = next(one for one in status["conditions"] if one["type"] == "DisruptionTarget")
+        assert (disruption["status"], disruption["reason"]) == ("True", "TerminationByKubelet")
+        # The machine waits for the last words of its pods, not for its own.
+        wait_for(lambda: node_condition(control_plane.call("GET", NODE), "Ready") == "False", 20, "not Ready")
+
+        control_plane.call("POST", PODS, of_api("late"))
+        late = wait_for(
+            lambda: (control_plane.get(f"{PODS}/late") or {}).get("status", {}).get("reason"), 30, "turned away"
+        )
+        assert late == "NodeShutdown"
+
+        agent.stop()
+        logind.under_way = False
+        start(agent, control_plane)
+        wait_for(lambda: condition(agent.pod("fixed"), "Ready") == "True", 60, f"it runs again; log: {agent.log}")
+        assert control_plane.call("GET", f"{PODS}/going")["status"]["phase"] == "Failed"
+        assert {name for _, name in agent.running().items()} == {f"fixed-{NAME}/c"}
+    for name in ("going", "late"):
+        control_plane.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})

@@ -1,0 +1,1 @@
+"""Whole agents and their pods through kills, faults and lost data."""

@@ -1,0 +1,1 @@
+"""Fields of a pod's spec, seen from inside the containers."""

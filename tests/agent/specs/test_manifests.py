@@ -1,0 +1,138 @@
+"""Manifests that come, change and go, and manifests that are wrong."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from tests.agent.agent import container, is_ready, pod, state
+from tests.harness import wait_for
+
+BEGUN_WITHIN_S = 1.0
+"""Time from the file to its pod's sandbox; the median of three, since the machine also does other things."""
+
+
+def test_a_pod_is_begun_within_a_second(agent):
+    took_s = []
+    for number in range(3):
+        before = len(agent.sandboxes())
+        began = time.monotonic()
+        agent.write(f"quick{number}", pod(f"quick{number}"))
+        wait_for(lambda before=before: len(agent.sandboxes()) > before, 20, "a sandbox")
+        took_s.append(time.monotonic() - began)
+    assert statistics.median(took_s) < BEGUN_WITHIN_S, took_s
+
+
+def test_added_edited_removed(agent):
+    agent.write("web", pod("web", container("c", "echo one; sleep 1000")))
+    wait_for(lambda: is_ready(agent.pod("web")), 20, "running")
+    first = agent.pod("web")
+
+    agent.write("web", pod("web", container("c", "echo two; sleep 1000")))
+    wait_for(lambda: agent.pod("web").get("metadata", {}).get("uid") != first["metadata"]["uid"], 10, "replaced")
+    wait_for(lambda: is_ready(agent.pod("web")), 10, "the new one runs")
+    wait_for(lambda: len(agent.sandboxes()) == 1, 10, "nothing of the old one is left")
+    wait_for(lambda: "two" in agent.command("logs", "web").stdout, 20, "its first word")
+
+    (agent.manifests / "web.yaml").unlink()
+    wait_for(lambda: not agent.running(), 10, "its container ended")
+    wait_for(lambda: not agent.sandboxes() and not agent.pods(), 10, "gone")
+    uid = first["metadata"]["uid"]
+    wait_for(lambda: not list((agent.root_dir / "pods").glob("*")), 10, f"its directory is gone {uid}")
+    wait_for(lambda: not list((agent.dir / "logs").glob("*")), 10, "its logs are gone")
+    wait_for(lambda: not list((agent.dir / "container-logs").glob("*")), 10, "its log links are gone")
+
+
+def test_an_edited_pod_ends_in_grace_before_the_new_one_starts(agent):
+    script = "trap 'echo got TERM; sleep 1; echo leaving; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    agent.write("slow", pod("slow", container("c", script), terminationGracePeriodSeconds=10))
+    wait_for(lambda: is_ready(agent.pod("slow")), 20, "running")
+    old = next(iter(agent.running()))
+    old_log = agent.containerd.cri.container_status(old).result().status.log_path
+    seen_both = False
+
+    def replaced():
+        nonlocal seen_both
+        running = agent.running()
+        seen_both = seen_both or len(running) > 1
+        return running and old not in running
+
+    # Held open from here on: it is deleted soon after its pod's end.
+    with open(old_log) as log:
+        wait_for(lambda: "up" in log.read(), 20, "from its first word on it minds signals")
+        agent.write("slow", pod("slow", container("c", "echo new; sleep 1000")))
+        wait_for(replaced, 30, "replaced")
+        text = log.read()
+    assert not seen_both
+    assert "got TERM" in text
+    assert "leaving" in text
+
+
+def test_bad_manifests_leave_the_others_alone(agent):
+    agent.write("good", pod("good"))
+    wait_for(lambda: is_ready(agent.pod("good")), 20, "running")
+    running = agent.running()
+    agent.write("junk", "{{{ not yaml")
+    agent.write("kind", {"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}})
+    agent.write(
+        "type", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - name: c\n    image: 7\n"
+    )
+    agent.write("name", pod("Bad_Name"))
+    agent.write("good", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: good\nspec: {}\n")
+    wanted = ["junk.yaml:2", "kind.yaml", "type.yaml:8", "spec.containers[0].image", "name.yaml", "good.yaml"]
+    wait_for(lambda: all(text in agent.log.read_text() for text in wanted), 10, f"all named in {agent.log}")
+    agent.write("later", pod("later"))
+    wait_for(lambda: is_ready(agent.pod("later")), 10, "a good one runs")
+    assert running.items() <= agent.running().items()
+    assert is_ready(agent.pod("good"))
+
+
+def test_reasons_of_what_cannot_run(agent):
+    agent.write(
+        "never", pod("never", {**container("c"), "image": "example.invalid/none:2", "imagePullPolicy": "Never"})
+    )
+    agent.write("pull", pod("pull", {**container("c"), "image": "127.0.0.1:9/none:1", "imagePullPolicy": "Always"}))
+    agent.write("command", pod("command", {**container("c"), "command": ["/no/such/command"]}))
+    agent.write("crash", pod("crash", container("c", "exit 1")))
+    agent.write("big", pod("big", container("c", resources={"requests": {"cpu": "64"}})))
+
+    def reason(name):
+        item = agent.pod(name)
+        shown = state(item, "c") if item else {}
+        return next(iter(shown.values()), {}).get("reason", "")
+
+    wait_for(lambda: reason("never") == "ErrImageNeverPull", 10, "ErrImageNeverPull")
+    wait_for(lambda: reason("pull") in ("ErrImagePull", "ImagePullBackOff"), 20, "ErrImagePull")
+    wait_for(lambda: reason("pull") == "ImagePullBackOff", 30, "ImagePullBackOff")
+    wait_for(
+        lambda: reason("command") in ("RunContainerError", "CrashLoopBackOff", "StartError"), 10, "RunContainerError"
+    )
+    wait_for(lambda: reason("crash") == "CrashLoopBackOff", 20, "CrashLoopBackOff")
+    wait_for(lambda: agent.pod("big").get("status", {}).get("phase") == "Failed", 10, "turned away")
+    assert agent.pod("big")["status"]["reason"] == "UnexpectedAdmissionError"
+    message = state(agent.pod("never"), "c")["waiting"]["message"]
+    assert message == 'Container image "example.invalid/none:2" is not present with pull policy of Never'
+
+
+def test_a_runtime_that_goes_away_and_comes_back(agent):
+    agent.write("a", pod("a"))
+    wait_for(lambda: is_ready(agent.pod("a")), 20, "running")
+    running = agent.running()
+    agent.containerd.stop()
+    agent.write("b", pod("b"))
+    wait_for(lambda: agent.rows().get("pod_workers", {}).get("state") == "ready", 5, "the agent is there")
+    agent.containerd.start()
+    wait_for(lambda: is_ready(agent.pod("b")), 20, "what was added meanwhile runs")
+    assert running.items() <= agent.running().items()
+    assert all(row["restarts"] == 0 for row in agent.rows().values())
+
+
+def test_a_manifest_removed_while_the_agent_was_away(agent):
+    agent.write("a", pod("a"))
+    agent.write("b", pod("b"))
+    wait_for(lambda: is_ready(agent.pod("a")) and is_ready(agent.pod("b")), 20, "running")
+    agent.stop()
+    (agent.manifests / "a.yaml").unlink()
+    agent.start()
+    wait_for(lambda: len(agent.sandboxes()) == 1, 15, "the orphan is gone")
+    assert list(agent.running().values()) == ["b-vm/c"]

@@ -1,0 +1,154 @@
+"""Traces of a running pod on the node, and their removal: cgroups by QoS, logs and log links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.agent.agent import SLEEP, Agent, container, pod
+from tests.agent.changing import directories
+from tests.agent.table import Case, Seen, Table, once, ready, running
+from tests.containerd import ContainerdInstance
+from tests.harness import wait_for
+
+HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("cpu", "memory")]
+if not HIERARCHIES[0].exists():
+    HIERARCHIES = [Path("/sys/fs/cgroup")]
+SMALL = {"cpu": "10m", "memory": "16Mi"}
+PIDS = 300
+
+
+def asking(**resources: Any) -> dict[str, Any]:
+    return pod("", container("c", SLEEP, resources=resources))
+
+
+def in_each_hierarchy(seen: Seen) -> list[list[str]]:
+    """The pod's cgroups, below the agent's root."""
+    name = f"pod{seen.item['metadata']['uid']}"
+    roots = [hierarchy / seen.table.agent.dir.name for hierarchy in HIERARCHIES]
+    return [[str(path.relative_to(root)) for path in directories(root, name)] for root in roots]
+
+
+def cgroup(seen: Seen) -> str:
+    """The one of a pod that runs, the same in every hierarchy."""
+    found = in_each_hierarchy(seen)
+    assert all(paths == found[0] for paths in found), found
+    [path] = found[0]
+    return path
+
+
+def leaves_no_cgroup(seen: Seen) -> None:
+    """Check one hierarchy after the other."""
+    wait_for(lambda: not any(in_each_hierarchy(seen)), 20, "its cgroup goes when it is over")
+
+
+def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
+    """Its cgroup, with those of its container and, where the runtime has a process for it, its sandbox below."""
+
+    def check(seen: Seen) -> None:
+        assert seen.status["qosClass"] == qos
+        path = cgroup(seen)
+        assert path == f"{parent}/pod{seen.item['metadata']['uid']}"
+        own = HIERARCHIES[0] / seen.table.agent.dir.name / path
+        identity = seen.container()["containerID"].partition("://")[2]
+        assert (own / identity).is_dir()
+        assert {one.name for one in own.iterdir() if one.is_dir()} <= {identity, *seen.table.agent.sandboxes()}
+
+    return check
+
+
+def is_overhead_counted(seen: Seen) -> None:
+    """RuntimeClass overhead (KEP-688) is the pod's, beside what its containers ask for."""
+    path = cgroup(seen)
+    own = [hierarchy / seen.table.agent.dir.name / path for hierarchy in HIERARCHIES]
+    assert _number(own, "memory.limit_in_bytes", "memory.max") == 24 << 20
+    assert _number(own, "cpu.cfs_quota_us", "cpu.max") == 3000
+
+
+def has_a_limit_of_processes(seen: Seen) -> None:
+    """podPidsLimit, for all processes of the pod together."""
+    roots = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+    path = cgroup(seen)
+    assert _number([root / seen.table.agent.dir.name / path for root in roots], "pids.max", "pids.max") == PIDS
+
+
+def _number(directories: list[Path], *names: str) -> int:
+    """The first number in the first of these files that there is."""
+    files = (directory / name for directory in directories for name in names)
+    return int(next(file for file in files if file.exists()).read_text().split()[0])
+
+
+def logs_in_its_directory(seen: Seen) -> None:
+    meta = seen.item["metadata"]
+    agent = seen.table.agent
+    file = agent.dir / "logs" / f"default_{meta['name']}_{meta['uid']}" / "c" / "0.log"
+    identity = seen.container()["containerID"].partition("://")[2]
+    link = agent.dir / "container-logs" / f"{meta['name']}_default_c-{identity}.log"
+    assert link.is_symlink()
+    assert link.readlink() == file
+    lines = [line.split(" ", 3) for line in file.read_text().splitlines()]
+    assert all(stamp.endswith(("Z", "+00:00")) and "." in stamp for stamp, *_ in lines)
+    # Two streams have no order between them; of a long line all parts but the last are marked.
+    assert sorted({(stream, tag) for _, stream, tag, _ in lines}) == [
+        ("stderr", "F"), ("stdout", "F"), ("stdout", "P"),
+    ]  # fmt: skip
+    assert "".join(text for _, stream, _, text in lines if stream == "stdout") == "x" * 20_000
+
+
+def is_static(seen: Seen) -> None:
+    """As in the kubelet, a static pod's UID is the hash of its file's pod, and so is the annotation."""
+    meta = seen.item["metadata"]
+    assert meta["name"] == "static-vm"
+    assert meta["namespace"] == "elsewhere"
+    assert len(meta["uid"]) == 32
+    assert meta["annotations"]["kubernetes.io/config.hash"] == meta["uid"]
+    assert meta["annotations"]["kubernetes.io/config.source"] == "file"
+    assert meta["annotations"]["kubernetes.io/config.seen"].endswith("Z")
+    assert meta["annotations"]["own"] == "kept"
+    assert {"operator": "Exists", "effect": "NoExecute"} in seen.item["spec"]["tolerations"]
+    assert seen.item["spec"]["nodeName"] == "vm"
+
+
+TABLE = {
+    "guaranteed": Case(asking(limits=SMALL), lies_in("kubepods", "Guaranteed"), ready),
+    "burstable": Case(asking(requests=SMALL), lies_in("kubepods/burstable", "Burstable"), ready),
+    "best-effort": Case(asking(), lies_in("kubepods/besteffort", "BestEffort"), ready),
+    "overhead": Case(
+        {**(of := asking(limits=SMALL)), "spec": {**of["spec"], "overhead": {"cpu": "20m", "memory": "8Mi"}}},
+        is_overhead_counted,
+        ready,
+    ),
+    "pids": Case(asking(), has_a_limit_of_processes, ready),
+    "over": Case(once("true"), leaves_no_cgroup),
+    "logs": Case(once("head -c 20000 /dev/zero | tr '\\0' x; echo; echo oops >&2"), logs_in_its_directory),
+    "static": Case(
+        {**asking(), "metadata": {"namespace": "elsewhere", "annotations": {"own": "kept"}}}, is_static, ready
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def table(containerd: ContainerdInstance) -> Iterator[Table]:
+    with running(containerd, TABLE, limited) as one:
+        yield one
+
+
+def limited(agent: Agent) -> tuple[str, ...]:
+    config = yaml.safe_load(agent.config.read_text())
+    agent.config.write_text(yaml.safe_dump({**config, "podPidsLimit": PIDS}))
+    return ()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_traces(table: Table, name: str) -> None:
+    table.check(name)
+
+
+def test_all_of_them_go_with_their_pods(table: Table) -> None:
+    for path in table.agent.manifests.glob("*.yaml"):
+        path.unlink()
+    wait_for(lambda: not table.eye.pods() and not table.eye.left(), 40, "nothing is left of any pod")

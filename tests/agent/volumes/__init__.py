@@ -1,0 +1,1 @@
+"""Volumes of every kind through a whole agent, with faults and limits."""

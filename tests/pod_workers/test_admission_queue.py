@@ -1,0 +1,241 @@
+"""The admission queue: the order of decisions, waiting pods, and the state after a kill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.pod_workers.admission import NodeInfo
+from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
+from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.model.termination_request import TerminationRequest
+from proto.pods.pod_workers import PodUpdate
+from proto.v1 import Pod
+from tests.pod_workers.test_admission import LABELS, pod
+
+NODE = NodeInfo("vm", LABELS, {"cpu": 2000, "memory": 1 << 32, "ephemeral-storage": 1 << 40, "pods": 10})
+
+
+class QueueHarness:
+    """A queue whose callbacks are written to `log`."""
+
+    def __init__(self) -> None:
+        self.desired = Desired(sources=("api",))
+        self.log: list[str] = []
+        self.timers: list[tuple[float, Any]] = []
+        self.undecidable: set[str] = set()
+        self.has_server = False
+        self.admission_queue = AdmissionQueue(
+            self.desired,
+            NODE,
+            AdmissionCallbacks(
+                decided=self.decided,
+                end_pod=self.end_pod,
+                save_checkpoint=lambda: self.log.append("save"),
+                after=self.after,
+                events=self,  # type: ignore[arg-type]
+                may_decide=lambda uid: uid not in self.undecidable,
+                refresh_node=self.refresh_node,
+            ),
+        )
+
+    def refresh_node(self, uid: str) -> bool:
+        if self.has_server:
+            self.log.append(f"refresh for {uid}")
+        return self.has_server
+
+    def decided(self, uid: str) -> None:
+        termination = self.admission_queue.termination(uid)
+        self.log.append(f"run {uid}" if termination is None else f"reject {uid}: {termination.reason}")
+
+    def end_pod(self, uid: str, termination: TerminationRequest) -> None:
+        self.log.append(f"end {uid}: {termination.reason}")
+
+    def after(self, delay_s: float, function: Any) -> None:
+        self.timers.append((delay_s, function))
+
+    def pod(self, pod: Pod, kind: str, reason: str, message: str) -> None:  # noqa: ARG002 - the recorder's signature
+        self.log.append(f"event {pod.metadata.name} {reason}")
+
+    def want(self, *pods: Pod, running: tuple[str, ...] = ()) -> None:
+        change = self.desired.apply(PodUpdate(source="api", op="ADD", pods=pods))
+        self.admission_queue.add(change.added, lambda uid: uid in running)
+
+    def drop(self, *uids: str) -> None:
+        gone = tuple(self.desired.pods[uid] for uid in uids)
+        self.desired.apply(PodUpdate(source="api", op="REMOVE", pods=gone))
+        for uid in uids:
+            self.admission_queue.pod_removed(uid)
+
+    def said(self) -> list[str]:
+        log, self.log = self.log, []
+        return log
+
+
+@pytest.fixture
+def harness() -> QueueHarness:
+    return QueueHarness()
+
+
+def one(name: str, cpu: str = "1", *, at: int = 0, **fields: Any) -> Pod:
+    created = {"metadata": {"creationTimestamp": f"2026-01-01T00:00:{at:02}Z"}} if at else {}
+    return pod(name, requests={"cpu": cpu}, **created, **fields)
+
+
+def test_oldest_pod_is_decided_on_first(harness):
+    harness.want(one("c", at=3), one("a", at=1), one("b", at=2))
+    assert harness.said() == ["run a", "run b", "save", "event c OutOfcpu", "reject c: OutOfcpu"]
+
+
+def test_running_pods_are_not_decided_on_and_count_first(harness):
+    harness.want(one("new", at=1), one("old", "3", at=2), running=("old",))
+    assert harness.said() == ["run old", "save", "event new OutOfcpu", "reject new: OutOfcpu"]
+
+
+def test_a_pod_that_is_over_frees_its_share_at_once(harness):
+    harness.want(one("a", "2"))
+    harness.admission_queue.pod_terminated("a")
+    harness.want(one("b", "2"))
+    assert harness.said() == ["run a", "run b"]
+
+
+def test_a_pod_that_left_frees_its_share_though_it_still_ends(harness):
+    harness.want(one("a", "2"))
+    harness.drop("a")
+    harness.want(one("b", "2"))
+    assert harness.said() == ["run a", "run b"]
+
+
+def test_an_evicted_pod_counts_until_it_is_over(harness):
+    harness.want(one("a", "2"))
+    harness.admission_queue.evicted("a", "Evicted", "m")
+    harness.want(one("b", "2"))
+    harness.admission_queue.pod_terminated("a")
+    harness.want(one("c", "2"))
+    assert harness.said() == ["run a", "save", "event b OutOfcpu", "reject b: OutOfcpu", "run c"]
+
+
+def test_rejected_pod_stays_rejected_and_holds_nothing(harness):
+    harness.admission_queue.rejected = {"a": ("OutOfcpu", "Pod was rejected: m")}
+    harness.want(one("a", "2"), one("b", "2"))
+    assert harness.said() == ["reject a: OutOfcpu", "run b"]
+    assert harness.admission_queue.termination("a") == TerminationRequest(
+        reason="OutOfcpu", message="Pod was rejected: m", grace_period_s=0
+    )
+
+
+def test_returning_uid_is_decided_on_anew(harness):
+    harness.want(one("a", "3"))
+    harness.drop("a")
+    harness.want(one("a", "1"))
+    assert harness.said() == ["save", "event a OutOfcpu", "reject a: OutOfcpu", "run a"]
+
+
+def critical(name: str, cpu: str = "2", **fields: Any) -> Pod:
+    return one(name, cpu, static=True, **fields)
+
+
+def test_critical_pod_waits_for_victims_and_others_for_it(harness):
+    harness.want(one("a"), one("b"))
+    harness.want(critical("k"))
+    assert harness.said() == [
+        "run a", "run b", "save",
+        "event b Preempting", "end b: Preempting", "event a Preempting", "end a: Preempting",
+    ]  # fmt: skip
+    harness.want(one("later", "1m"))
+    harness.admission_queue.pod_terminated("a")
+    assert harness.said() == []
+    harness.admission_queue.pod_terminated("b")
+    assert harness.said() == ["run k", "save", "event later OutOfcpu", "reject later: OutOfcpu"]
+    assert harness.admission_queue.rejected["a"] == ("Preempting", "Preempted in order to admit critical pod")
+    assert harness.timers[0][0] == 45.0  # one and a half grace periods
+    harness.timers[0][1]()
+    assert harness.said() == []
+
+
+def test_victims_that_do_not_end_are_waited_for_only_so_long(harness):
+    harness.want(one("a", "2", terminationGracePeriodSeconds=0))
+    harness.want(critical("k"), one("later", "1m"))
+    harness.said()
+    assert harness.timers[0][0] == 10.0
+    harness.timers[0][1]()
+    assert harness.said()[0] == "run k"
+
+
+def test_removed_critical_pod_lets_the_next_pods_in(harness):
+    harness.want(one("a", "2"))
+    harness.want(critical("k"), one("later", "0"))
+    harness.said()
+    harness.drop("k")
+    assert harness.said() == ["run later"]
+    harness.admission_queue.pod_terminated("a")
+    harness.timers[0][1]()
+    assert harness.said() == []
+
+
+def test_victims_are_known_after_a_kill_during_preemption(harness):
+    harness.want(one("a", "2"))
+    harness.want(critical("k"))
+    saved = dict(harness.admission_queue.rejected)
+    after = QueueHarness()
+    after.admission_queue.rejected = saved
+    after.want(one("a", "2"), critical("k"), running=("a",))
+    assert after.said() == ["reject a: Preempting", "run k"]
+
+
+def test_a_pod_that_leaves_the_queue_is_forgotten(harness):
+    harness.want(one("a", "2"))
+    harness.want(critical("k"), one("later", "0"))
+    harness.drop("later")
+    harness.said()
+    harness.admission_queue.pod_terminated("a")
+    assert harness.said() == ["run k"]
+
+
+def test_bad_quantity_rejects_its_pod_alone(harness):
+    harness.want(one("bad", "much"), one("a"))
+    assert harness.said() == [
+        "save", "event bad UnexpectedAdmissionError", "reject bad: UnexpectedAdmissionError", "run a",
+    ]  # fmt: skip
+
+
+def test_new_pods_wait_for_static_sources_only(harness):
+    harness.desired.sources, harness.desired.seen = ("file", "api"), {"api"}
+    harness.want(one("new"), one("old"), running=("old",))
+    assert harness.said() == ["run old"]
+    harness.desired.seen = {"file"}
+    harness.want()
+    assert harness.said() == ["run new"]
+
+
+def test_undecidable_pod_does_not_block_others(harness):
+    harness.undecidable = {"a", "b"}
+    harness.want(one("a", at=1), one("c", at=3))
+    harness.want(one("b", at=2))
+    assert harness.said() == ["run c"]
+    harness.undecidable = {"b"}
+    harness.admission_queue.advance()
+    assert harness.said() == ["run a"]
+    harness.drop("b")
+    harness.undecidable = set()
+    harness.admission_queue.advance()
+    assert harness.said() == []
+
+
+def test_node_is_read_anew_before_a_misfit_is_rejected(harness):
+    harness.has_server = True
+    here, gone, elsewhere = (one(name, "100m", nodeSelector={"zone": name}) for name in ("here", "gone", "elsewhere"))
+    harness.want(here, gone, elsewhere, one("other", "100m"))
+    assert harness.said() == ["refresh for here", "refresh for gone", "refresh for elsewhere", "run other"]
+    harness.admission_queue.node = replace(NODE, labels=LABELS | {"zone": "here"})
+    harness.drop("gone")
+    for uid in ("here", "gone", "elsewhere"):
+        harness.admission_queue.node_refreshed(uid)
+    assert harness.said() == ["run here", "save", "event elsewhere NodeAffinity", "reject elsewhere: NodeAffinity"]
+
+
+def test_without_a_server_the_node_is_not_read_anew(harness):
+    harness.want(one("a", nodeSelector={"zone": "z"}))
+    assert harness.said() == ["save", "event a NodeAffinity", "reject a: NodeAffinity"]
