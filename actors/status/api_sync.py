@@ -204,10 +204,13 @@ class ApiSync:
 
     def _action(self, key: str) -> SyncAction | None:
         known = self._known(key)
-        mirrored = "/" in key
-        there = mirror_action(known, key, self.view, complete=self.complete) if mirrored else self.view.pods.get(key)
-        if known is None or not isinstance(there, ApiPod):
-            return there if not isinstance(there, ApiPod) else None
+        there: SyncAction | ApiPod | None = self.view.pods.get(key)
+        if "/" in key:
+            there = mirror_action(known, key, self.view, complete=self.complete)
+        if not isinstance(there, ApiPod):
+            return there
+        if known is None:
+            return None
         if there.uid not in self._written:
             known = self._with_api_times(known, there)
         if known.pod.metadata.uid in self._too_large:

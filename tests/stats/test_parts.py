@@ -91,7 +91,7 @@ def done(value: Any) -> Future[Any]:
 
 
 def learn(one: Inventory, *ids: str) -> None:
-    coroutine = one.learn(ids)
+    coroutine = one.update(ids)
     for _ in range(10):
         try:
             coroutine.send(None)  # every result that it awaits is ready
