@@ -1,4 +1,4 @@
-"""What both sides of a socket share: envelope, codec, message types by receiving actor, Kubernetes types, CRI stubs.
+"""The protocol between the agent's processes: envelope, codec and message types, with the Kubernetes and CRI types.
 
-Imports nothing of ours. `proto/README.md` is the protocol document.
+The supervisor and the actors both import it; it imports neither. `proto/README.md` is the protocol document.
 """

@@ -1,7 +1,7 @@
-"""Generates the stubs next to each `.proto` file: `NAME_pb2.py`, `NAME_pb2.pyi` and, for the CRI, `NAME_pb2_grpc.py`.
+"""Generates the message classes next to each `.proto` file: `NAME_pb2.py` and, for mypy, `NAME_pb2.pyi`.
 
 Run as `python -m proto.generate` (`make proto`); needs the development group's grpcio-tools and mypy-protobuf.
-`--check` writes nothing and fails when a checked-in stub is not what its `.proto` gives.
+`--check` writes nothing, and fails when a checked-in file differs from the generated one.
 """
 
 import subprocess
@@ -13,16 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("proto/cri/api.proto", "proto/plugins/csi.proto", "proto/plugins/registration.proto")
-"""Relative to ROOT: the generated modules import one another by these paths."""
-STUBS = tuple(
-    f"{source.removesuffix('.proto')}_pb2{suffix}"
-    for source in SOURCES
-    for suffix in (".py", ".pyi", *(("_grpc.py",) if "/cri/" in source else ()))
-)
+"""Relative to ROOT, because the generated modules import one another by these paths."""
+STUBS = tuple(f"{source.removesuffix('.proto')}_pb2{suffix}" for source in SOURCES for suffix in (".py", ".pyi"))
 
 
 class GenerateError(Exception):
-    """The stubs could not be generated; the message says why and what to do."""
+    """The stubs could not be generated. The message has the reason and the remedy."""
 
 
 def generate(out: Path) -> None:
@@ -31,8 +27,7 @@ def generate(out: Path) -> None:
     for source in SOURCES:
         command = [
             *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={ROOT}"),
-            *(f"--python_out={out}", *((f"--grpc_python_out={out}",) if "/cri/" in source else ())),
-            *(f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{out}"),
+            *(f"--python_out={out}", f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{out}"),
             source,
         ]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -41,7 +36,7 @@ def generate(out: Path) -> None:
 
 
 def _mypy_plugin() -> Path:
-    """Find the mypy-protobuf executable of this very environment; PATH may lead to another."""
+    """Find the mypy-protobuf executable of this environment; PATH may lead to another."""
     plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"
     if not plugin.exists():
         raise GenerateError(f"cannot find {plugin}: install the development group (pip install --group dev)")
@@ -49,7 +44,7 @@ def _mypy_plugin() -> Path:
 
 
 def stale(root: Path = ROOT) -> list[str]:
-    """The checked-in stubs below `root` that differ from what their `.proto` gives; empty when all are current."""
+    """The checked-in stubs below `root` that differ from newly generated ones; empty when all are current."""
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
         return [name for name in STUBS if not _same(Path(scratch, name), root / name)]

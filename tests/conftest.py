@@ -27,7 +27,7 @@ _RUNTIME = "NODEVISOR_TEST_RUNTIME"
 
 def pytest_collection_finish() -> None:
     """While there is one thread: when two are the first to read a type at one time, msgspec ends the process (SIGSEGV).
-    The agent's processes have it from the rehearsal."""
+    The forkserver does the same for the actors (actors._base.process.child)."""
     prepare_types()
 
 

@@ -1,7 +1,7 @@
-"""The process-level actor: one per process, its handlers found by message type.
+"""The base class of managers: one actor per process, with a handler for each message type.
 
-A manager subclasses `Actor`, names itself and whom it asks, marks handlers with `@handles(Type)` and rebuilds its
-state in `rebuild`. See ARCHITECTURE.md, "An actor".
+A manager subclasses `Actor`, sets `name` and `asks`, marks handlers with `@handles(Type)` and restores its state in
+`rebuild`. See ARCHITECTURE.md, "An actor".
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
-MOST_PROFILE_S = 600
-MOST_EARLY = 10_000
-"""Messages that wait until the actor is ready; more are refused, or dropped where nothing answers them."""
+MAX_PROFILE_S = 600
+MAX_WAITING = 10_000
+"""Messages that wait until the actor is ready. Further asks are refused, further tells dropped."""
 
 
 def handles(kind: type[Message]) -> Callable[[H], H]:
     """Mark a method as the handler of one message type.
 
-    It returns None for a tell; the answer, or a coroutine of it (`async def`), for a Request. `Refused` is the expected
-    way to say no; any other exception ends the actor with its traceback saved.
+    A handler returns None for a tell. For a Request it returns the answer, or a coroutine of it (`async def`). It
+    raises `Refused` to refuse; any other exception ends the actor, with its traceback saved.
     """
 
     def mark(method: H) -> H:
@@ -76,7 +76,7 @@ def handles(kind: type[Message]) -> Callable[[H], H]:
 
 @dataclass
 class Tally:
-    """What happened to one message type."""
+    """Counts and times of one message type."""
 
     handled: int = 0
     failed: int = 0
@@ -91,8 +91,8 @@ class Tally:
 
 
 @dataclass
-class Runtime:
-    """What `child.main` gives an actor."""
+class ActorContext:
+    """The process around an actor: settings, bus and start time (monotonic)."""
 
     settings: Settings
     bus: Bus
@@ -100,13 +100,13 @@ class Runtime:
 
 
 class Actor(MailboxActor):
-    """One manager of the kubelet. Everything runs in its mailbox thread unless it says otherwise."""
+    """One manager of the kubelet. All methods run in its mailbox thread unless their docstring differs."""
 
     name: ClassVar[str]
     asks: ClassVar[frozenset[str]] = frozenset()
-    """Whom it asks: always a lower layer. A test checks that the graph over all actors has no cycle."""
+    """The actors that it asks. A test checks that the graph of all actors has no cycle."""
     blocking_threads: ClassVar[int] = 4
-    """At most so many calls of `blocking` at once. Threads are made as needed and used again."""
+    """The most calls of `blocking` at once. Threads are started on demand and reused."""
     _handlers: ClassVar[dict[type[Message], str]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -118,59 +118,60 @@ class Actor(MailboxActor):
             if hasattr(member, "__handles__")
         }
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime.bus)
-        self.settings = runtime.settings
-        self.bus = runtime.bus
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context.bus)
+        self.settings = context.settings
+        self.bus = context.bus
         self.ready = False
-        self._started = runtime.started
-        self._early: list[Callable[[], object]] = []
+        self._started = context.started
+        self._waiting_until_ready: list[Callable[[], object]] = []
         self._tallies: dict[str, Tally] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._peers: dict[str, int] = {}
         # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
         self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
-        self.bus.on_world_event = lambda event: self.post(self._world_event, event, name=type(event).__name__)
+        self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
         self.bus.dump = self._dump
 
-    # What a manager overrides
+    # Methods that a manager overrides
 
     async def rebuild(self) -> None:
-        """Bring the state back from the runtime, the disk and lower actors. Messages wait until it returns, and no
-        other method here is called; then the actor is ready. Must end soon whatever is down outside: what cannot be had
-        now is fetched later."""
+        """Restore the state from the runtime, the disk and lower actors.
+
+        Messages wait until it returns; then the actor is ready. It must return soon even when others are down: fetch
+        what is missing later."""
 
     def on_ready(self) -> None:
-        """The actor serves from now on: start the periodic work here."""
+        """Start periodic work. Called once, when the actor becomes ready."""
 
     def on_peer_started(self, name: str, incarnation: int) -> None:
-        """A peer is in service, again or for the first time, or was already when this actor started: re-send the full
-        state that it is fed from here. Called only once ready."""
+        """Send a peer the full state that it gets from here. Called when the peer becomes ready, once this actor is;
+        also for peers that were ready before this actor."""
 
     def on_peer_exited(self, name: str, incarnation: int) -> None:
-        """A peer's incarnation is gone. Called only once ready."""
+        """React to the end of a peer's incarnation. Called only once ready."""
 
     def on_shutdown(self) -> None:
-        """Asked to stop: write checkpoints. Called only once ready. A killed actor never gets here, so nothing may
-        depend on it."""
+        """Write checkpoints before a requested stop. Called only once ready. A killed actor does not get here, so
+        nothing may depend on it."""
 
     def describe(self) -> dict[str, Any]:
-        """The manager's own view for a console: plain values, small, no secrets."""
+        """The manager's state for a console: plain values, small, no secrets."""
         return {}
 
     def measure(self) -> None:
-        """Somebody asks for the metrics: set the gauges that are read off the state. Called only once ready."""
+        """Set gauges that are derived from the state, before metrics are read. Called only once ready."""
 
-    # What a manager uses
+    # Methods that a manager uses
 
     def peer(self, name: str) -> RemoteRef:
-        """The actor of that name."""
+        """A reference to the actor of that name."""
         return RemoteRef(self.bus, name)
 
     def every(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> Task[None]:
-        """Run now and then by wait.Until: run, wait the period, again. An exception is logged and counted, and the loop
-        goes on. Cancel the task to end it."""
+        """Run periodically as wait.Until does. An exception is logged and counted, and the loop continues. Cancel the
+        task to end it."""
         return self.spawn(self._loop(until, function, name), f"every:{name}")
 
     async def _loop(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> None:
@@ -183,14 +184,14 @@ class Actor(MailboxActor):
                     await result
             except Exception:
                 failed = True
-                log.exception("%s failed; tried again at its next period", name)
+                log.exception("%s failed; it runs again after its period", name)
             finished = time.monotonic()
             self._tally(f"every:{name}", finished - started, failed=failed)
             await self.sleep(until.next_start(started, finished, random.random) - finished)
 
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run something that may block in a pool of at most `blocking_threads`; AskTimeout after `timeout_s`, when the
-        thread is still held until the call returns."""
+        """Run a blocking function in a pool of `blocking_threads`. The future fails with AskTimeout after `timeout_s`;
+        its thread stays in use until the function returns."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
         future: Future[T] = Future()
@@ -209,7 +210,7 @@ class Actor(MailboxActor):
         self._pool.submit(work)
         return future
 
-    # Life
+    # Start and end
 
     def on_start(self) -> None:
         """Pykka's hook: rebuild."""
@@ -218,15 +219,15 @@ class Actor(MailboxActor):
     async def _begin(self) -> None:
         await self.rebuild()
         self.ready = True
-        self.bus.say_ready()
+        self.bus.report_ready()
         self.on_ready()
-        early, self._early = self._early, []
+        early, self._waiting_until_ready = self._waiting_until_ready, []
         for work in early:
             work()
         for name, incarnation in list(self._peers.items()):
             self.on_peer_started(name, incarnation)
 
-    def _world_event(self, event: Started | Exited) -> None:
+    def _on_peer_event(self, event: Started | Exited) -> None:
         if isinstance(event, Started):
             self._peers[event.name] = event.incarnation
             if self.ready:
@@ -238,11 +239,11 @@ class Actor(MailboxActor):
                 self.on_peer_exited(event.name, event.incarnation)
 
     def when_ready(self, function: Callable[..., object], *args: Any) -> bool:
-        """Call once the actor is ready; at once when it is. False when too much waits already."""
+        """Call the function once the actor is ready. False when `MAX_WAITING` calls wait already."""
         if self.ready:
             function(*args)
-        elif len(self._early) < MOST_EARLY:
-            self._early.append(lambda: function(*args))
+        elif len(self._waiting_until_ready) < MAX_WAITING:
+            self._waiting_until_ready.append(lambda: function(*args))
         else:
             return False
         return True
@@ -260,7 +261,7 @@ class Actor(MailboxActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,  # noqa: ARG002 - Pykka's signature
     ) -> None:
-        """Pykka's hook: an unexpected exception ends the process with its traceback kept."""
+        """Pykka's hook: save the traceback of an unexpected exception and end the process."""
         if exception_value is not None:
             self.crash(exception_value)
 
@@ -281,7 +282,7 @@ class Actor(MailboxActor):
             self._handle(delivery, functools.partial(early, self))
         elif not self.when_ready(self._handle, delivery, getattr(self, attribute)):
             self.bus.dropped["too_early"] += 1
-            self.bus.answer(delivery, Refused("Starting", f"{self.name} is starting, and {MOST_EARLY} messages wait"))
+            self.bus.answer(delivery, Refused("Starting", f"{self.name} is starting, and {MAX_WAITING} messages wait"))
 
     def _handle(self, delivery: Delivery, handler: Callable[[Any], Any]) -> None:
         began = time.monotonic()
@@ -302,14 +303,14 @@ class Actor(MailboxActor):
     async def _answer_from(
         self, delivery: Delivery, began: float, handler: Coroutine[Any, None, Message | None]
     ) -> None:
-        # Around the handler, not after it: one that refuses before its first await is over before spawn returns.
+        # Around the handler, not after it: a handler that refuses before its first await ends before spawn returns.
         try:
             self._finish(delivery, began, await handler)
         except Refused as refusal:
             self.bus.answer(delivery, refusal)
             self._account(delivery, began, failed=True)
         except Cancelled:
-            self.bus.answer(delivery, Refused("Cancelled", "the request was given up by its handler"))
+            self.bus.answer(delivery, Refused("Cancelled", "the handler was cancelled"))
         except Exception as error:
             self.bus.answer(delivery, error)
             raise
@@ -355,8 +356,8 @@ class Actor(MailboxActor):
 
     @handles(Profile)
     async def on_profile(self, request: Profile) -> Samples:
-        if not 0 < request.seconds <= MOST_PROFILE_S:
-            raise Refused("InvalidTime", f"cannot profile for {request.seconds:g} s: at most {MOST_PROFILE_S} s")
+        if not 0 < request.seconds <= MAX_PROFILE_S:
+            raise Refused("InvalidTime", f"cannot profile for {request.seconds:g} s: at most {MAX_PROFILE_S} s")
         from actors._base import profile  # noqa: PLC0415 - seldom needed
 
         return Samples(samples=await profile.sample(request.seconds))
@@ -427,7 +428,7 @@ _BEFORE_READY: dict[type[Message], Callable[..., Any]] = {
     Profile: Actor.on_profile,
     Stacks: Actor.on_stacks,
 }
-"""Handled while the actor starts, by the base: a manager's own handlers use what `rebuild` has yet to make."""
+"""Handlers of the base class, also used before the actor is ready: a manager's own need the state from `rebuild`."""
 
 
 def _name_of(item: Any) -> str:

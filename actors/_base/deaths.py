@@ -1,4 +1,4 @@
-"""The record an actor leaves when it crashes. The supervisor shows it as the actor's last death."""
+"""Writes an actor's death record when it crashes. The supervisor shows it as the actor's last death."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CRASH_EXIT_CODE = 70
 
 
 def record_path(run_dir: str, name: str, incarnation: int) -> Path:
-    """Where the record of one incarnation lies: RUN_DIR/deaths/NAME-INCARNATION.txt."""
+    """The record of one incarnation: RUN_DIR/deaths/NAME-INCARNATION.txt."""
     return Path(run_dir, "deaths", f"{name}-{incarnation}.txt")
 
 
 def crash(run_dir: str, name: str, incarnation: int, error: BaseException) -> NoReturn:
-    """Save the traceback and end the process at once: nothing of it can be trusted any more."""
+    """Save the traceback and end the process at once, because its state cannot be trusted."""
     try:
         text = "".join(traceback.format_exception(error))
         os.write(2, indented(text).encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""Where the threads of this process are: once, or many times to see where time goes. Needs no help from the threads."""
+"""Samples the stacks of this process's threads, without help from them: once, or repeatedly as a profile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERIOD_S = 0.01
 
 
 def sample(seconds: float) -> Future[dict[str, int]]:
-    """How often each stack was seen in that time, by a thread of its own; see proto.agent.actor.Samples."""
+    """Sample in a thread of its own for `seconds`. The result counts each stack; see proto.agent.actor.Samples."""
     future: Future[dict[str, int]] = Future()
     threading.Thread(target=_watch, args=(seconds, future), name="profile", daemon=True).start()
     return future
@@ -45,7 +45,7 @@ def _frames(frame: FrameType | None) -> list[str]:
 
 
 def stacks() -> str:
-    """What every thread is doing now, for people."""
+    """The present stack of every thread, as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():

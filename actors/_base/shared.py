@@ -1,4 +1,4 @@
-"""Work that several ask for at once and that is done once: questions that come while it is under way share it."""
+"""Runs one piece of work for several concurrent callers, who share its result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Spawner(Protocol):
-    """Where coroutines run: an actor, or a loop of its own."""
+    """Runs coroutines: an actor or an event loop."""
 
     def spawn(self, coroutine: Coroutine[Any, None, T], name: str = "") -> Task[T]:
         """Start a coroutine now."""
 
 
 class Shared(Generic[T]):
-    """The latest result of one piece of work, and the one under way. For its thread only."""
+    """The latest result of one piece of work, and its present run. For one thread."""
 
     def __init__(self, where: Spawner, work: Callable[[], Coroutine[Any, None, T]], name: str) -> None:
         self._where, self._work, self._name = where, work, name
@@ -30,17 +30,17 @@ class Shared(Generic[T]):
         self.runs = 0
 
     async def get(self, max_age_s: float) -> T:
-        """A result of work that began at most `max_age_s` ago. Raises what the work raises, for all who wait."""
+        """A result of a run that began at most `max_age_s` ago. An error of the run is raised in all its callers."""
         asked = time.monotonic()
         while self._value is None or asked - self._began > max_age_s:
-            # One that is under way may have begun too early for this question; then it is the next that will do.
+            # The present run may have begun too early for this caller, who then needs the next one.
             if self._task is None or self._task.done():
                 self._task = self._where.spawn(self._run(), self._name)
             await self._task
         return self._value
 
     def forget(self, older_than_s: float) -> None:
-        """Give up a result that is so old: for those that are large."""
+        """Drop a result older than this, to free the memory of a large one."""
         if time.monotonic() - self._began > older_than_s:
             self._value = None
 

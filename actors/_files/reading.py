@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from actors._base.process.run_in_subprocess import aside_each
+from actors._base.process.run_in_subprocess import run_each_in_subprocess
 from actors._files.problems import FileError
 
 FILE_S = 10.0
@@ -49,7 +49,7 @@ class Reader(Generic[T]):
         Raises OSError when there can be no process.
         """
         works = [functools.partial(self._one, path, content) for path, content in contents.items()]
-        answers = zip(contents, aside_each(works, FILE_S), strict=True)
+        answers = zip(contents, run_each_in_subprocess(works, FILE_S), strict=True)
         return {
             path: self._failed(path, f"cannot be read: {answer}")
             if isinstance(answer, Exception)

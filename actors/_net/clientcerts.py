@@ -16,7 +16,7 @@ import ssl
 import threading
 from typing import Any
 
-from actors._base.process.run_in_subprocess import AsideError, aside
+from actors._base.process.run_in_subprocess import SubprocessError, run_in_subprocess
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ def available() -> bool:
     Tried in a child process, which a wrong guess would end.
     """
     try:
-        return aside(_probe, _PROBE_S) == b"yes"
-    except (AsideError, OSError) as error:
+        return run_in_subprocess(_probe, _PROBE_S) == b"yes"
+    except (SubprocessError, OSError) as error:
         log.warning("a client certificate of another authority will end its connection, without an answer: %s", error)
         return False
 

@@ -97,14 +97,14 @@ class Loop:
             coroutine,
             name or getattr(coroutine, "__qualname__", "coroutine"),
             resume=lambda task: self.call(task.step),
-            unheard=self._unheard,
+            unhandled=self._unhandled,
             on_end=self.tasks.discard,
         )
         self.tasks.add(task)
         task.step()
         return task
 
-    def _unheard(self, task: Task[Any], error: BaseException) -> None:
+    def _unhandled(self, task: Task[Any], error: BaseException) -> None:
         # One that fails before its first await is over before its spawner can follow it: look again a little later.
         self.call(lambda: None if task.followed else self._crashed(error))
 

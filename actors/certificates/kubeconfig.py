@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
+from proto.common import untrusted
 
 
 def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def pointed_at(path: str, certificate: str) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - needed once in a node's life
 
     try:
-        config: dict[str, Any] = yaml.safe_load(Path(path).read_bytes())
+        config: dict[str, Any] = untrusted.load_yaml(Path(path).read_bytes())
         context = _named(config["contexts"], config["current-context"])["context"]
         _named(config["users"], context["user"])["user"] = _user(certificate)
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:

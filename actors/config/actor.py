@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
-from actors._base.actor import Runtime
+from actors._base.actor import ActorContext
 from actors.config.sources import files
 from actors.config.sources.files import ManifestPods
 from proto.pods.config import ListSources, Relist, Sources
@@ -27,8 +27,8 @@ class Config(Actor):
     name: ClassVar[str] = "config"
     asks: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context)
         self._manifests = ManifestPods(self, lambda op, pods: self._tell(files.SOURCE, op, pods))
         self._api: ApiPods | None = None
         if self.settings.kubeconfig:

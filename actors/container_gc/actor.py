@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from actors._base import Actor, gather, handles
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError
@@ -75,8 +75,8 @@ class ContainerGc(Actor):
         self._rotation: LogRotation | None = None
         if self._cri is not None and settings.container_log_max_bytes >= 0:
             self._rotation = LogRotation(self._cri, self.blocking, settings, self._own.among)
-        self._alone = Gate(1)
-        self._removals = Gate(AT_ONCE)
+        self._alone = Semaphore(1)
+        self._removals = Semaphore(AT_ONCE)
         self._terminated: dict[str, PodTerminated] = {}
         self._waiting = False
         self._busy: set[str] = set()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from actors._base import gather
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.untrusted_files import open_regular
@@ -78,7 +78,7 @@ class LogRotation:
     ) -> None:
         """`own`: returns the UIDs among its argument that are ours. Blocks."""
         self._cri, self._blocking, self._settings, self._own = cri, blocking, settings, own
-        self._semaphore = Gate(max(1, settings.container_log_max_workers))
+        self._semaphore = Semaphore(max(1, settings.container_log_max_workers))
         self.rotated = 0
 
     async def look(self, spawn: Callable[..., Awaitable[Any]]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from actors._base import Actor, Future, handles
-from actors._base.actor import Runtime
+from actors._base.actor import ActorContext
 from actors._base.messaging.bus import Delivery
 from actors._host.files import paths
 from actors.events import agent, journal
@@ -53,8 +53,8 @@ class Events(Actor):
     name = "events"
     blocking_threads = 1
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context)
         self.store = Store()
         self.correlator = Correlator()
         self._held_back = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors._base import Actor, handles
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
@@ -68,7 +68,7 @@ class ImageGc(Actor):
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._own = OwnPods(settings.root_dir, take_over=settings.take_over)
         self._keeping = ""
-        self._gate = Gate(1)
+        self._gate = Semaphore(1)
         self._events = Recorder(self.peer("events"))
         self._failed_before = False
         self._kept: frozenset[str] | None = None

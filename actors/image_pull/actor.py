@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
-from actors._base import Actor, Gate, Task, handles
+from actors._base import Actor, Semaphore, Task, handles
 from actors._cri import image_reference
 from actors._cri.call import Call
 from actors._cri.errors import CriError
@@ -102,7 +102,7 @@ class ImagePull(Actor):
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
         self.pulls: dict[Wish, Pull] = {}
-        self.turns: dict[str, Gate] = {}
+        self.turns: dict[str, Semaphore] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
         self.plugins = Plugins(
             self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
@@ -321,16 +321,16 @@ class ImagePull(Actor):
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
                 self.turns.pop(ref.registry, None)
 
-    def _turn(self, registry: str) -> Gate | None:
+    def _turn(self, registry: str) -> Semaphore | None:
         # serializeImagePulls is one queue for the node in the kubelet, where a registry that does not answer holds up
         # the images of all others; its purpose, not to overload a registry or the runtime, is kept by one queue each.
         if self.settings.serialize_image_pulls:
-            return self.turns.setdefault(registry, Gate(1))
+            return self.turns.setdefault(registry, Semaphore(1))
         width = self.settings.max_parallel_image_pulls
         if width is None:
             return None
         if "" not in self.turns:
-            self.turns[""] = Gate(width)
+            self.turns[""] = Semaphore(width)
         return self.turns[""]
 
     async def _pull_now(self, ref: Reference, wish: Wish) -> Pulled | Failed:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from actors._base import Actor, Gate
+from actors._base import Actor, Semaphore
 from actors._cri.image_reference import Reference
 from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
@@ -41,7 +41,7 @@ class Ledger:
         self._known = Loaded()
         self._pulls: Counter[str] = Counter()
         """Pulls under way, by image as the container names it."""
-        self._alone = Gate(1)
+        self._alone = Semaphore(1)
 
     async def load(self) -> None:
         """The files. Without them, nothing is known to have been pulled."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors._base import handles
-from actors._base.actor import Runtime
+from actors._base.actor import ActorContext
 from actors._cgroup.fs import pod_cgroup_exists
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
@@ -72,8 +72,8 @@ class PodWorkers(CountedWorkers):
     name = "pod_workers"
     asks = frozenset({"status", "probe", "volume", "image_pull", "objects"})
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context)
         self.desired = Desired(self.settings.pod_sources)
         self.workers: dict[str, PodWorker] = {}
         self._waiting: dict[str, list[str]] = defaultdict(list)

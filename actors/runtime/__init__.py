@@ -1,1 +1,1 @@
-"""The embedded container runtime: CRI v1 over a unix socket, for machines that have no other. See actor.py."""
+"""The embedded container runtime: a CRI v1 server on a unix socket, for machines without another runtime."""

@@ -1,8 +1,8 @@
 """The runtime actor: the embedded container runtime, a CRI v1 server on a socket in the run directory.
 
-Started only where no other runtime is configured or found. Other actors know it by its socket alone, as they would
-containerd. The mailbox answers for the process; CRI's calls are answered in threads (server.py), by services that keep
-everything on disk, so that this process may be killed at any moment. Containers are watched by the monitor, not here.
+It starts only where no other runtime is configured or found. Other actors talk to its socket, as they would to
+containerd's. The mailbox answers for the process. Threads answer the rpcs (service/server.py). All state is on disk, so
+this process may be killed at any moment. The monitor process watches containers, not this one (actors/runtime/monitor).
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 
 from actors._base import Actor, handles
 from actors.runtime.assembly import Runtime, build
-from actors.runtime.service import interpreter
+from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.oci import interpreter
 from actors.runtime.service.server import Server
-from actors.runtime.service.supervision import MonitorError
 from proto.common import logs
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
 
 BUILD_S = 120.0
-"""A restart finds some hundred containers again in a fraction of a second; leftovers of a kill take longer."""
+"""A restart recovers some hundred containers in a fraction of a second; removing a kill's leftovers takes longer."""
 NETWORK_PERIOD_S = 60.0
 log = logging.getLogger(__name__)
 
 
 class RuntimeActor(Actor):
-    """State: all of it on disk; see assembly.py for how it is found again."""
+    """Keeps no state in memory that is not on disk; assembly.py recovers it."""
 
     name = "runtime"
 
     async def rebuild(self) -> None:
-        """Bring back what there was, then listen."""
+        """Recover the state on disk, then listen."""
         self._runtime: Runtime = await self.blocking(BUILD_S, build, self.settings)
         services = {"RuntimeService": self._runtime.service, "ImageService": self._runtime.images}
         self._server = Server(socket_path(self.settings.run_dir), services)
@@ -48,17 +48,17 @@ class RuntimeActor(Actor):
             log.log(logs.NOTICE, "isolation level %d: %s", self._runtime.isolation.level, self._runtime.isolation.why)
 
     def on_ready(self) -> None:
-        """Images that were put into the drop-in directory meanwhile; whoever asks for one of them waits for that."""
+        """Import images that were added to the drop-in directory; a request for one of them waits for the import."""
         self.blocking(BUILD_S, self._runtime.images.import_dropped)
-        self.every(Until(NETWORK_PERIOD_S), self._settle_network, "network")
+        self.every(Until(NETWORK_PERIOD_S), self._reconcile_network, "network")
 
-    async def _settle_network(self) -> None:
-        """Firewalls that start again flush the tables of others, too."""
-        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.settle)
+    async def _reconcile_network(self) -> None:
+        """Write the firewall table again: other firewalls flush all tables when they restart."""
+        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.reconcile)
 
     @handles(ListPulls)
     async def list_pulls(self, _: ListPulls) -> PullsUnderWay:
-        """For who waits for one."""
+        """Report the pulls under way."""
         return PullsUnderWay(
             pulls=tuple(
                 PullUnderWay(
@@ -74,25 +74,25 @@ class RuntimeActor(Actor):
         )
 
     def describe(self) -> dict[str, Any]:
-        """How many there are, and who watches them."""
+        """Counts of sandboxes, containers and images, the isolation level and the monitor's pid."""
         state = self._runtime.engine.state
-        containers = state.containers()
+        containers = state.containers.all()
         told: dict[str, Any] = {
-            "sandboxes": len(state.sandboxes()),
+            "sandboxes": len(state.sandboxes.all()),
             "containers": len(containers),
             "running": sum(one.state == pb.CONTAINER_RUNNING for one in containers),
             "images": len(self._runtime.engine.store.list()),
             "isolation": self._runtime.isolation.level,
         }
         with contextlib.suppress(MonitorError, OSError, TimeoutError):
-            told["monitor"] = self._runtime.engine.keeper.watcher()
+            told["monitor"] = self._runtime.engine.monitor.pid()
         return told
 
     def on_shutdown(self) -> None:
-        """Containers and their monitor stay."""
+        """Stop serving; containers and their monitor keep running."""
         self._server.stop()
         self._runtime.sessions.stop()
-        self._runtime.engine.keeper.close()
+        self._runtime.engine.monitor.close()
         with contextlib.suppress(OSError):
             interpreter.release(self._runtime.engine.run)
 

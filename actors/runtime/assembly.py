@@ -1,4 +1,4 @@
-"""Puts the runtime together, and finds again what there was: after a kill, a restart, or the machine's boot."""
+"""Builds the runtime and recovers its sandboxes and containers after a kill, a restart or a boot."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.image_volumes import ImageVolumes
-from actors.runtime.containers.orphaned_execs import end_strays
-from actors.runtime.containers.rootfs import RootFs, can_overlay
+from actors.runtime.containers.orphaned_execs import end_orphaned_execs
+from actors.runtime.engine.engine import Engine, MonitorManager
+from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs, can_overlay
 from actors.runtime.helper.plan import PLAIN, ROOT
-from actors.runtime.images.local.disk import remove_tree
 from actors.runtime.images.local.store import ImageStore
+from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
 from actors.runtime.model.state import Container, Sandbox, State
 from actors.runtime.network.choice import PodNetwork, choose_network
 from actors.runtime.network.host import HostNetwork
-from actors.runtime.oci.helping import HELPER, can_seal, features, helper_command
+from actors.runtime.oci import interpreter
+from actors.runtime.oci.helper import HELPER, can_seal, features, helper_command
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 from actors.runtime.oci.spec.security import bounding_set
-from actors.runtime.policy import Isolation, Offers, choose_isolation
+from actors.runtime.policy import Isolation, MachineFeatures, choose_isolation
 from actors.runtime.sandboxes.sandboxes import Sandboxes
-from actors.runtime.service import interpreter
-from actors.runtime.service.engine import Engine, Keeper
 from actors.runtime.service.image_service import ImageService
 from actors.runtime.service.service import RuntimeService
-from actors.runtime.service.sessions import Sessions
-from actors.runtime.service.supervision import MonitorError
 from actors.runtime.stats.stats import Stats
+from actors.runtime.streaming.sessions import Sessions
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
 STARTING_S = 60.0
-"""For a container that was being started when the actor was killed."""
+"""Waits this long for a container that was starting when the actor was killed."""
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ class Unusable(Exception):
 
 @dataclass
 class Runtime:
-    """What the actor serves."""
+    """The parts that the actor serves."""
 
     engine: Engine
     containers: Containers
@@ -66,13 +66,13 @@ class Runtime:
 
 
 def isolation_here() -> Isolation:
-    """What this machine offers, or what the environment asks for."""
+    """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
     wish = os.environ.get(ISOLATION, "")
     asked = int(wish) if wish in ("1", "2", "3") else 0
-    offers = Offers(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
+    offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
-        return chosen  # the rest takes two processes to find out
+        return chosen  # probing for the other levels takes two processes
     offered = features()
     offers = replace(offers, mount=offered.get("mount", False), user=offered.get("user", False))
     return choose_isolation(offers, asked)
@@ -86,7 +86,7 @@ def _split_cgroups() -> bool:
 
 
 def build(settings: Settings) -> Runtime:
-    """Everything, as it was left. Blocks for as long as the disk takes. Raises Unusable, OSError."""
+    """Build all parts and recover their state. Blocks while it reads the disk. Raises Unusable, OSError."""
     isolation = isolation_here()
     if isolation.level == 0:
         raise Unusable(isolation.why)
@@ -94,11 +94,11 @@ def build(settings: Settings) -> Runtime:
     for directory in (root, run):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = _engine(settings, isolation, root, run)
-    network = choose_network(engine, settings)
+    network = choose_network(settings, engine.state, root, privileged=engine.privileged)
     containers = Containers(engine)
     sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
     _recover(engine, containers, sandboxes)
-    network.settle()
+    network.reconcile()
     stats = Stats(engine)
     images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
     about = _about(engine, isolation, network)
@@ -108,7 +108,7 @@ def build(settings: Settings) -> Runtime:
 
 
 def data_dir(settings: Settings) -> Path:
-    """Where images and records are."""
+    """Directory of images and records."""
     return Path(checkpoints_dir(settings.root_dir), "runtime")
 
 
@@ -126,7 +126,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
         oci=_oci(isolation, run, systemd=systemd),
-        keeper=Keeper(run / "monitor.sock"),
+        monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
         state=state,
         sandboxes=Records(root, "sandboxes", SandboxRecord),
@@ -147,13 +147,13 @@ def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:
-    """Its command line, with an interpreter that containers cannot write to."""
+    """The helper's command line, with an interpreter that containers cannot write to."""
     if isolation.mode == ROOT:
         try:
             return helper_command(ROOT, interpreter.seal(run))
         except OSError as error:
             log.warning("cannot mount the interpreter read-only: %s; it is copied for each start instead", error)
-    # A plain process has the rights of the agent's user anyway, and sees the file itself.
+    # A plain process runs as the agent's user and sees the interpreter's file anyway.
     return helper_command(isolation.mode, sealed=isolation.mode != PLAIN and can_seal())
 
 
@@ -203,48 +203,48 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
 
 
 def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
-    for record in engine.sandboxes.load(sandboxes.give_back):
-        engine.state.add_sandbox(Sandbox(record))
+    for record in engine.sandboxes.load(sandboxes.release_network):
+        engine.state.sandboxes.add(Sandbox(record))
     for record in engine.containers.load():
-        if engine.state.find_sandbox(record.sandbox_id) is None:
-            log.warning("container %s has no pod sandbox any more: removed", record.id)
+        if engine.state.sandboxes.find(record.sandbox_id) is None:
+            log.warning("container %s has no pod sandbox: removed", record.id)
             engine.containers.remove(record.id)
             continue
         container = Container(record)
         container.started = read_started(engine.containers.path(record.id))
-        engine.state.add_container(container)
+        engine.state.containers.add(container)
     _meet_monitor(engine, containers, sandboxes)
-    for container in engine.state.containers():
-        containers.settle(container)
-    for sandbox in engine.state.sandboxes():
-        sandboxes.settle(sandbox)
+    for container in engine.state.containers.all():
+        containers.reconcile(container)
+    for sandbox in engine.state.sandboxes.all():
+        sandboxes.reconcile(sandbox)
     _clear(engine, sandboxes)
 
 
 def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
     def on_exited(id_: str, code: int, at_ns: int) -> None:
-        sandbox = engine.state.find_sandbox(id_)
+        sandbox = engine.state.sandboxes.find(id_)
         if sandbox is not None:
             sandboxes.on_exited(sandbox)
         else:
             containers.on_exited(id_, code, at_ns)
 
-    engine.keeper.on_exited = on_exited
-    engine.keeper.adopt = containers.adopt
-    unfinished = [one for one in engine.state.containers() if one.record.finished is None]
+    engine.monitor.on_exited = on_exited
+    engine.monitor.adopt = containers.adopt
+    unfinished = [one for one in engine.state.containers.all() if one.record.finished is None]
     if not unfinished:
-        return  # with the first container there will be one
+        return  # the first container's start starts a monitor
     try:
         _wait_for_starts(engine, [one for one in unfinished if one.started is None])
     except (MonitorError, TimeoutError, OSError) as error:
-        log.warning("cannot ask the containers' monitor what runs: %s", error)
+        log.warning("cannot ask the containers' monitor which containers run: %s", error)
 
 
 def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
-    """What was being started when the former actor was killed is, or is not, when this returns."""
+    """Wait until each container that the former actor was starting has started or failed."""
     deadline = time.monotonic() + STARTING_S
     while time.monotonic() < deadline:
-        _, watched = engine.keeper.client.containers()
+        _, watched = engine.monitor.client.containers()
         for container in created:
             container.started = read_started(engine.containers.path(container.record.id))
         if not any(one.record.id in watched and one.started is None for one in created):
@@ -253,21 +253,21 @@ def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
 
 
 def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
-    """Take away what belongs to nothing that is there."""
-    running = {one.record.id for one in engine.state.containers() if one.state == pb.CONTAINER_RUNNING}
-    pauses = {one.record.id for one in engine.state.sandboxes() if one.record.pause_pid and not one.record.stopped}
+    """Remove mounts, containers and files that no record owns."""
+    running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING}
+    pauses = {one.record.id for one in engine.state.sandboxes.all() if one.record.pause_pid and not one.record.stopped}
     for id_ in engine.oci.known():
         if id_ not in running | pauses:
-            log.info("ending what is left of container %s", id_)
+            log.info("removing leftovers of container %s", id_)
             engine.oci.delete(id_)
     mounts = engine.run / "rootfs"
     for path in list(mounts.iterdir()) if mounts.is_dir() else ():
         if path.name not in running:
             engine.rootfs.remove(path)
-    for id_ in engine.volumes.strays(running):
+    for id_ in engine.volumes.orphaned(running):
         engine.volumes.remove(id_)
-    sandboxes.release_strays()
-    end_strays(engine, (one.record.cgroup for one in engine.state.containers()))
+    sandboxes.release_orphaned()
+    end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     for records in (engine.sandboxes, engine.containers):
         records.empty_trash()
     remove_tree(engine.root / "probe")

@@ -1,4 +1,4 @@
-"""Decisions of the runtime: what is found decides how containers are isolated, and what is known what they are."""
+"""Pure decisions: the isolation level of this machine, and states, reasons and signals as CRI names them."""
 
 from __future__ import annotations
 
@@ -6,45 +6,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.runtime.helper.plan import PLAIN, ROOT, USER
-from actors.runtime.model.records import ContainerRecord, Started
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import OCI_PROGRAMS
 
 START_ERROR_CODE = 128
-"""Exit code of a container that could not be started, containerd's."""
+"""Exit code of a container that failed to start, the same as containerd's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How containers are kept apart."""
+    """The way in which containers are isolated from the machine."""
 
     level: int
-    """1: an OCI runtime; 2: our own helper, as root; 3: without privileges. 0: none that may be used."""
+    """1: an OCI runtime. 2: our helper as root. 3: our helper without privileges. 0: no usable level."""
     program: str = ""
     """The OCI runtime's path, at level 1."""
     mode: str = ""
-    """The helper's (actors/runtime/helper), at levels 2 and 3."""
+    """The helper's mode (actors/runtime/helper), at levels 2 and 3."""
     why: str = ""
-    """Why it is not a higher one, and what containers then lack; for people."""
+    """Reason for not having a higher level, and what containers lack without it; for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
-    """What of a machine decides it."""
+class MachineFeatures:
+    """Features of a machine that decide its isolation level."""
 
     found: Mapping[str, str]
-    """The path of each program that is there."""
+    """Path of each OCI runtime found, by program name."""
     root: bool
     split_cgroups: bool
-    """Some controllers are v1's and some are v2's, which crun refuses to work with."""
+    """Controllers are divided between cgroup v1 and v2, which crun refuses to work with."""
     mount: bool = False
-    """This process may make mounts in a namespace of its own."""
+    """This process may mount in a mount namespace of its own."""
     user: bool = False
-    """It may have a user namespace, and mounts in it."""
+    """This process may create a user namespace and mount in it."""
 
 
-def choose_isolation(offers: Offers, asked: int = 0) -> Isolation:
-    """The first level that the machine offers, or the one that is `asked` for, else none."""
+def choose_isolation(offers: MachineFeatures, asked: int = 0) -> Isolation:
+    """The best level that the machine offers, or the level `asked` for; level 0 when it does not offer that one."""
     usable = [name for name in OCI_PROGRAMS if name in offers.found and not (offers.split_cgroups and name == "crun")]
     if offers.root and usable and asked in (0, 1):
         return Isolation(1, program=offers.found[usable[0]])
@@ -59,7 +58,7 @@ def choose_isolation(offers: Offers, asked: int = 0) -> Isolation:
     return Isolation(0, why=f"isolation level {asked} was asked for, which this machine does not offer: {missing}")
 
 
-def _unprivileged(offers: Offers, asked: int) -> Isolation:
+def _unprivileged(offers: MachineFeatures, asked: int) -> Isolation:
     reason = "as asked for" if asked else "root may not mount here" if offers.root else "not root"
     lost = "no limits of CPU and memory, the machine's network"
     if offers.user:
@@ -72,39 +71,32 @@ def _unprivileged(offers: Offers, asked: int) -> Isolation:
     )
 
 
-def container_state(record: ContainerRecord, started: Started | None) -> pb.ContainerState.ValueType:
-    """CRI's state."""
-    if record.finished is not None:
-        return pb.CONTAINER_EXITED
-    return pb.CONTAINER_CREATED if started is None else pb.CONTAINER_RUNNING
-
-
 def reason_of(code: int, oom_kills: int) -> str:
-    """Why it ended, in the words that the kubelet shows."""
+    """CRI's reason of an ended container, in the kubelet's words."""
     if oom_kills and code != 0:
         return "OOMKilled"
     return "Completed" if code == 0 else "Error"
 
 
 def matches_labels(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
-    """Whether all that the selector asks for is there."""
+    """Return True when the labels contain every key and value of the selector."""
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 def matches_id(id_: str, asked: str) -> bool:
-    """CRI lets filters have the start of an ID; an empty one is any."""
+    """CRI filters may give the first characters of an ID; an empty filter matches any."""
     return id_.startswith(asked)
 
 
 def signal_number(wanted: int, image: str, by_name: Mapping[str, int]) -> int:
-    """What ends the container: CRI's signal by number of its enum, else the image's STOPSIGNAL, else SIGTERM."""
+    """The signal that stops a container: CRI's (a number of its enum), else the image's STOPSIGNAL, else SIGTERM."""
     if wanted:
         return _by_name(pb.Signal.Name(pb.Signal.ValueType(wanted)).removeprefix("SIGNAL_"), by_name)
     return _by_name(image, by_name) if image else by_name["SIGTERM"]
 
 
 def signal_of(number: int, by_name: Mapping[str, int]) -> pb.Signal.ValueType:
-    """CRI's enum for a signal's number; the default for one it has no name for."""
+    """CRI's enum value of a signal number; SIGNAL_RUNTIME_DEFAULT for a signal that CRI does not name."""
     for name, value in by_name.items():
         if value == number and f"SIGNAL_{name}" in pb.Signal.keys():  # noqa: SIM118 - an enum wrapper, no mapping
             return pb.Signal.Value(f"SIGNAL_{name}")

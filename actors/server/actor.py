@@ -106,7 +106,7 @@ class Server(Actor):
     def on_ready(self) -> None:
         """Take the ports."""
         places = places_of(self.settings)
-        self._listeners = Listeners(listener_store.of_this_process(), places.values())
+        self._listeners = Listeners(listener_store.current(), places.values())
         self.loop.start(lambda error: self.post(self.crash, error))
         if "secure" in places:
             self.spawn(self._serve_secure(*places["secure"]), "secure port")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from actors._base import Actor, Gate, handles
-from actors._base.actor import Runtime
+from actors._base import Actor, Semaphore, handles
+from actors._base.actor import ActorContext
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
@@ -62,8 +62,8 @@ class Status(Actor):
 
     name = "status"
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context)
         self.pods: dict[str, Pod] = {}
         self.versions: Counter[str] = Counter()
         self._path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "status.json")
@@ -71,7 +71,7 @@ class Status(Actor):
         self._save_due = False
         self._saved_at = 0.0
         self._save_failed = False
-        self._writing = Gate(1)
+        self._writing = Semaphore(1)
         self._api: ApiSide | None = None
 
     async def rebuild(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from actors._base import Gate
+from actors._base import Semaphore
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
 from actors.volume.csi.registry import Registry
 from actors.volume.decide import claims
@@ -37,7 +37,7 @@ class Metrics:
         """Pods with a volume that keeps a helper in the kernel."""
         self._not_before: dict[str, float] = {}
         """When a mounted volume that did not answer may be asked again, in monotonic seconds, by its path."""
-        self._alone = Gate(1)
+        self._alone = Semaphore(1)
 
     async def usages(self) -> VolumeUsages:
         """Of every pod that has anything on disk."""

@@ -1,1 +1,1 @@
-"""Messages and settings that concern the agent itself: any actor, the supervisor, the settings."""
+"""Messages that every actor receives, messages to and from the supervisor, and the agent's settings."""

@@ -1,4 +1,4 @@
-"""What every actor is started with: the effective configuration, as plain values with units in their names.
+"""The settings that every actor gets at its start: the effective configuration, with units in the names.
 
 Names follow KubeletConfiguration v1beta1; defaults are those of Kubernetes 1.36.
 """
@@ -21,7 +21,7 @@ DEFAULT_EVICTION_HARD = {
 
 
 class Taint(Record, frozen=True, kw_only=True):
-    """A taint the node registers with."""
+    """A taint that the node registers with."""
 
     key: str
     effect: str
@@ -30,70 +30,70 @@ class Taint(Record, frozen=True, kw_only=True):
 
 
 class ShutdownGrace(Record, frozen=True, kw_only=True):
-    """What pods of this priority, up to the next entry's, get when the machine shuts down."""
+    """The grace period, at a shutdown of the machine, of pods with this priority and up to the next entry's."""
 
     priority: int
     grace_s: int
 
 
 class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One agent's settings. Immutable for the life of a process; a change restarts the actors concerned."""
+    """One agent's settings. A change restarts the actors that read the changed setting."""
 
     run_dir: str = "/run/nodevisor"
     """Sockets, the lock and the supervisor's state; mode 0700."""
     root_dir: str = "/var/lib/kubelet"
     take_over: bool = False
-    """Every pod with the kubelet's labels in the runtime, and every pod cgroup below cgroup_root, counts as ours."""
+    """Treat every pod with the kubelet's labels in the runtime, and every pod cgroup below cgroup_root, as ours."""
     pod_manifest_path: str = ""
     """A manifest directory or file; empty for none."""
     pod_sources: tuple[str, ...] = ("file",)
-    """Who sends pods. Nothing that no source wants is ended before each of them has said all it has."""
+    """Sources of pods. No pod is ended as unwanted before each source has sent its full list."""
     objects_dir: str = ""
     """A directory (or file) of Secrets, ConfigMaps and other API objects for pods; empty for none."""
     images_dir: str = ""
-    """A directory of OCI layouts and archives that the embedded runtime takes images from; empty: one in root_dir."""
+    """A directory of OCI layouts and archives with the embedded runtime's images; empty: one in root_dir."""
     host_image_for_all: bool = False
-    """Whether pods of the API server may have the image `host`, the files of this machine; static pods always may."""
+    """Let pods of the API server use the image `host`, the files of this machine. Static pods always may."""
     registries_dir: str = "/etc/containerd/certs.d"
-    """Where the embedded runtime looks for mirrors: REGISTRY/hosts.toml, containerd's."""
+    """Mirrors for the embedded runtime, in containerd's format: REGISTRY/hosts.toml."""
     kubeconfig: str = ""
-    """How to reach the API server; empty: this machine is in no cluster, and nothing that needs one runs."""
+    """Path of the kubeconfig for the API server; empty: standalone, without the actors that need a cluster."""
     bootstrap_kubeconfig: str = ""
-    """Who we are until there is a client certificate; empty for none."""
+    """Kubeconfig with the credentials for the first certificate request; empty for none."""
     cert_dir: str = "/var/lib/kubelet/pki"
     rotate_certificates: bool = False
     """rotateCertificates: replace the client certificate before it expires."""
     server_tls_bootstrap: bool = False
-    """serverTLSBootstrap: the serving certificate is the cluster's to sign."""
+    """serverTLSBootstrap: the cluster signs the serving certificate."""
     event_record_qps: float = 50.0
     """0: no limit."""
     event_burst: int = 100
     kube_api_qps: float = 50.0
     kube_api_burst: int = 100
     config_map_and_secret_change_detection_strategy: str = "Watch"
-    """Watch, Cache or Get: how what pods refer to is read from the API server."""
+    """Watch, Cache or Get: how ConfigMaps and Secrets are read from the API server."""
     cluster_trust_bundle_projection: bool = False
     """The feature gate ClusterTrustBundleProjection."""
     register_node: bool = True
     provider_id: str = ""
     cloud_provider: str = ""
-    """`external`: the node has a taint until its cloud's controller has seen it."""
+    """`external`: the node has a taint until the cloud's controller removes it."""
     node_status_update_frequency_s: float = 10.0
     node_status_report_frequency_s: float = 300.0
-    """Without a change, the status is written this often."""
+    """Period of writes of an unchanged status."""
     node_lease_duration_s: float = 40.0
     node_status_max_images: int = 50
     """-1: all."""
     enable_controller_attach_detach: bool = True
-    """What the Node's annotation tells the controller that attaches volumes."""
+    """Let the controller attach volumes; the Node has an annotation for it."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
-    """By priority, what pods get when the machine shuts down; empty: its shutdown is not delayed."""
+    """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""
     node_name: str = ""
     node_ip: str = ""
-    """The address reported as hostIP; found from the default route when empty."""
+    """The address reported as hostIP; empty: that of the default route."""
     pod_logs_dir: str = "/var/log/pods"
     container_logs_dir: str = "/var/log/containers"
 
@@ -102,21 +102,21 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     server_address: str = "0.0.0.0"
     server_port: int = 10_250
     read_only_port: int = 0
-    """Without credentials and TLS; 0: none."""
+    """Port without authentication and TLS; 0: none."""
     page_address: str = ""
-    """ADDRESS:PORT of the web page, with metrics and statistics, without credentials and TLS; empty: none."""
+    """ADDRESS:PORT of the web page, metrics and statistics, without authentication and TLS; empty: none."""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
-    """Empty, as is the other: the certificate is one of the `certificates` actor's, or signed by itself."""
+    """Both files empty: a certificate of the `certificates` actor, or a self-signed one."""
     tls_cipher_suites: tuple[str, ...] = ()
     """IANA names; empty: the library's choice."""
     tls_min_version: str = ""
-    """`VersionTLS12`; empty: that one."""
+    """Empty: `VersionTLS12`."""
     client_ca_file: str = ""
-    """Whose client certificates are taken; empty: nobody's."""
+    """CAs whose client certificates are accepted; empty: no client certificates."""
     anonymous_auth: bool = False
     webhook_authentication: bool = True
-    """Bearer tokens are reviewed by the API server."""
+    """The API server checks bearer tokens (TokenReview)."""
     token_cache_s: float = 120.0
     authorization_mode: str = "Webhook"
     """Webhook or AlwaysAllow."""
@@ -128,11 +128,11 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     enable_debug_flags_handler: bool = True
     enable_system_log_handler: bool = True
     streaming_idle_timeout_s: float = 14_400.0
-    """Without a byte for so long, an exec, attach or port-forward is ended."""
+    """An exec, attach or port-forward ends after this time without a byte."""
     extend_websockets_to_kubelet: bool = True
     """The feature gate ExtendWebSocketsToKubelet."""
     container_log_max_bytes: int = 10 * 1024 * 1024
-    """A larger log is rotated; negative: none is."""
+    """Size at which a log is rotated; negative: no rotation."""
     container_log_max_files: int = 5
     container_log_max_workers: int = 1
     container_log_monitor_interval_s: float = 10.0
@@ -141,25 +141,25 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     file_check_frequency_s: float = 20.0
     runtime_request_timeout_s: float = 120.0
     max_pods: int = 110
-    """The smaller of maxPods and podsPerCore for this machine."""
+    """The smaller of maxPods and podsPerCore times this machine's cores."""
     node_labels: dict[str, str] = {}
-    """--node-labels: besides those every node has."""
+    """--node-labels, in addition to the labels of every node."""
     register_with_taints: tuple[Taint, ...] = ()
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names, or prefixes that end in `*`."""
     system_reserved: dict[str, str] = {}
-    """Resource to quantity, kept from pods; reservedSystemCPUs replaces its cpu."""
+    """Quantities by resource that pods do not get; reservedSystemCPUs replaces its cpu."""
     kube_reserved: dict[str, str] = {}
     enforce_node_allocatable: tuple[str, ...] = ("pods",)
-    """`pods`, `system-reserved`, `kube-reserved`, the last two also with `-compressible`: limit these cgroups."""
+    """Cgroups with limits: `pods`, `system-reserved`, `kube-reserved`, the last two also with `-compressible`."""
     system_reserved_cgroup: str = ""
     kube_reserved_cgroup: str = ""
     seccomp_default: bool = False
-    """Containers without a profile of their own get the runtime's instead of none."""
+    """Give containers without a seccomp profile the runtime's default one."""
     user_namespace_ids_per_pod: int = 65_536
     """userNamespaces.idsPerPod"""
     memory_reserved_by_qos_percent: int = 0
-    """How much of what pods of a better class request is kept from those of the classes below."""
+    """Share of the requests of higher QoS classes that lower classes cannot use (qosReserved)."""
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"
@@ -170,7 +170,7 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     memory_swap_behavior: str = ""
     """memorySwap.swapBehavior: NoSwap, LimitedSwap, or empty, which is NoSwap."""
     single_process_oom_kill: bool | None = None
-    """None: on cgroup v1 alone, where there is no other way."""
+    """None: on cgroup v1 only, which has no group kill."""
 
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -184,8 +184,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     image_pull_verification: Literal[
         "", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"
     ] = "NeverVerifyPreloadedImages"
-    """Which images that are on the node a pod may use without its credentials being verified
-    (imagePullCredentialsVerificationPolicy); empty: all, and nothing is recorded (KubeletEnsureSecretPulledImages)."""
+    """imagePullCredentialsVerificationPolicy: present images that pods use without a check of their credentials.
+
+    Empty: all of them, and no pull is recorded (feature gate KubeletEnsureSecretPulledImages is off).
+    """
     image_pull_verification_allowlist: tuple[str, ...] = ()
     """Repositories, or prefixes that end in `/*`."""
 
@@ -199,7 +201,7 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     image_maximum_gc_age_s: float = 0.0
     image_gc_period_s: float = 300.0
     keep_images: bool = False
-    """No image is removed, not even under disk pressure: the runtime's images are not this agent's alone."""
+    """Remove no image, not even under disk pressure, because others use the same runtime."""
 
     container_gc_min_age_s: float = 0.0
     """--minimum-container-ttl-duration"""
@@ -212,15 +214,15 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     eviction_hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
     eviction_soft: dict[str, str] = {}
     eviction_soft_grace_s: dict[str, float] = {}
-    """By signal: how long a soft threshold has to be met before a pod goes."""
+    """By signal: time over a soft threshold before a pod is evicted."""
     eviction_minimum_reclaim: dict[str, str] = {}
     eviction_max_pod_grace_period_s: int = 0
-    """The most that a pod gets that is evicted for a soft threshold."""
+    """Upper limit of the grace period in evictions for a soft threshold."""
     eviction_monitoring_period_s: float = 10.0
     local_storage_capacity_isolation: bool = True
-    """Whether pods that take more ephemeral storage than they may are evicted."""
+    """Evict pods that exceed their limits of ephemeral storage."""
     volume_stats_agg_period_s: float = 60.0
-    """How old the figures of volumes may be; negative: volumes are not measured."""
+    """Maximum age of volume statistics; negative: volumes are not measured."""
     eviction_pressure_transition_period_s: float = 300.0
 
     crash_loop_initial_back_off_s: float = 10.0
@@ -230,11 +232,11 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     image_pull_max_back_off_s: float = 300.0
 
     relist_period_s: float = 10.0
-    """Safety net only: exits come from pidfds, own changes from the pod workers."""
+    """Fallback only: exits come from pidfds, our own changes from the pod workers."""
     heartbeat_period_s: float = 5.0
     verbosity: int = 2
     log_format: str = "text"
     """logging.format: text or json."""
 
     extra: dict[str, Any] = {}
-    """Settings of one deployment that no published field carries; keys documented where they are read."""
+    """Further settings without a published field; the readers document the keys."""

@@ -1,6 +1,6 @@
-"""Messages the supervisor receives on control.sock, and the events it publishes on world.sock.
+"""Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
-From its children: Ready, Failed. From the command line and consoles: ListActors, RestartActor, StopAgent.
+From its children: Ready. From the command line: ListActors, RestartActor, StopAgent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from proto.wire.message import Done, Message, Record, Request
 
 
 class Ready(Message, frozen=True, kw_only=True):
-    """From a child: its state is rebuilt and it serves. The header's source and incarnation say which. Idempotent."""
+    """From a child: its state is rebuilt and it serves. The header names the child and its incarnation. Idempotent."""
 
     pid: int
 
@@ -19,20 +19,20 @@ class ActorRow(Message, frozen=True, kw_only=True):
 
     name: str
     pid: int
-    """0 while there is no process."""
+    """0: no process."""
     state: str
-    """starting, ready, stopping, backoff, degraded, stopped, lost (SIGKILL did not end it)."""
+    """starting, ready, stopping, backoff, degraded, stopped, or lost: SIGKILL did not end it."""
     incarnation: int
     uptime_s: float
     """Since ready; 0 before."""
     restarts: int
     """Starts after the first, by this supervisor."""
     last_death: str = ""
-    """`killed by SIGKILL`, `exit 70: KeyError: 'x' (death record PATH)`; empty if it never died."""
+    """`killed by SIGKILL`, `exit 70: KeyError: 'x' (death record PATH)`; empty: no death so far."""
     mailbox: int = 0
     """Mailbox depth at the last heartbeat."""
     pss_kib: int = 0
-    """Proportional set size, read when asked for."""
+    """Proportional set size; 0 when not measured."""
     restart_in_s: float = 0.0
     """Seconds until the next start, in backoff and degraded."""
 
@@ -44,24 +44,24 @@ class ActorRows(Message, frozen=True, kw_only=True):
 
 
 class ListActors(Request[ActorRows], frozen=True, kw_only=True):
-    """What `supervisor ps` shows. A repeat is harmless."""
+    """Ask for the process tree, for `supervisor ps`. A repeat is harmless."""
 
     with_memory: bool = True
-    """Read each process's memory, a millisecond apiece in the supervisor's loop."""
+    """Measure the memory too, which takes the supervisor's loop a millisecond for each process."""
 
 
 class RestartActor(Request[ActorRow], frozen=True, kw_only=True):
-    """End one actor and start its next incarnation; answered when that one is ready. A repeat restarts again."""
+    """End an actor and start its next incarnation. Answered when that is ready. A repeat restarts again."""
 
     name: str
 
 
 class StopAgent(Request[Done], frozen=True, kw_only=True):
-    """End the agent. Pods go on running. Answered once every actor is gone. A repeat is harmless."""
+    """End the agent; pods continue to run. Answered when every actor has ended. A repeat is harmless."""
 
 
 class PeerState(Record, frozen=True, kw_only=True):
-    """What the event stream says of one actor."""
+    """One actor's state in a World event."""
 
     name: str
     incarnation: int
@@ -69,20 +69,20 @@ class PeerState(Record, frozen=True, kw_only=True):
 
 
 class World(Message, frozen=True, kw_only=True):
-    """Event: every actor's present state; sent to each new subscriber and after every change of a whole tree."""
+    """Event: a snapshot of all actors, for each new subscriber and after a change of the whole process tree."""
 
     peers: tuple[PeerState, ...]
 
 
 class Started(Message, frozen=True, kw_only=True):
-    """Event: this incarnation is in service."""
+    """Event: this incarnation is ready."""
 
     name: str
     incarnation: int
 
 
 class Exited(Message, frozen=True, kw_only=True):
-    """Event: this incarnation is gone, or written off. Asks it has not answered fail with ActorDead."""
+    """Event: this incarnation has ended, or is given up as lost. Its unanswered asks fail with ActorDead."""
 
     name: str
     incarnation: int
@@ -90,14 +90,14 @@ class Exited(Message, frozen=True, kw_only=True):
 
 
 class Note(Message, frozen=True, kw_only=True):
-    """Event: something an operator may want to see (degraded, watchdog kill, forkserver replaced)."""
+    """Event: a remark for operators, for example a degraded actor, a watchdog kill or a new forkserver."""
 
     level: str
     """info, warning, error."""
     actor: str
     text: str
     reason: str = ""
-    """CamelCase, of the event that the events actor makes of it; empty: Supervision."""
+    """CamelCase reason of the Kubernetes event that the events actor makes; empty: Supervision."""
 
 
 EVENTS: dict[str, type[Message]] = {kind.__name__: kind for kind in (World, Started, Exited, Note)}

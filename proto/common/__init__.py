@@ -1,1 +1,1 @@
-"""Small helpers that both the supervisor and the actors need: logs, limits on input, restart arithmetic."""
+"""Helpers for both the supervisor and the actors: logs, untrusted input, safe output, repeat times."""

@@ -1,4 +1,4 @@
-"""Command lines of further Python processes of this installation."""
+"""The command line that starts another Python process of this installation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """A new interpreter that exits with `module.main(arguments)`.
+    """The command line of a new interpreter that exits with `module.main(arguments)`.
 
-    It imports from where this one does and from nowhere else: with `python -m` a directory named `proto` in the
-    present working directory would be taken for ours.
+    It imports from the same places as this interpreter. With `python -m`, a directory named `proto` in the working
+    directory would replace ours.
     """
     boot = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "

@@ -1,6 +1,6 @@
-"""Log lines of every process on stderr, each naming the actor: text with a klog-like header, or JSON.
+"""The log format of every process: lines on stderr with the actor's name, as text in klog's style or as JSON.
 
-`I1120 14:03:22.123456 supervisor  message`. Covers format and verbosity; not where stderr goes.
+A text line is `I1120 14:03:22.123456 supervisor  message`. The module also sets the verbosity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRACE = 5
 """Every message, from verbosity 6."""
 
 MOST_VERBOSITY = 10
-"""klog's levels go so far by convention; beyond 6 there is nothing more to say here."""
+"""klog's highest level by convention. Levels above 6 log nothing more here."""
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +26,14 @@ _LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
 
 
 class Formatter(logging.Formatter):
-    """The header of klog (severity letter, month and day, time of day with microseconds), then the actor's name."""
+    """Text lines: klog's header (severity letter, date, time with microseconds), the actor's name, the message."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.actor = name
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and below it, indented, the traceback where there is one. What others have written begins no line
-        of the log."""
+        """One line, and the traceback, if any, indented below it. Foreign text cannot begin a line of the log."""
         letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
         stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
         micros = int(record.created % 1 * 1_000_000)
@@ -79,14 +78,14 @@ def level_for(verbosity: int) -> int:
 
 
 def setup(name: str, verbosity: int, log_format: str = "text") -> None:
-    """Send all logging of this process to stderr as actor `name`. Takes over what a parent of the fork had set up.
+    """Send all logging of this process to stderr as actor `name`. After a fork it reuses the parent's handler.
 
     `log_format` is text or json.
     """
     kind = JSONFormatter if log_format == "json" else Formatter
     root = logging.getLogger()
     formatter = root.handlers[0].formatter if len(root.handlers) == 1 else None
-    if isinstance(formatter, kind):  # to make it all anew would copy 0.6 MB of what is shared with the parent
+    if isinstance(formatter, kind):  # new objects would copy 0.6 MB of memory that is shared with the parent
         formatter.actor = name
         set_verbosity(verbosity)
         return
@@ -98,14 +97,14 @@ def setup(name: str, verbosity: int, log_format: str = "text") -> None:
 
 
 def wrong_verbosity(verbosity: int) -> str:
-    """What is wrong with a verbosity that somebody asks for; empty where nothing is."""
+    """The reason to refuse this verbosity; empty when it is valid."""
     if 0 <= verbosity <= MOST_VERBOSITY:
         return ""
-    return f"cannot set the verbosity to {verbosity}: it is a number from 0 to {MOST_VERBOSITY}"
+    return f"cannot set the verbosity to {verbosity}: use a number from 0 to {MOST_VERBOSITY}"
 
 
 class Limited:
-    """Logs what somebody else can make happen at any rate: some lines in a while, and how many more there were."""
+    """Limits log lines that peers or containers can cause at any rate, and logs how many it left out."""
 
     def __init__(self, logger: logging.Logger, most: int = 10, period_s: float = 30.0) -> None:
         self._logger, self._most, self._period_s = logger, most, period_s
@@ -113,7 +112,7 @@ class Limited:
         self._said = self._unsaid = 0
 
     def log(self, level: int, text: str, *args: object, exc_info: bool = False) -> bool:
-        """Log it, or count it. True for the first that is only counted: `catch_up` is due after the period."""
+        """Log the line, or count it. True for the first counted line: call `catch_up` after the period."""
         now = time.monotonic()
         if now >= self._began + self._period_s:
             self.catch_up()
@@ -126,14 +125,14 @@ class Limited:
         return self._unsaid == 1
 
     def catch_up(self) -> None:
-        """Say how many lines were only counted, if any were."""
+        """Log how many lines were counted only."""
         unsaid, self._unsaid = self._unsaid, 0
         if unsaid:
             self._logger.warning("%d more lines like the ones before were not logged", unsaid, stacklevel=2)
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Change how much is logged from now on."""
+    """Set the level of the root logger."""
     root, level = logging.getLogger(), level_for(verbosity)
     if root.level != level:
         root.setLevel(level)

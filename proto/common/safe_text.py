@@ -1,7 +1,7 @@
-"""Text of others made safe for where it goes: a path, a log line, a table, a terminal.
+"""Makes foreign text safe for a path, a log line, a table or a terminal.
 
-Names, messages and events come from manifests, the API server, runtimes and containers. What they hold must not leave
-its directory, begin a log line of its own, or command the terminal it is read on.
+Names, messages and events come from manifests, the API server, runtimes and containers. Such text must not lead out of
+its directory, forge a log line, or send control sequences to a terminal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_COMPONENT_BYTES = 255
 
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-"""What turns the direction of the text around it: it hides what a line really says (CVE-2021-42574)."""
+"""Characters that change the direction of the text around them, which can disguise a line (CVE-2021-42574)."""
 _UNSAFE = f"\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u2028\u2029\ufeff\ud800-\udfff{_BIDI}"
 _NOT_SHOWN = re.compile(f"[{_UNSAFE}]")
 _NOT_ON_A_LINE = re.compile(f"[\t\n{_UNSAFE}]")
@@ -22,10 +22,10 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def component_problem(text: str) -> str:
-    """Why `text` is no name for a directory of a pod, a container or a volume; empty when it is one.
+    """The reason why `text` cannot name the directory of a pod, container or volume; empty when it can.
 
-    Letters, digits, `.`, `_` and `-` are taken, a letter or digit first. That has room for every name of the API, for
-    a UUID and for the hash that is a static pod's UID.
+    Letters, digits, `.`, `_` and `-` are valid, a letter or digit first. This allows every name of the API, UUIDs and
+    the hashes that are UIDs of static pods.
     """
     if not text:
         return "it is empty"
@@ -37,9 +37,9 @@ def component_problem(text: str) -> str:
 
 
 def component(text: str) -> str:
-    """`text`, as a part of a path. Raises ValueError for what would lead to another directory.
+    """`text`, as a part of a path. Raises ValueError for text that would lead to another directory.
 
-    It takes more than `component_problem`: any name that a directory may have, as one read from the disk is.
+    It accepts every name that a directory entry can have, for names that were read from the disk.
     """
     if text in ("", ".", "..") or "/" in text or "\0" in text:
         raise ValueError(f"cannot use {one_line(text[:MAX_COMPONENT_BYTES])!r} in a path: it names another directory")
@@ -47,22 +47,22 @@ def component(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """For a terminal: line ends and tabs stay, other control characters are escaped."""
+    """Escape control characters for a terminal; line ends and tabs stay."""
     return _NOT_SHOWN.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """For a log line or a cell of a table: line ends and tabs are escaped, too."""
+    """Escape control characters for a log line or a table cell, line ends and tabs too."""
     return _NOT_ON_A_LINE.sub(_escaped, text)
 
 
 def indented(text: str) -> str:
-    """Lines for a log below its own line: none of them can pass for the beginning of another one."""
+    """Indent lines below a log line, so that none of them looks like another log line."""
     return "".join(f"    {line}\n" for line in shown(text).splitlines())
 
 
 def shown_json(text: str) -> str:
-    """JSON for a terminal: what its encoder leaves as it is, as escapes of JSON. It stays the same JSON."""
+    """Escape, in JSON's notation, the unsafe characters that JSON encoders leave. The values stay the same."""
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

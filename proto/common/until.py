@@ -1,8 +1,7 @@
-"""When something that repeats runs next: the arithmetic of k8s.io/apimachinery/pkg/util/wait, without its loops.
+"""Start times of repeated work and growing delays: the arithmetic of k8s.io/apimachinery/pkg/util/wait.
 
-Pure functions of what happened and of monotonic time, used by the restarts of processes and by the periodic loops
-inside them. `Until` is wait.Until, JitterUntil and NonSlidingUntil; `Backoff` is the exponential back-off manager of
-BackoffUntil. Sleeping, running and stopping are the caller's.
+Pure functions of monotonic time, for restarts of processes and for periodic loops. `Until` is wait.Until, JitterUntil
+and NonSlidingUntil. `Backoff` is the exponential back-off manager of BackoffUntil. The callers sleep and run.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ def jitter(duration_s: float, factor: float, random: Random) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A period between runs, for ever.
+    """A period between runs, without an end.
 
-    `sliding`: the period begins when a run ends, otherwise when it starts (and a run longer than the period is followed
-    by the next at once; runs never overlap and missed ones are not made up for).
+    `sliding`: the period begins when a run ends, otherwise when it starts. Then the next run follows at once after a
+    run that took longer than the period. Runs never overlap, and missed runs are not repeated.
     """
 
     period_s: float
@@ -41,12 +40,12 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class BackoffHistory:
-    """Where a back-off stands. The default is one that has not begun."""
+    """The state of a back-off. The default is a back-off without any delay so far."""
 
     base_s: float | None = None
     """The next delay before jitter; None for the initial one."""
     last: float | None = None
-    """Monotonic time of the latest delay's beginning."""
+    """Monotonic time at which the latest delay began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Backoff:
     reset_after_s: float = 0.0
 
     def next_delay(self, history: BackoffHistory, now: float, random: Random) -> tuple[float, BackoffHistory]:
-        """The delay that begins now, in seconds, and the history including it."""
+        """The delay that begins now, in seconds, and the history with it."""
         base_s = self._base(history, now)
         grown_s = base_s * self.factor if self.factor else base_s
         if self.cap_s > 0.0:

@@ -1,7 +1,7 @@
-"""Decoding JSON from outside: state files that may be damaged, answers of servers, annotations.
+"""Decodes JSON from outside: state files that may be damaged, answers of servers, annotations.
 
-msgspec raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting, beside its own
-DecodeError. A reader that expects DecodeError alone dies of such a file each time it starts.
+The decoder raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting. A reader that
+expects DecodeError alone would crash at every start. `decode_json` raises DecodeError for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decode_json(content: bytes | bytearray | memoryview | str, kind: Any) -> Any
 def decode_json(content: Any, kind: Any = Any) -> Any:
     """The value in `content`, of type `kind`.
 
-    Raises msgspec.DecodeError, and nothing else, for content that is no JSON, too deep, or of another type.
+    Raises msgspec.DecodeError, and no other error, for content that is not JSON, too deep, or of another type.
     """
     try:
         return msgspec.json.decode(content, type=kind)
@@ -30,3 +30,18 @@ def decode_json(content: Any, kind: Any = Any) -> Any:
         raise msgspec.DecodeError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
         raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def load_yaml(content: bytes) -> Any:
+    """The value of a YAML document, as YAML 1.1 types it. Raises yaml.YAMLError, and no other error.
+
+    PyYAML's constructors raise errors of Python as well: for the date 2001-01-00, `!!bool x` or `!!int ""`.
+    """
+    import yaml  # noqa: PLC0415 - 2 MB in each process that has it
+
+    try:
+        return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        raise
+    except Exception as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""The Container Runtime Interface, v1: `api.proto` and the stubs generated from it.
+"""The Container Runtime Interface, v1: `api.proto` and the message classes that are generated from it.
 
-Nothing is imported here: `api_pb2` costs memory, so only who speaks CRI imports it.
+This package imports nothing. `api_pb2` takes memory, so only modules that call CRI import it.
 """

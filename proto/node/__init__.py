@@ -1,1 +1,1 @@
-"""Messages by receiving actor, for managers of the node."""
+"""Messages to the managers of the node, a module for each receiving actor."""

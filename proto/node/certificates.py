@@ -1,1 +1,1 @@
-"""Messages of the certificates actor: none of its own. Certificates reach the other actors as files."""
+"""The certificates actor receives no messages of its own. Other actors read its certificates from files."""

@@ -1,4 +1,4 @@
-"""Messages the container_gc actor receives."""
+"""Messages that the container_gc actor receives: requests to collect dead containers and directories of pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from proto.wire.message import Message, Request
 
 
 class Collected(Message, frozen=True, kw_only=True):
-    """What a collection removed."""
+    """Numbers of removed containers, sandboxes and directories."""
 
     containers: int
     sandboxes: int
@@ -14,17 +14,21 @@ class Collected(Message, frozen=True, kw_only=True):
 
 
 class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
-    """Collect now. A repeat is harmless."""
+    """From eviction and the command line: collect now. A repeat is harmless."""
 
     all_dead: bool = False
-    """Also everything of pods that have ended though they are still wanted (eviction's reclaim step, the kubelet's
-    DeleteAllUnusedContainers). Of pods that go on, the last dead container of each name stays as ever: its exit code
-    and restart count are in no other place."""
+    """Also remove all dead containers of ended pods that are still wanted.
+
+    It is eviction's reclaim step, the kubelet's DeleteAllUnusedContainers. A running pod keeps the last dead container
+    of each name, because its exit code and restart count are stored in no other place.
+    """
 
 
 class PodTerminated(Message, frozen=True, kw_only=True):
-    """From pod_workers: nothing of this pod runs any more and no source wants it: its log and pod directories and dead
-    containers may go without waiting for the next period. Idempotent."""
+    """From pod_workers: the pod has ended and no source wants it. Idempotent.
+
+    Its log and pod directories and dead containers can be removed before the next period.
+    """
 
     pod_uid: str
     pod_namespace: str

@@ -1,4 +1,4 @@
-"""Messages the eviction actor receives."""
+"""Messages that the eviction actor receives: the question about pressure on the node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from proto.wire.message import Message, Record, Request
 
 
 class Signal(Record, frozen=True, kw_only=True):
-    """One signal's last observation against its threshold."""
+    """The last observation of an eviction signal, with its threshold."""
 
     signal: str
     available: int
@@ -16,11 +16,11 @@ class Signal(Record, frozen=True, kw_only=True):
 
 
 class Pressure(Message, frozen=True, kw_only=True):
-    """Conditions that hold and the observations behind them."""
+    """The pressure conditions that hold, and the observations behind them."""
 
     conditions: tuple[str, ...]
     signals: tuple[Signal, ...]
 
 
 class GetPressure(Request[Pressure], frozen=True, kw_only=True):
-    """What the last evaluation saw. A repeat is harmless."""
+    """From node and the command line: the result of the last evaluation. A repeat is harmless."""

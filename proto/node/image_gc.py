@@ -1,4 +1,4 @@
-"""Messages the image_gc actor receives."""
+"""Messages that the image_gc actor receives: requests to remove unused images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from proto.wire.message import Message, Request
 
 
 class Collected(Message, frozen=True, kw_only=True):
-    """What a collection did."""
+    """The result of a collection."""
 
     freed_bytes: int
     removed: tuple[str, ...] = ()
@@ -14,11 +14,11 @@ class Collected(Message, frozen=True, kw_only=True):
 
 
 class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
-    """Collect by the thresholds now, as the periodic run does. A repeat is harmless."""
+    """From the command line: collect by the thresholds, as the periodic run does. A repeat is harmless."""
 
 
 class DeleteUnusedImages(Request[Collected], frozen=True, kw_only=True):
-    """Remove every image no container uses, however empty the disk (eviction's reclaim step). A repeat is harmless.
+    """From eviction's reclaim step: remove every image that no container uses. A repeat is harmless.
 
-    As in the kubelet, one younger than the minimum age stays: it was pulled for a container that is about to start.
+    As in the kubelet, an image below the minimum age stays, because its container may be about to start.
     """

@@ -1,4 +1,4 @@
-"""Messages the image_pull actor receives: from pod_workers what to have, from image_gc what there is."""
+"""Messages that the image_pull actor receives: images to pull, and the list of present images."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class ImageEnsured(Message, frozen=True, kw_only=True):
     """The image is on the node."""
 
     image_ref: str
-    """What CreateContainer takes: the image's ID as the runtime names it."""
+    """The image's ID in the runtime, for CreateContainer."""
     pulled: bool = False
-    """This request caused a pull, rather than finding it present."""
+    """The image was pulled for this request; False: it was present."""
     user: str = ""
-    """The image's configured user, `UID` or name, `0` where it sets none; empty: not known. Decides runAsNonRoot."""
+    """User in the image's configuration, a UID or a name, for runAsNonRoot. `0`: none is set; empty: unknown."""
 
 
 class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
-    """Have the image on the node by the container's pull policy; answered when it is, or when it is known not to be.
+    """From pod_workers: pull the image if the pull policy asks for it. Answered when the image is present.
 
     Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError,
-    RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. A repeat during a pull joins it; during
-    back-off it is refused.
+    RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. A repeat joins a running pull. During
+    back-off a repeat is refused.
     """
 
     pod_uid: str
@@ -33,14 +33,14 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     image: str
     policy: Literal["Always", "IfNotPresent", "Never"]
     field_path: str = ""
-    """Of the container in the pod's spec, for its events: `spec.containers{NAME}`. Empty for an image volume's."""
+    """The container's path in the spec, `spec.containers{NAME}`, for events. Empty for an image volume."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of the pod's imagePullSecrets, in their order."""
+    """Names of the pod's imagePullSecrets, in the spec's order."""
 
 
 class ImagesPresent(Message, frozen=True, kw_only=True):
-    """All images of the node: who may use others need not be remembered. A repeat is harmless."""
+    """From image_gc: all images of the node. Records of other images can be dropped. A repeat is harmless."""
 
     image_ids: tuple[str, ...]
     time: float
-    """Unix seconds before the runtime was asked: what was pulled later may be missing here."""
+    """Unix seconds before the runtime's list was read. Images pulled later may be missing."""

@@ -1,4 +1,4 @@
-"""Messages the node actor receives. From volume: SetVolumesInUse."""
+"""Messages that the node actor receives: the volumes in use, from volume."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from proto.wire.message import Message
 
 
 class SetVolumesInUse(Message, frozen=True, kw_only=True):
-    """Every attachable volume that a pod of this node has mounted, or is about to: status.volumesInUse.
+    """From volume: every attachable volume that a pod has mounted or is about to mount. Idempotent.
 
-    Idempotent. What the Node holds of them is told back (proto.pods.volume.VolumesInUseReported).
+    The node actor writes status.volumesInUse and confirms it by proto.pods.volume.VolumesInUseReported.
     """
 
     volumes: tuple[str, ...]

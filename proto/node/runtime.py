@@ -1,6 +1,6 @@
-"""The embedded container runtime, for who decides to use it and for itself: where it serves CRI, and what it needs.
+"""The embedded container runtime: its CRI socket, the programs that it needs, and the messages beside CRI.
 
-What it does it is asked for over CRI; its actor's messages are for what CRI has no words for.
+Containers, sandboxes and images are managed over CRI. The messages are for information that CRI lacks.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ import os
 from proto.wire.message import Message, Record, Request
 
 EMBEDDED = "embedded"
-"""In place of a socket: our own runtime, whatever others are there."""
+"""Value of containerRuntimeEndpoint for our own runtime, even when others are present."""
 OCI_PROGRAMS = ("crun", "runc")
-"""One of these runs the containers; the first that is there and can: crun starts one in a fifth of runc's time."""
+"""OCI runtimes in order of preference. crun starts a container in a fifth of runc's time."""
 ISOLATION = "NODEVISOR_ISOLATION"
-"""Environment variable: the isolation level to use, 1 to 3, instead of the first that the machine offers."""
+"""Environment variable: the isolation level, 1 to 3. By default the machine's first available level."""
 TEMPORARY = "NODEVISOR_TEMPORARY"
-"""Environment variable: 1 for an agent whose directories go with it. New images do not wait for the disk then."""
+"""Environment variable: 1 for an agent with temporary directories, whose images need no fsync."""
 PROGRAMS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def socket_path(run_dir: str) -> str:
-    """Its socket in the run directory."""
+    """The runtime's CRI socket in the run directory."""
     return os.path.join(run_dir, "cri.sock")
 
 
 def endpoint(run_dir: str) -> str:
-    """The same as CRI's clients want it."""
+    """The CRI endpoint, `unix://PATH`."""
     return f"unix://{socket_path(run_dir)}"
 
 
 class PullUnderWay(Record, frozen=True, kw_only=True):
-    """How far one pull is."""
+    """The progress of an image pull."""
 
     name: str
-    """The image's, in full."""
+    """The image's full name."""
     began: float
     """Unix seconds."""
     done_bytes: int = 0
     total_bytes: int = 0
-    """Of its layers, compressed, also those that were here before; 0 until the manifest is here."""
+    """Compressed size of all layers, present ones too; 0 until the manifest is read."""
     layers_done: int = 0
     layers: int = 0
 
 
 class PullsUnderWay(Message, frozen=True, kw_only=True):
-    """The oldest first."""
+    """Running pulls, oldest first."""
 
     pulls: tuple[PullUnderWay, ...]
 
 
 class ListPulls(Request[PullsUnderWay], frozen=True, kw_only=True):
-    """For consoles: the image pulls under way, and how far they are. A repeat is harmless."""
+    """From the command line: the running image pulls and their progress. A repeat is harmless."""

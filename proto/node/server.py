@@ -1,1 +1,1 @@
-"""Messages the server actor receives: none but those of every actor. What it is asked comes over HTTPS."""
+"""The server actor receives no messages of its own. Its requests come over HTTPS."""

@@ -1,4 +1,4 @@
-"""Messages the stats actor receives: questions of eviction, image_gc, the server and consoles."""
+"""Messages that the stats actor receives: requests for usage of the node, its pods and its file systems."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class FsStats(Record, frozen=True, kw_only=True):
     inodes: int
     inodes_free: int
     used_bytes: int = 0
-    """What is reserved for root is neither used nor available."""
+    """Blocks reserved for root are neither used nor available."""
 
 
 class NodeStats(Message, frozen=True, kw_only=True):
-    """The node's state as the eviction signals need it."""
+    """Memory, file systems and processes of the node, for the eviction signals."""
 
     time: float
     """Unix seconds of the measurement."""
     memory_capacity_bytes: int
     memory_working_set_bytes: int
-    """Root cgroup usage less inactive file pages, as the kubelet's memory.available uses it."""
+    """Usage of the root cgroup without inactive file pages, as for the kubelet's memory.available."""
     memory_available_bytes: int
     nodefs: FsStats
     imagefs: FsStats
@@ -37,13 +37,13 @@ class NodeStats(Message, frozen=True, kw_only=True):
 
 
 class GetNodeStats(Request[NodeStats], frozen=True, kw_only=True):
-    """Measure now, or give what is at most `max_age_s` old. A repeat is harmless."""
+    """Ask for the node's figures of at most `max_age_s` of age. A repeat is harmless."""
 
     max_age_s: float = 1.0
 
 
 class ContainerUsage(Record, frozen=True, kw_only=True):
-    """What one running container uses now."""
+    """Present usage of a running container."""
 
     name: str
     memory_working_set_bytes: int = 0
@@ -52,14 +52,14 @@ class ContainerUsage(Record, frozen=True, kw_only=True):
 
 
 class VolumeUse(Record, frozen=True, kw_only=True):
-    """What one volume of a pod takes, wherever it is."""
+    """Disk space of one volume of a pod."""
 
     name: str
     used_bytes: int
 
 
 class PodUsage(Record, frozen=True, kw_only=True):
-    """What one pod uses now."""
+    """Present usage of a pod."""
 
     pod_uid: str
     memory_working_set_bytes: int
@@ -68,12 +68,12 @@ class PodUsage(Record, frozen=True, kw_only=True):
     inodes: int = 0
     cpu_usage_ns: int = 0
     writable_layer_bytes: int = 0
-    """The part of `disk_bytes` that is on imagefs; the rest is on nodefs."""
+    """The part of `disk_bytes` on imagefs; the rest is on nodefs."""
     writable_layer_inodes: int = 0
     containers: tuple[ContainerUsage, ...] = ()
-    """Where asked for, as far as the runtime tells."""
+    """With `with_containers`, as far as the runtime reports them."""
     volumes: tuple[VolumeUse, ...] = ()
-    """With disk figures."""
+    """With `with_disk`."""
 
 
 class PodUsages(Message, frozen=True, kw_only=True):
@@ -84,17 +84,17 @@ class PodUsages(Message, frozen=True, kw_only=True):
 
 
 class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
-    """Measure pods now, or give what is at most `max_age_s` old. A repeat is harmless."""
+    """Ask for the pods' figures of at most `max_age_s` of age. A repeat is harmless."""
 
     max_age_s: float = 10.0
     with_disk: bool = False
-    """Disk figures walk directories, so only where they are ranked by."""
+    """Measure disk usage too, which walks directories."""
     with_containers: bool = False
-    """Containers' own figures cost a CRI call."""
+    """Measure containers too, which takes a CRI call."""
 
 
 class Document(Message, frozen=True, kw_only=True):
-    """A text for whoever asked over HTTP, as it goes out."""
+    """The body of an HTTP response."""
 
     data: bytes
 
@@ -103,19 +103,19 @@ class Document(Message, frozen=True, kw_only=True):
 
 
 class GetSummary(Request[Document], frozen=True, kw_only=True):
-    """The JSON of /stats/summary (proto.node.summary.Summary), measured now or at most `max_age_s` ago.
+    """Ask for the JSON of /stats/summary (proto.node.summary.Summary), of at most `max_age_s` of age.
 
-    The first one for a while takes a second longer: CPU in use needs two readings. Refused Unavailable when cgroups
-    cannot be read. A repeat is harmless.
+    The first request after a pause takes a second longer, because CPU usage needs two readings. Refused Unavailable
+    when cgroups cannot be read. A repeat is harmless.
     """
 
     only_cpu_and_memory: bool = False
-    """Without disks, network and processes, which cost calls of the runtime and walks."""
+    """Leave out disks, network and processes, which take runtime calls and directory walks."""
     max_age_s: float = 1.0
 
 
 class GetExposition(Request[Document], frozen=True, kw_only=True):
-    """The text of /metrics/resource or /metrics/cadvisor; when nothing can be read it says so. A repeat is harmless."""
+    """Ask for the text of /metrics/resource or /metrics/cadvisor. Read errors are in it. A repeat is harmless."""
 
     page: Literal["resource", "cadvisor"]
     max_age_s: float = 1.0

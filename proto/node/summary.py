@@ -1,7 +1,7 @@
-"""The shape of /stats/summary: stats/v1alpha1 of Kubernetes, field for field as its JSON has it.
+"""The types of /stats/summary: stats/v1alpha1 of Kubernetes, with the fields of its JSON.
 
-https://kubernetes.io/docs/reference/instrumentation/node-metrics/. Bytes, nanoseconds, nano cores, inodes, and times as
-RFC 3339; what is None is left out. One JSON document between stats and whoever serves or shows it.
+Source: https://kubernetes.io/docs/reference/instrumentation/node-metrics/. Units are bytes, nanoseconds, nano cores and
+inodes. Times are RFC 3339. Fields that are None are left out. The server and the command line read the document.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Written as JSON by camel-case names."""
+    """JSON object with camel-case names."""
 
 
 class PsiLine(_Shape, frozen=True, kw_only=True):
@@ -23,14 +23,14 @@ class PsiLine(_Shape, frozen=True, kw_only=True):
 
 
 class Psi(_Shape, frozen=True, kw_only=True):
-    """`some`: at least one task was; `full`: all were."""
+    """Pressure stall information. `some`: at least one task was stalled; `full`: all were."""
 
     full: PsiLine
     some: PsiLine
 
 
 class Cpu(_Shape, frozen=True, kw_only=True):
-    """CPU time: in all, and over the latest interval."""
+    """CPU time in total and over the latest interval."""
 
     time: str
     usage_nano_cores: int | None = None
@@ -39,7 +39,7 @@ class Cpu(_Shape, frozen=True, kw_only=True):
 
 
 class Memory(_Shape, frozen=True, kw_only=True):
-    """`available_bytes`: up to the limit, where there is one."""
+    """Memory usage. `available_bytes` is the rest up to the limit, if there is a limit."""
 
     time: str
     available_bytes: int | None = None
@@ -52,14 +52,14 @@ class Memory(_Shape, frozen=True, kw_only=True):
 
 
 class Io(_Shape, frozen=True, kw_only=True):
-    """Only its pressure."""
+    """Pressure stall information of I/O."""
 
     time: str
     psi: Psi | None = None
 
 
 class Swap(_Shape, frozen=True, kw_only=True):
-    """Swap that is used, and what is left up to the limit."""
+    """Used swap, and the rest up to the limit."""
 
     time: str
     swap_available_bytes: int | None = None
@@ -67,7 +67,7 @@ class Swap(_Shape, frozen=True, kw_only=True):
 
 
 class Fs(_Shape, frozen=True, kw_only=True):
-    """A file system, and what of it is used by what is described."""
+    """A file system, and the part that the described pod, container or image store uses."""
 
     time: str
     available_bytes: int | None = None
@@ -103,7 +103,7 @@ class Interface(_Shape, frozen=True, kw_only=True):
 
 
 class Network(_Shape, frozen=True, kw_only=True):
-    """The default interface's counters, and those of all."""
+    """Counters of the default interface and of all interfaces."""
 
     time: str
     name: str = ""
@@ -115,7 +115,7 @@ class Network(_Shape, frozen=True, kw_only=True):
 
 
 class Rlimit(_Shape, frozen=True, kw_only=True):
-    """How many tasks there may be on the node, and how many there are."""
+    """Limit and present number of tasks on the node."""
 
     time: str
     maxpid: int
@@ -123,7 +123,7 @@ class Rlimit(_Shape, frozen=True, kw_only=True):
 
 
 class Container(_Shape, frozen=True, kw_only=True):
-    """A container that runs, or a part of the node (`pods`)."""
+    """A running container, or a part of the node such as `pods`."""
 
     name: str
     start_time: str
@@ -136,7 +136,7 @@ class Container(_Shape, frozen=True, kw_only=True):
 
 
 class PodRef(_Shape, frozen=True, kw_only=True):
-    """Which pod."""
+    """Identity of a pod."""
 
     name: str
     namespace: str
@@ -144,7 +144,7 @@ class PodRef(_Shape, frozen=True, kw_only=True):
 
 
 class Processes(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes of a pod's containers."""
+    """Number of processes in a pod's containers."""
 
     process_count: int
 
@@ -166,7 +166,7 @@ class Pod(_Shape, frozen=True, kw_only=True):
 
 
 class Runtime(_Shape, frozen=True, kw_only=True):
-    """Where the runtime keeps images and writable layers."""
+    """File systems of the runtime's images and writable layers."""
 
     image_fs: Fs | None = None
     container_fs: Fs | None = None
@@ -189,7 +189,7 @@ class Node(_Shape, frozen=True, kw_only=True):
 
 
 class Summary(_Shape, frozen=True, kw_only=True):
-    """The document. `pods` is there even when there is none."""
+    """The whole document. `pods` is present even when it is empty."""
 
     node: Node
     pods: tuple[Pod, ...]

@@ -1,4 +1,4 @@
-"""What node plugins speak on their sockets: plugin registration v1 and the Container Storage Interface v1.
+"""The protocols of node plugins: plugin registration v1 and the Container Storage Interface v1.
 
-Nothing is imported here: the stubs cost memory, so only who talks to a plugin imports them.
+This package imports nothing. The message classes take memory, so only modules that call a plugin import them.
 """

@@ -1,1 +1,1 @@
-"""Messages by receiving actor, for managers of pods."""
+"""Messages to the managers of pods, a module for each receiving actor."""

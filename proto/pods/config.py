@@ -1,4 +1,4 @@
-"""Messages the config actor receives."""
+"""Messages that the config actor receives: questions about the sources of pods."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from proto.wire.message import Done, Message, Record, Request
 
 
 class SourceProblem(Record, frozen=True, kw_only=True):
-    """One manifest that was not taken, and why."""
+    """A rejected manifest and the reason."""
 
     file: str
     line: int = 0
-    """1-based; 0 where no line can be named."""
+    """From 1; 0: unknown."""
     field: str = ""
     """Field path, `spec.containers[0].image`."""
     problem: str
     keeps_previous: bool = False
-    """The pod of this file's last good version keeps running."""
+    """The pod of this file's last valid version continues to run."""
 
 
 class Sources(Message, frozen=True, kw_only=True):
-    """What each source holds at present."""
+    """The pods and problems of each source."""
 
     pods: dict[str, tuple[str, ...]]
-    """Source name (`file`) to the pods it declares, `NAMESPACE/NAME`."""
+    """By source name (`file`): its pods, as `NAMESPACE/NAME`."""
     problems: tuple[SourceProblem, ...] = ()
 
 
 class ListSources(Request[Sources], frozen=True, kw_only=True):
-    """Which pods each source declares and which manifests are wrong. A repeat is harmless."""
+    """Ask for the pods of each source and for rejected manifests. A repeat is harmless."""
 
 
 class Relist(Request[Done], frozen=True, kw_only=True):
-    """Read every source again now. A repeat is harmless."""
+    """Read every source again. Answered when done. A repeat is harmless."""

@@ -1,7 +1,4 @@
-"""Messages the events actor receives.
-
-From every actor: RecordEvent. From consoles: ListEvents.
-"""
+"""Messages that the events actor receives: events to record, and requests for the recorded ones."""
 
 from __future__ import annotations
 
@@ -12,30 +9,30 @@ from proto.wire.message import Message, Request
 
 
 class RecordEvent(Message, frozen=True, kw_only=True):
-    """Something happened to an object. A repeat is counted as one more occurrence."""
+    """From every actor: an event of an object. A repeat counts as another occurrence."""
 
     involved: ObjectReference
-    """A pod with `field_path` of a container, or kind Node, whose name the receiver fills in."""
+    """A pod, with the `field_path` of a container, or kind Node. The receiver adds the Node's name."""
     type: Literal["Normal", "Warning"]
     reason: str
     """CamelCase, one of the kubelet's (pkg/kubelet/events)."""
     message: str
     time_ns: int
-    """Unix time at which it happened: the tell may wait while its receiver restarts."""
+    """Unix time of the event. The message itself may arrive later, after a restart of the receiver."""
 
 
 class Events(Message, frozen=True, kw_only=True):
-    """Events as the API has them, oldest first."""
+    """Events as records of the API, oldest first."""
 
     events: tuple[Event, ...]
     revision: int
-    """Of the last change. Rises across restarts, so that a watcher can go on with `after`."""
+    """Number of the last change. It increases across restarts, so that a watcher can continue with `after`."""
 
 
 class ListEvents(Request[Events], frozen=True, kw_only=True):
-    """The events that are kept; those created or counted up after a revision. A repeat is harmless."""
+    """From the command line: stored events that are new or have a new count since `after`. A repeat is harmless."""
 
     after: int = 0
-    """Only what has changed since this revision."""
+    """A revision; 0: all events."""
     wait_s: float = 0.0
-    """With nothing to tell, wait so long for something."""
+    """Time to wait for a change when there is none yet."""

@@ -1,6 +1,6 @@
-"""Messages the objects actor receives: from volume, image_pull, pod_workers, consoles; and what its answers carry.
+"""Messages that the objects actor receives: requests for Secrets, ConfigMaps, other API objects and tokens.
 
-Upwards it tells `ObjectsChanged`, which is in the receivers' modules (`volume.py`, `pod_workers.py`).
+The actor sends `ObjectsChanged`, which is in the receivers' modules (`volume.py`, `pod_workers.py`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from proto.wire.message import Done, Message, Record, Request
 
 
 class ObjectRef(Record, frozen=True, kw_only=True, order=True):
-    """One API object. Hashable and ordered: a key of dicts and sets."""
+    """A reference to an API object, hashable and ordered."""
 
     kind: str
     """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume, PersistentVolumeClaim, CSIDriver,
-    VolumeAttachment; with an API server also Node, this one's own."""
+    VolumeAttachment; with an API server also this machine's Node."""
     namespace: str = ""
-    """Empty for kinds that are in no namespace."""
+    """Empty for kinds without namespaces."""
     name: str = ""
-    """Empty where a request may mean every object of the kind and namespace."""
+    """Empty in requests for every object of the kind and namespace."""
 
 
 class ApiObject(Record, frozen=True, kw_only=True):
-    """One object as it is now. Its repr has no data: a Secret must not reach a log by accident."""
+    """One object. Its repr has no data, so that no Secret reaches a log."""
 
     ref: ObjectRef
     resource_version: str
-    """Another one for another content, the same for the same; compare it for equality only."""
+    """Equal for equal content; compare it for equality only."""
     data: dict[str, bytes] = {}
     """ConfigMap: data (UTF-8) and binaryData. Secret: data and stringData, decoded."""
     binary_keys: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class ApiObject(Record, frozen=True, kw_only=True):
     secret_type: str = ""
     """A Secret's `type`."""
     uid: str = ""
-    """A Secret's; empty for one that nobody has given one."""
+    """A Secret's UID; empty when it has none."""
     immutable: bool = False
     document: dict[str, Any] = {}
     """Kinds without data: the whole object in its JSON form, for `proto.v1.from_dict`."""
@@ -47,54 +47,54 @@ class ApiObject(Record, frozen=True, kw_only=True):
 
 
 class FailedObject(Record, frozen=True, kw_only=True):
-    """An object of which nobody can say now whether it is there."""
+    """An object that cannot be read now, so that its existence is unknown."""
 
     ref: ObjectRef
     message: str
-    """In the kubelet's words."""
+    """The kubelet's message."""
 
 
 class Objects(Message, frozen=True, kw_only=True):
-    """The objects there are, in no order, and what was asked for and is not there."""
+    """The requested objects, in no order: found, missing and unreadable ones."""
 
     found: tuple[ApiObject, ...] = ()
     missing: tuple[ObjectRef, ...] = ()
-    """A ref without name is never missing: there may be no object of its kind."""
+    """A ref without name is never missing, because its kind may have no objects."""
     failed: tuple[FailedObject, ...] = ()
-    """Forbidden, or the API server cannot be asked: retry."""
+    """Forbidden, or the API server is unreachable: retry."""
     more: tuple[ObjectRef, ...] = ()
-    """Left out because the answer would be too large: ask for these next (`actors._objects.fetch` does)."""
+    """Left out because of the answer's size: ask for them next, as `actors._objects.fetch` does."""
 
 
 class GetObjects(Request[Objects], frozen=True, kw_only=True):
-    """Objects as they are now, by reference; a ref without name asks for every object of that kind and namespace.
+    """From volume, image_pull and pod_workers: objects by reference. A repeat is harmless.
 
-    Answered once the source has been read, so that an object is not called missing that only was not read yet.
-    Refused: `SourceNotRead` (retry) while that is not possible. A repeat is harmless.
+    A ref without name asks for every object of that kind and namespace. Answered after the source has been read, so
+    that `missing` is certain. Refused: `SourceNotRead` (retry) when the source cannot be read.
     """
 
     refs: tuple[ObjectRef, ...]
     fresh: bool = False
-    """Ask the API server for those that are named, whatever is known of them; without one this means nothing."""
+    """Read the named objects from the API server instead of the cache. No effect without an API server."""
 
 
 class Token(Message, frozen=True, kw_only=True):
-    """A service account's token. Times are Unix seconds. Its repr does not have it."""
+    """A service account's token. Times are Unix seconds. Its repr leaves the token out."""
 
     token: str
     expires: float
     refresh: float
-    """Ask again then: it is renewed by that time."""
+    """Ask again at this time: the token has been renewed then."""
 
     def __repr__(self) -> str:
         return f"Token(expires={self.expires:.0f})"
 
 
 class GetToken(Request[Token], frozen=True, kw_only=True):
-    """A token for a pod, bound to it: it is worth nothing once the pod is gone. Hashable: a key of dicts.
+    """From volume: a token that is bound to a pod and invalid after the pod's deletion. Hashable.
 
-    The one there is while it is good, else a new one. Refused: `TokenFailed` (retry), in the kubelet's words. A repeat
-    is harmless.
+    Answered with the present token while it is valid, else with a new one. Refused: `TokenFailed` (retry), with the
+    kubelet's message. A repeat is harmless.
     """
 
     namespace: str
@@ -102,32 +102,31 @@ class GetToken(Request[Token], frozen=True, kw_only=True):
     pod_name: str
     pod_uid: str
     audiences: tuple[str, ...] = ()
-    """Empty: the API server's own."""
+    """Empty: the API server's default audience."""
     expiration_s: int | None = None
-    """None: as long as the API server likes."""
+    """None: the API server's default."""
 
 
 class CsiDriver(Record, frozen=True, kw_only=True):
-    """A driver that has registered with the node."""
+    """A CSI driver that has registered with the node."""
 
     name: str
     node_id: str
-    """What the driver calls the node."""
+    """The driver's name of the node."""
     max_volumes: int = 0
-    """How many of its volumes the node can have; 0: it does not say."""
+    """Maximum number of its volumes on the node; 0: unknown."""
     topology: dict[str, str] = {}
 
 
 class SetCsiDrivers(Message, frozen=True, kw_only=True):
-    """From volume: the drivers there are, for the CSINode. `complete`: there is no plugin that has not said yet who it
-    is. Idempotent."""
+    """From volume: the registered drivers, for the CSINode. `complete`: every plugin has registered. Idempotent."""
 
     drivers: tuple[CsiDriver, ...]
     complete: bool
 
 
 class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):
-    """From volume: the claim's volume has been grown to this on the node, which its status is to say.
+    """From volume: write the claim's new capacity to its status, after the volume was expanded on the node.
 
     Refused: `NotWritten` (retry). Idempotent.
     """
@@ -135,11 +134,11 @@ class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):
     namespace: str
     name: str
     capacity: str
-    """As the PersistentVolume has it."""
+    """The capacity in the PersistentVolume."""
 
 
 class SetClaimExpansion(Request[Done], frozen=True, kw_only=True):
-    """From volume: how the growth of the claim's volume on the node goes, which its status is to say (KEP-1790).
+    """From volume: write the state of the volume's expansion on the node to the claim's status (KEP-1790).
 
     Refused: `NotWritten` (retry). Idempotent.
     """
@@ -147,21 +146,21 @@ class SetClaimExpansion(Request[Done], frozen=True, kw_only=True):
     namespace: str
     name: str
     phase: Literal["NodeResizeInProgress", "NodeResizeError", "NodeResizeInfeasible"]
-    """It begins; the driver refused it, and is asked again; or will never do it, and is not."""
+    """Started; failed and retried; failed for good."""
     message: str = ""
 
 
 class PodObjects(Record, frozen=True, kw_only=True):
-    """What one pod refers to, with its volumes, variables, pull secrets and runtime class."""
+    """The objects that a pod refers to: in volumes, variables, pull secrets and the runtime class."""
 
     pod_uid: str
     refs: tuple[ObjectRef, ...]
 
 
 class SetPodObjects(Message, frozen=True, kw_only=True):
-    """From pod_workers: who uses what. `full`: these pods and no other; else these anew, the rest as it was.
+    """From pod_workers: the objects that pods refer to, whose changes the actor then reports. Idempotent.
 
-    A pod without refs is forgotten. Whoever uses an object hears of its changes. Idempotent.
+    `full`: replace the references of all pods; else only of these. A pod without refs is dropped.
     """
 
     pods: tuple[PodObjects, ...]
@@ -169,34 +168,34 @@ class SetPodObjects(Message, frozen=True, kw_only=True):
 
 
 class ObjectRow(Record, frozen=True, kw_only=True):
-    """One object for people: no data."""
+    """One object for a table, without its data."""
 
     ref: ObjectRef
     file: str
     line: int = 0
     changed: float = 0.0
-    """Unix seconds: when its content came to be what it is, by its file's time."""
+    """Unix seconds of the content's last change: its file's modification time."""
     keys: tuple[str, ...] = ()
     used_by: int = 0
-    """Pods."""
+    """Number of pods that refer to it."""
     immutable: bool = False
     secret_type: str = ""
 
 
 class ObjectProblem(Record, frozen=True, kw_only=True):
-    """A file that was not taken, and why."""
+    """A rejected file and the reason."""
 
     file: str
     line: int = 0
-    """1-based; 0 where no line can be named."""
+    """From 1; 0: unknown."""
     field: str = ""
     problem: str
     keeps_previous: bool = False
-    """The objects of its last good version stand."""
+    """The objects of its last valid version stay in use."""
 
 
 class ObjectList(Message, frozen=True, kw_only=True):
-    """What the source holds."""
+    """The source's objects and problems."""
 
     objects: tuple[ObjectRow, ...] = ()
     problems: tuple[ObjectProblem, ...] = ()
@@ -205,14 +204,9 @@ class ObjectList(Message, frozen=True, kw_only=True):
 
 
 class ListObjects(Request[ObjectList], frozen=True, kw_only=True):
-    """For consoles: every object without its data. A repeat is harmless."""
-
-
-def by_ref(objects: Objects) -> dict[ObjectRef, ApiObject]:
-    """The objects found, by reference."""
-    return {one.ref: one for one in objects.found}
+    """From the command line: every object without its data. A repeat is harmless."""
 
 
 def document_of(one: ApiObject, kind: type[Any]) -> Any:
-    """A kind without data as its `proto.v1` record."""
+    """The `proto.v1` record of an object of a kind without data."""
     return msgspec.convert(one.document, kind)

@@ -1,7 +1,4 @@
-"""Messages the pleg actor receives.
-
-From pod_workers what to watch; from actors that seldom need the runtime (stats, the GCs) their calls.
-"""
+"""Messages that the pleg actor receives: processes to watch, and CRI calls for other actors."""
 
 from __future__ import annotations
 
@@ -9,46 +6,48 @@ from proto.wire.message import Message, Record, Request
 
 
 class Watch(Record, frozen=True, kw_only=True):
-    """One init process whose end matters."""
+    """The init process of a container or sandbox."""
 
     pod_uid: str
     id: str
     """CRI ID of the container or sandbox."""
     pid: int
-    """In the host's pid namespace, from the verbose info of ContainerStatus or PodSandboxStatus; 0 when the runtime
-    does not tell, and then only the relist sees the end."""
+    """In the host's pid namespace, from the verbose info of ContainerStatus or PodSandboxStatus.
+
+    0: the runtime does not report it, and only the relist detects the end.
+    """
     sandbox: bool = False
 
 
 class WatchProcesses(Message, frozen=True, kw_only=True):
-    """Watch these too (full=False), or exactly these (full=True, when either side started). Idempotent by id."""
+    """From pod_workers: processes to watch. `full`, after a start: watch only these. Idempotent by id."""
 
     watches: tuple[Watch, ...]
     full: bool = False
 
 
 class ForgetPod(Message, frozen=True, kw_only=True):
-    """The pod is gone for good; drop its watches. A repeat is harmless."""
+    """From pod_workers: the pod has been removed; drop its watches. A repeat is harmless."""
 
     pod_uid: str
 
 
 class RuntimeAnswer(Message, frozen=True, kw_only=True):
-    """What the runtime answered."""
+    """The runtime's answer."""
 
     response: bytes
     """The serialized CRI response message."""
 
 
 class CallRuntime(Request[RuntimeAnswer], frozen=True, kw_only=True):
-    """Make a CRI call for an actor that makes few: a gRPC channel of its own is 2.5 MB of memory.
+    """Make a CRI call for an actor with few calls, because a gRPC channel takes 2.5 MB of memory.
 
-    Refused: the gRPC code by Go's name (`NotFound`) as reason, the runtime's text as message. A repeat is a second
+    Refused: the reason is Go's name of the gRPC code (`NotFound`), the message is the runtime's. A repeat is a second
     call.
     """
 
     rpc: str
-    """`ListImages`; any unary one."""
+    """Name of a unary rpc, `ListImages`."""
     request: bytes
     """The serialized CRI request message."""
     timeout_s: float

@@ -1,4 +1,4 @@
-"""What people see of a pod: the columns of `kubectl get pods`, from its spec and status.
+"""Computes the columns of `kubectl get pods` from a pod's spec and status.
 
 Pure functions. The rules for STATUS, READY and RESTARTS are those of kubectl's table printer
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/), so that both tools show the same words.
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """What a list of container statuses adds up to."""
+    """Sums over a list of container statuses."""
 
     ready: int = 0
     restarts: int = 0
@@ -47,8 +47,8 @@ def columns(pod: Pod, now: float) -> Columns:
     else:
         main_reason, ready_now = _main_containers(pod)
         reason = main_reason or reason
-        kept = (s for s in pod.status.init_container_statuses if s.name in sidecars)
-        tally = _restarts((*kept, *pod.status.container_statuses))
+        running_sidecars = (s for s in pod.status.init_container_statuses if s.name in sidecars)
+        tally = _restarts((*running_sidecars, *pod.status.container_statuses))
         ready = sidecars_ready + ready_now
     total = len(pod.spec.containers) + len(sidecars)
     return Columns(
@@ -79,7 +79,7 @@ def _phase_reason(pod: Pod) -> str:
 
 
 def _initialization(pod: Pod, sidecars: set[str]) -> tuple[str, bool, int]:
-    """The `Init:` word of the first init container that is not through, whether there is one, and ready sidecars."""
+    """The `Init:` word of the first unfinished init container, True when there is one, and the ready sidecars."""
     ready = 0
     for index, container in enumerate(pod.status.init_container_statuses):
         ended, waiting = container.state.terminated, container.state.waiting
@@ -97,7 +97,7 @@ def _initialization(pod: Pod, sidecars: set[str]) -> tuple[str, bool, int]:
 
 
 def _main_containers(pod: Pod) -> tuple[str, int]:
-    """The word of the first container that has one to say ("" if none has), and how many are running and ready."""
+    """The reason of the first container with one, else "", and the number of ready containers."""
     reason, ready = "", 0
     for container in reversed(pod.status.container_statuses):
         waiting, ended = container.state.waiting, container.state.terminated
@@ -129,7 +129,7 @@ def _condition(pod: Pod, kind: str) -> bool:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether the pod's Ready condition is True."""
+    """True when the pod's Ready condition is True."""
     return _condition(pod, "Ready")
 
 
@@ -151,7 +151,7 @@ def _restarts_text(tally: _Tally, now: float) -> str:
 
 
 def _age(pod: Pod, now: float) -> str:
-    # A static pod without a mirror has no creationTimestamp: nobody but this node knows it.
+    # A static pod without a mirror has no creationTimestamp, because the API server does not have it.
     since = pod.metadata.creation_timestamp or pod.status.start_time
     return human_duration(now - seconds_of(since)) if since else "<unknown>"
 
@@ -163,7 +163,7 @@ def seconds_of(timestamp: str) -> float:
 
 
 def human_duration(seconds: float) -> str:
-    """An age as kubectl prints it: two units while the second one still says something, else one."""
+    """An age in kubectl's format: two units while the second one matters, else one."""
     s = int(seconds)
     if s < -1:
         return "<invalid>"

@@ -1,8 +1,8 @@
-"""Messages the pod_workers actor receives.
+"""Messages that the pod_workers actor receives: pods, exits, probe results, evictions and the node's state.
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
 ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
-SetNodeShutdown. From container_gc, eviction, node, consoles: ListPodWorkers.
+SetNodeShutdown. From container_gc, eviction, node, command line: ListPodWorkers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from proto.wire.message import Done, Message, Record, Request
 class PodUpdate(Message, frozen=True, kw_only=True):
     """Changed pods of one source, with the kubelet's operations (pkg/kubelet/types, PodOperation).
 
-    SET carries every pod of the source: what it lacks is removed; it also says that the source has been seen once.
-    Idempotent: a repeat with the same pods changes nothing.
+    SET has every pod of the source: other pods of the source are removed, and the source counts as seen. Idempotent.
     """
 
     source: str
     """`file` or `api`."""
     op: Literal["SET", "ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
-    """DELETE: the objects have a deletionTimestamp now, and the pods are to end; REMOVE: the objects are gone."""
+    """DELETE: the objects have a deletionTimestamp, so the pods end. REMOVE: the objects are deleted."""
     pods: tuple[Pod, ...]
 
 
 class ObjectsChanged(Message, frozen=True, kw_only=True):
-    """From objects: these came, changed or went, and some pod refers to them. `full`: anything may have changed.
+    """From objects: objects that pods refer to were added, changed or deleted. A repeat is harmless.
 
-    A container that waits for one of them is tried at once. A repeat is harmless.
+    Containers that wait for one of them are retried at once. `full`: any object may have changed.
     """
 
     refs: tuple[ObjectRef, ...] = ()
@@ -39,41 +38,43 @@ class ObjectsChanged(Message, frozen=True, kw_only=True):
 
 
 class VolumesMounted(Message, frozen=True, kw_only=True):
-    """From volume: what it had refused for this pod is mounted by now; ask again at once. A repeat is harmless."""
+    """From volume: the pod's volumes, refused before, are mounted now; ask again. A repeat is harmless."""
 
     pod_uid: str
 
 
 class PodChanged(Message, frozen=True, kw_only=True):
-    """A hint that the runtime's view of a pod changed; the worker reads the runtime itself. A repeat is harmless."""
+    """From pleg: the pod changed in the runtime; the worker reads the state itself. A repeat is harmless."""
 
     pod_uid: str
     exited: tuple[str, ...] = ()
-    """Container and sandbox IDs whose init process is gone (the runtime may take milliseconds to say so).
-    Empty: something else differs, list the pod anew."""
+    """Containers and sandboxes whose init process has ended; the runtime may report it milliseconds later.
+
+    Empty: another change; list the pod again.
+    """
 
 
 class ProbeResult(Record, frozen=True, kw_only=True):
-    """The standing result of one probe of one container."""
+    """The present result of a container's probe."""
 
     pod_uid: str
     container: str
     container_id: str
-    """Full CRI ID, without runtime prefix. A result of another ID than the present one is ignored."""
+    """Full CRI ID without the runtime's prefix. Results for former containers are ignored."""
     probe: Literal["liveness", "readiness", "startup"]
     result: Literal["success", "failure", "unknown"]
     message: str = ""
 
 
 class ProbeResults(Message, frozen=True, kw_only=True):
-    """Changed results (full=False) or all standing ones (full=True, when either side started). Idempotent."""
+    """From probe: changed results, or with `full`, after a start, all results. Idempotent."""
 
     results: tuple[ProbeResult, ...]
     full: bool = False
 
 
 class EvictPod(Request[Done], frozen=True, kw_only=True):
-    """End a pod and leave it Failed with this reason and message. Refused: NotFound. A repeat keeps the first one's."""
+    """End a pod and set it Failed with this reason. Refused: NotFound. A repeat keeps the first reason."""
 
     pod_uid: str
     reason: str
@@ -82,49 +83,49 @@ class EvictPod(Request[Done], frozen=True, kw_only=True):
     grace_period_s: int
     """1 for a hard threshold (the kubelet's immediateEvictionGracePeriodSeconds)."""
     with_machine: bool = False
-    """It ends with its machine only: the next agent runs it again."""
+    """The machine shuts down: the next agent starts the pod again."""
 
 
 class SetNodeShutdown(Message, frozen=True, kw_only=True):
-    """From node: the machine is going down, and no pod may begin; or not any more. Idempotent."""
+    """From node: the machine shuts down, so admit no pod; or the shutdown was cancelled. Idempotent."""
 
     shutting_down: bool
 
 
 class SetNodePressure(Message, frozen=True, kw_only=True):
-    """Full list of pressure conditions that hold; admission of BestEffort pods depends on it. Idempotent."""
+    """From eviction: all pressure conditions that hold, for the admission of BestEffort pods. Idempotent."""
 
     conditions: tuple[Literal["MemoryPressure", "DiskPressure", "PIDPressure"], ...]
 
 
 class PodWorkerState(Record, frozen=True, kw_only=True):
-    """What the pod workers know of one pod."""
+    """The state of a pod worker."""
 
     uid: str
     namespace: str
     name: str
     stage: Literal["sync", "terminating", "terminated"]
     deleted: bool
-    """No source wants it any more."""
+    """No source has the pod any more."""
     static: bool
     pod: Pod | None = None
-    """The spec, where asked for."""
+    """The pod, with `with_pods`."""
     start_time: float = 0.0
     """Unix seconds."""
 
 
 class PodWorkerStates(Message, frozen=True, kw_only=True):
-    """Every pod that has a worker, or those asked for."""
+    """The requested pod workers."""
 
     pods: tuple[PodWorkerState, ...]
     sources_ready: bool
-    """Every source has been seen once; before that nobody may clean up what looks orphaned."""
+    """Every source has been read once. Before that, apparent orphans must not be cleaned up."""
 
 
 class ListPodWorkers(Request[PodWorkerStates], frozen=True, kw_only=True):
-    """Which pods have a worker and how far each is. A repeat is harmless."""
+    """Ask for the pods with a worker and their stages. A repeat is harmless."""
 
     with_pods: bool = False
-    """Carry each pod's object too."""
+    """Include each pod's object."""
     uids: tuple[str, ...] = ()
-    """Of these only; empty for all."""
+    """UIDs of the pods; empty: all."""

@@ -1,4 +1,4 @@
-"""Messages the probe actor receives, all from pod_workers."""
+"""Messages that the probe actor receives from pod_workers: containers to probe, and requests for results."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from proto.v1 import ContainerPort, Probe
 from proto.wire.message import Message, Record, Request
 
 Inherited = Literal["startup", "readiness"]
-"""A probe that the API server's status says has succeeded."""
+"""A probe that has succeeded by the status in the API server."""
 
 
 class ProbedContainer(Record, frozen=True, kw_only=True):
-    """One container with at least one probe."""
+    """A container with at least one probe."""
 
     name: str
     container_id: str
-    """Present CRI ID; empty while there is none."""
+    """CRI ID of the present container; empty: none."""
     running: bool
     started_at: float
-    """Unix seconds of the present container's start; 0 while there is none."""
+    """Unix seconds of the present container's start; 0: none."""
     field_path: str = ""
-    """In the pod's spec, for its events: `spec.containers{NAME}`."""
+    """Path in the pod's spec, for events: `spec.containers{NAME}`."""
     inherited: tuple[Inherited, ...] = ()
-    """Probes that count as succeeded from the start, since another kubelet has seen this container ready (KEP-4781)."""
+    """Probes that count as successful at once, because a former agent saw the container ready (KEP-4781)."""
     ports: tuple[ContainerPort, ...] = ()
-    """For probes that name a port."""
+    """The container's ports, for probes that name a port."""
     liveness: Probe | None = None
     readiness: Probe | None = None
     startup: Probe | None = None
 
 
 class ProbedPod(Record, frozen=True, kw_only=True):
-    """A pod with probes. All that probing needs, nothing else."""
+    """A pod with probes, reduced to the fields for probing."""
 
     uid: str
     namespace: str
     name: str
     pod_ip: str
-    """Default host of network probes; the node's address for a host-network pod."""
+    """Default host of network probes. A host-network pod has the node's address."""
     terminating: bool
-    """Liveness and startup probes stop; readiness goes on while containers run (as prober_manager does)."""
+    """Stop liveness and startup probes. Readiness continues while containers run, as in prober_manager."""
     containers: tuple[ProbedContainer, ...]
 
 
 class SetPods(Message, frozen=True, kw_only=True):
-    """Replace these pods (full=False), or all of them (full=True: what is not listed is forgotten). Idempotent."""
+    """Replace these pods. `full`: all other pods are dropped. Idempotent."""
 
     pods: tuple[ProbedPod, ...]
     full: bool = False
 
 
 class RemovePod(Message, frozen=True, kw_only=True):
-    """Stop probing the pod and forget its results. A repeat is harmless."""
+    """Stop the pod's probes and drop its results. A repeat is harmless."""
 
     pod_uid: str
 
 
 class Results(Message, frozen=True, kw_only=True):
-    """Every standing result, checkpointed ones included."""
+    """Every present result, also from the checkpoint."""
 
     results: tuple[ProbeResult, ...]
 
 
 class GetResults(Request[Results], frozen=True, kw_only=True):
-    """All standing results. A repeat is harmless."""
+    """Ask for all present results. A repeat is harmless."""

@@ -1,4 +1,4 @@
-"""Messages the status actor receives.
+"""Messages that the status actor receives: pods and their status from the node, and the API server's view of them.
 
 From pod_workers: SetPods, SetPod, SetPodStatus, RemovePod. From config, with an API server: SetApiPods, RemoveApiPods.
 From node, before the machine goes down: Flush. From all: ListPods.
@@ -12,27 +12,29 @@ from proto.v1 import Pod, PodStatus
 from proto.wire.message import Message, Request
 
 Stage = Literal["sync", "terminating", "terminated", "released"]
-"""How far the end of a pod is: it goes on; it ends; nothing of it runs; its volumes and its cgroup are given back, too.
-The API server is told a terminal phase from `terminated` on, and lets go of the object from `released` on."""
+"""Stage of a pod: synced; terminating; all containers ended; volumes and cgroup removed too.
+
+From `terminated` on, the API server gets the terminal phase. From `released` on, the object can be deleted.
+"""
 
 
 class SetPod(Message, frozen=True, kw_only=True):
-    """A pod that is new or whose metadata or spec changed, with its status. Idempotent."""
+    """A new pod, or one with changed metadata or spec, with its status. Idempotent."""
 
     pod: Pod
     stage: Stage = "sync"
 
 
 class SetPods(Message, frozen=True, kw_only=True):
-    """Every pod there is, with status; what is not in it is dropped. Sent when either side started. Idempotent."""
+    """All pods with status, after a start of either actor; other pods are dropped. Idempotent."""
 
     pods: tuple[Pod, ...]
     stages: dict[str, Stage] = {}
-    """By UID, of those that are not in `sync`."""
+    """By UID, for pods in other stages than `sync`."""
 
 
 class SetPodStatus(Message, frozen=True, kw_only=True):
-    """A pod's status as its worker computed it; the condition times are filled in by the status actor. Idempotent."""
+    """A pod's status from its worker. The status actor adds the condition times. Idempotent."""
 
     pod_uid: str
     status: PodStatus
@@ -40,41 +42,40 @@ class SetPodStatus(Message, frozen=True, kw_only=True):
 
 
 class RemovePod(Message, frozen=True, kw_only=True):
-    """The pod is gone: nothing of it is left on the node. A repeat is harmless."""
+    """The pod has been removed from the node. A repeat is harmless."""
 
     pod_uid: str
 
 
 class SetApiPods(Message, frozen=True, kw_only=True):
-    """Pods bound to this node as the API server has them, mirror pods among them. Idempotent.
+    """Pods of this node in the API server, mirror pods too. Idempotent. Sent before pod_workers gets the change.
 
-    Each with its metadata, at least name, namespace, uid, resourceVersion, generation, deletionTimestamp and the
-    annotations `kubernetes.io/config.*`, and its status; the spec is left out. Told before pod_workers is told of the
-    same change.
+    Each has its status, no spec, and at least this metadata: name, namespace, uid, resourceVersion, generation,
+    deletionTimestamp and the annotations `kubernetes.io/config.*`.
     """
 
     pods: tuple[Pod, ...]
     full: bool = False
-    """All there are, as after a list and when status has started: what is not in it the API server does not have."""
+    """The pods are all pods of the node, as after a list and after a start of status."""
 
 
 class RemoveApiPods(Message, frozen=True, kw_only=True):
-    """The API server has these no more. A repeat is harmless."""
+    """Pods that the API server has deleted. A repeat is harmless."""
 
     uids: tuple[str, ...]
 
 
 class Flushed(Message, frozen=True, kw_only=True):
-    """Of how many pods the API server does not have the last word yet; 0 without an API server."""
+    """Number of pods whose latest status the API server lacks; 0 without an API server."""
 
     unsaid: int = 0
 
 
 class Flush(Request[Flushed], frozen=True, kw_only=True):
-    """Answered once the API server has been told of every status that is known now. A repeat is harmless."""
+    """Write every present status to the API server, then answer. A repeat is harmless."""
 
     timeout_s: float
-    """Then it is answered in any case; less than the ask's own deadline."""
+    """Answer at the latest after this time, which is shorter than the ask's deadline."""
 
 
 class Pods(Message, frozen=True, kw_only=True):
@@ -84,12 +85,11 @@ class Pods(Message, frozen=True, kw_only=True):
 
 
 class FindPod(Request[Pods], frozen=True, kw_only=True):
-    """The pod of that name, or none: for one that is asked for by name, the others need not travel. A repeat is
-    harmless."""
+    """From server: the pod of that name, or none, without the other pods. A repeat is harmless."""
 
     namespace: str
     name: str
 
 
 class ListPods(Request[Pods], frozen=True, kw_only=True):
-    """What `supervisor pods` shows, and what pod_workers starts from after a restart. A repeat is harmless."""
+    """Ask for all pods, for `supervisor pods` and for pod_workers after a restart. A repeat is harmless."""

@@ -1,5 +1,4 @@
-"""Messages the volume actor receives, from pod_workers and objects; UnmountPod from container_gc too, for pods a crash
-left."""
+"""Messages that the volume actor receives: requests to mount, unmount, read and measure volumes of pods."""
 
 from __future__ import annotations
 
@@ -11,57 +10,58 @@ LIMIT_EXCEEDED = "VolumeAttachmentLimitExceeded"
 
 
 class PodMounted(Message, frozen=True, kw_only=True):
-    """Every volume of the pod is set up."""
+    """All volumes of the pod are mounted."""
 
     host_paths: dict[str, str]
-    """Volume name to its path on the host, for the CRI mounts."""
+    """Path on the host by volume name, for the CRI mounts."""
     groups: tuple[int, ...] = ()
-    """GIDs that the files of persistent volumes are said to belong to, which the containers need."""
+    """Annotated GIDs of persistent volumes, as supplemental groups of the containers."""
 
 
 class MountPod(Request[PodMounted], frozen=True, kw_only=True):
-    """Set up every volume of the pod that its containers use; answered when all are.
+    """From pod_workers: mount every volume that the pod's containers use. Answered when all are mounted. Idempotent.
 
-    Refused with the kubelet's words (`FailedMount`) when one cannot be: ask again, what worked is kept (`retry` is
-    false for what this agent cannot do). Refused LIMIT_EXCEEDED when the node has as many volumes as it takes: the pod
-    is to be turned away. Idempotent, and without a system call once all is there.
+    Refused `FailedMount` with the kubelet's message when a volume fails: ask again, mounted volumes stay. `retry` is
+    false for volumes that this agent does not support. Refused LIMIT_EXCEEDED when the node has its maximum of volumes:
+    reject the pod. A repeat for mounted volumes makes no system call.
     """
 
     pod: Pod
 
 
 class UnmountPod(Request[Done], frozen=True, kw_only=True):
-    """Tear down every volume of the pod and remove what its volumes left on disk. Answered when done. Idempotent.
+    """Unmount every volume of the pod and remove their directories. Answered when done. Idempotent.
 
-    Only after the last container is gone. Refused (`FailedUnMount`) for what is busy or not ours to remove: ask again.
+    From pod_workers after the last container has ended, and from container_gc for pods that a crash left. Refused
+    `FailedUnMount` for mounts that are busy or not ours: ask again.
     """
 
     pod_uid: str
 
 
 class SubPath(Record, frozen=True, kw_only=True):
-    """A part of a volume that a container mounts."""
+    """A subPath that a container mounts."""
 
     index: int
-    """Of the volumeMount in the container."""
+    """Index of the volumeMount in the container."""
     volume: str
     volume_path: str
     """As PodMounted has it."""
     sub_path: str
-    """Relative; variables expanded."""
+    """Relative, with variables expanded."""
 
 
 class SubPathsBound(Message, frozen=True, kw_only=True):
-    """Where each is to be mounted from, in the order they were asked for."""
+    """The mount source of each subPath, in the request's order."""
 
     host_paths: tuple[str, ...]
 
 
 class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
-    """Bind parts of mounted volumes where no container can exchange them, before their container is created.
+    """From pod_workers: bind-mount subPaths to places that containers cannot change. Idempotent.
 
-    Gone again with UnmountPod. Refused `CreateContainerConfigError` with the kubelet's words when one cannot be bound.
-    Idempotent: what is bound to the same place stays.
+    Sent before the container is created. UnmountPod removes the bind mounts. Refused `CreateContainerConfigError` with
+    the kubelet's message when a subPath cannot be bound.
     """
 
     pod_uid: str
@@ -70,14 +70,15 @@ class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
 
 
 class LookAtVolumes(Request[Done], frozen=True, kw_only=True):
-    """See that mounted volumes still answer, before the runtime gets them, which would wait for a dead one for ever.
+    """From pod_workers: check that mounted volumes answer, because the runtime would wait for a hung one for ever.
 
-    Refused `FailedMount`, naming those that do not; VolumesMounted tells when they do again. Harmless.
+    Refused `FailedMount` with the names of hung volumes. VolumesMounted is sent when they answer again. A repeat is
+    harmless.
     """
 
     pod_uid: str
     paths: dict[str, str]
-    """By volume, as PodMounted has them."""
+    """By volume, from PodMounted."""
 
 
 class VolumeFile(Message, frozen=True, kw_only=True):
@@ -90,9 +91,10 @@ class VolumeFile(Message, frozen=True, kw_only=True):
 
 
 class ReadVolumeFile(Request[VolumeFile], frozen=True, kw_only=True):
-    """Read a file that a container of the pod wrote into a mounted volume; no link leads out of the volume.
+    """From pod_workers: read a file that a container wrote into a mounted volume. A repeat is harmless.
 
-    Refused `CannotRead` for what is no regular file, larger than `max_bytes`, not there, or does not answer. Harmless.
+    Links out of the volume are not followed. Refused `CannotRead` for a missing or irregular file, one larger than
+    `max_bytes`, and a volume that hangs.
     """
 
     pod_uid: str
@@ -104,24 +106,24 @@ class ReadVolumeFile(Request[VolumeFile], frozen=True, kw_only=True):
 
 
 class VolumeUsage(Record, frozen=True, kw_only=True):
-    """One volume that was measured, in bytes and inodes."""
+    """The usage of a volume, in bytes and inodes."""
 
     name: str
     used_bytes: int
     inodes_used: int
     local: bool
-    """On the node's own disk; false for memory."""
+    """On the node's own disk; False for memory."""
     capacity_bytes: int = 0
-    """Of a file system of its own; 0 without one."""
+    """Capacity of the volume's own file system; 0 without one."""
     available_bytes: int = 0
     inodes: int = 0
     inodes_free: int = 0
     claim: str = ""
-    """NAMESPACE/NAME of the PersistentVolumeClaim behind it; empty without one."""
+    """NAMESPACE/NAME of the PersistentVolumeClaim; empty: none."""
 
 
 class PodVolumeUsage(Record, frozen=True, kw_only=True):
-    """One pod's volumes, as far as they are the pod's own."""
+    """The usage of a pod's own volumes."""
 
     pod_uid: str
     time: float
@@ -130,19 +132,19 @@ class PodVolumeUsage(Record, frozen=True, kw_only=True):
 
 
 class VolumeUsages(Message, frozen=True, kw_only=True):
-    """Of every pod with volumes. One whose volumes do not answer is left out."""
+    """The usage of every pod with volumes, without pods whose volumes hang."""
 
     pods: tuple[PodVolumeUsage, ...] = ()
 
 
 class GetVolumeUsages(Request[VolumeUsages], frozen=True, kw_only=True):
-    """What volumes take; measured anew where the last time is longer ago than volumeStatsAggPeriod. Harmless."""
+    """From stats: the usage of volumes, of at most volumeStatsAggPeriod of age. A repeat is harmless."""
 
 
 class ObjectsChanged(Message, frozen=True, kw_only=True):
-    """From objects: these came, changed or went, and some pod refers to them; read them again (`objects.GetObjects`).
+    """From objects: objects that pods refer to were added, changed or deleted; read them again. A repeat is harmless.
 
-    `full`: anything may have changed, since one of the two actors started anew. A repeat is harmless.
+    `full`: any object may have changed, because one of the two actors started.
     """
 
     refs: tuple[ObjectRef, ...] = ()
@@ -150,7 +152,7 @@ class ObjectsChanged(Message, frozen=True, kw_only=True):
 
 
 class VolumesInUseReported(Message, frozen=True, kw_only=True):
-    """From node: the Node's status says that these are in use. Idempotent; the list is complete."""
+    """From node: all volumes in use by the Node's status. Idempotent."""
 
     volumes: tuple[str, ...]
-    """Unique volume names, as in proto.node.node.SetVolumesInUse."""
+    """Unique names, as in proto.node.node.SetVolumesInUse."""

@@ -1,1 +1,1 @@
-"""Typed reading of documents from outside: field paths, scalars, YAML and JSON."""
+"""Readers of YAML and JSON documents from outside, with the line of each field."""

@@ -1,9 +1,8 @@
-"""The file of --image-credential-provider-config, and the words spoken with credential provider plugins.
+"""Reads the file of --image-credential-provider-config and defines the answers of credential provider plugins.
 
-Covers CredentialProviderConfig of kubelet.config.k8s.io and the request and response of
-credentialprovider.kubelet.k8s.io/v1, documented at
-https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/. Not covered: tokenAttributes, which
-need an API server that issues tokens.
+The types are CredentialProviderConfig of kubelet.config.k8s.io and the response of
+credentialprovider.kubelet.k8s.io/v1. Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/.
+tokenAttributes are rejected, because they need tokens from an API server.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ _EXTENSIONS = (".json", ".yaml", ".yml")
 
 
 class ExecEnvVar(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A variable for a plugin, over those of the agent."""
+    """An environment variable for a plugin, in addition to the agent's."""
 
     name: str
     value: str
 
 
 class CredentialProvider(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One plugin: a program of that name, and the images it is asked about."""
+    """A plugin: the name of its program, and the images that it has credentials for."""
 
     name: str
     match_images: tuple[str, ...] = ()
     default_cache_duration: str | None = None
-    """Go's notation; for answers that name none."""
+    """A Go duration, for answers without one."""
     api_version: str = ""
     args: tuple[str, ...] = ()
     env: tuple[ExecEnvVar, ...] | None = None
@@ -45,7 +44,7 @@ class CredentialProvider(Record, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CredentialProviderConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file."""
+    """The content of the file."""
 
     api_version: str = ""
     kind: str = ""
@@ -53,7 +52,7 @@ class CredentialProviderConfig(Record, frozen=True, kw_only=True, forbid_unknown
 
 
 class AuthConfig(Record, frozen=True, kw_only=True):
-    """What a plugin gives for one registry."""
+    """Credentials for one registry."""
 
     username: str = ""
     password: str = ""
@@ -65,14 +64,14 @@ class CredentialProviderResponse(Record, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     cache_key_type: str = ""
-    """Image, Registry or Global: what the answer holds for."""
+    """Image, Registry or Global: the scope of the answer."""
     cache_duration: str | None = None
-    """Go's notation; `0s`: do not keep it; None: the provider's default."""
+    """A Go duration. `0s`: do not cache; None: the provider's default."""
     auth: dict[str, AuthConfig] | None = None
 
 
 class ProviderConfigError(Exception):
-    """The configuration cannot be used: the message names file and field."""
+    """An unusable configuration. The message names file and field."""
 
 
 def load(path: str, bin_dir: str) -> tuple[CredentialProvider, ...]:

@@ -1,8 +1,8 @@
-"""Bytes of a YAML or JSON file as plain values, with the line of every field.
+"""Parses YAML and JSON files to plain values with the line of every field.
 
-Covers syntax, duplicate keys, anchors, merge keys and bounds on size, depth and expansion. Does not know what the
-document is about. `parse` reads the first document of a file, as the kubelet does with manifests, `parse_all` every
-one. What is wrong is said without the values, which may be secret. Loads YAML: not for the agent's parent.
+It checks syntax, duplicate keys, anchors, merge keys, and limits of size, depth and expansion. `parse` reads the first
+document of a file, as the kubelet does with manifests, `parse_all` reads all. Errors leave out values, which may be
+secret. The module loads PyYAML, so the supervisor's process must not import it.
 """
 
 import codecs
@@ -18,24 +18,24 @@ from proto.schema.scalars import plain_scalar, tagged_scalar
 MAX_DEPTH = 64
 """Levels of nesting; the deepest field of a Pod is at about 15, of a KubeletConfiguration at 4."""
 MAX_VALUES = 100_000
-"""Values after aliases and merge keys are expanded, which bounds what a small file can grow to."""
+"""Values after the expansion of aliases and merge keys, so that a small file cannot grow without limit."""
 
-# The parser in C where PyYAML has it: ten times faster, the same events and marks.
+# PyYAML's parser in C, if present, is ten times faster and gives the same events and marks.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Limits(NamedTuple):
-    """How large a file may be, and how errors call it."""
+    """The size limit of a file, and its name in errors."""
 
     max_bytes: int
     what: str
-    """The file in a sentence: `a manifest`."""
+    """The kind of file, for sentences: `a manifest`."""
     content: str
-    """What it must hold: `a Pod`."""
+    """The expected content: `a Pod`."""
 
 
 class DocumentError(Exception):
-    """A file that cannot be read: `line` (from 1, 0 if unknown), `path` (() for the whole), `problem`."""
+    """A file with an error: `line` (from 1, 0 if unknown), `path` (() for the whole file), `problem`."""
 
     def __init__(self, line: int, path: Path, problem: str) -> None:
         super().__init__(line, path, problem)
@@ -45,7 +45,7 @@ class DocumentError(Exception):
 
 
 class Finding(NamedTuple):
-    """Something wrong that does not end the reading."""
+    """An error that does not end the parsing."""
 
     line: int
     path: Path
@@ -53,14 +53,14 @@ class Finding(NamedTuple):
 
 
 class Document(NamedTuple):
-    """Plain values, the line of each field (from 1), and the line where a further document begins (0: none)."""
+    """Plain values, the line of each field (from 1), and the line of the next document (0: none)."""
 
     value: Any
     lines: dict[Path, int]
     next_document_line: int = 0
 
     def line(self, path: Path) -> int:
-        """Return the line of a field, or of the nearest parent the file has."""
+        """Return the line of a field, or of its nearest parent in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -69,7 +69,7 @@ class Document(NamedTuple):
 def parse(data: bytes, limits: Limits, repeated: list[Finding] | None = None) -> Document:
     """Return the first document of a file; raises DocumentError.
 
-    A key that is there twice is an error too, unless `repeated` is given: it takes them, and the first of each counts.
+    Duplicate keys are errors, unless `repeated` is given: then they are added to it, and the first value counts.
     """
     text = _text(data, limits)
     if text.lstrip().startswith("{"):
@@ -78,7 +78,7 @@ def parse(data: bytes, limits: Limits, repeated: list[Finding] | None = None) ->
 
 
 def parse_all(data: bytes, limits: Limits) -> tuple[Document, ...]:
-    """Return every document of a file that is not empty; raises DocumentError. MAX_VALUES is for all of them."""
+    """Return all documents of a file except empty ones; raises DocumentError. MAX_VALUES limits their sum."""
     text = _text(data, limits)
     if text.lstrip().startswith("{") and _is_json(text):
         return (_parse_json(text, limits, None),)
@@ -86,7 +86,7 @@ def parse_all(data: bytes, limits: Limits) -> tuple[Document, ...]:
 
 
 def _is_json(text: str) -> bool:
-    """Whether the whole text is one JSON value; else it is YAML whose first document is in braces."""
+    """True when the whole text is one JSON value; else it is YAML that begins with a mapping in braces."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -107,9 +107,9 @@ def _text(data: bytes, limits: Limits) -> str:
 
 
 def _parse_json(text: str, limits: Limits, repeated: list[Finding] | None) -> Document:
-    # YAML's flow mappings begin with a brace too, so what is not JSON is read as YAML, which also names the line of an
-    # error. The values are JSON's; the lines come from the same builder. Tabs are legal between JSON's tokens, and only
-    # there.
+    # YAML's flow mappings begin with a brace too. So invalid JSON is read as YAML, which also gives the line of an
+    # error. The values come from the JSON parser, the lines from the builder. Tabs are legal between JSON's tokens, but
+    # not in YAML.
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def _parse_json(text: str, limits: Limits, repeated: list[Finding] | None) -> Do
     except DocumentError as error:
         if not isinstance(error.__cause__, yaml.YAMLError):
             raise
-        # JSON that YAML cannot read (surrogate pairs, very long keys) keeps its values and loses its lines.
+        # YAML cannot read all JSON (surrogate pairs, very long keys). Then the values have no lines.
         lines = {}
         json.loads(text, object_pairs_hook=_refuse_repeated)
     return Document(value, lines)
@@ -160,7 +160,7 @@ class _Node(NamedTuple):
 
 
 class _Builder:
-    """Builds one document from the parser's events; nothing recursive runs before the depth is known to be small."""
+    """Builds documents from the parser's events, and checks the depth before each recursion."""
 
     def __init__(self, limits: Limits, repeated: list[Finding] | None) -> None:
         self._limits = limits
@@ -223,7 +223,7 @@ class _Builder:
             return node
         anchor = event.anchor
         if anchor is not None:
-            self._anchors[anchor] = None  # an alias inside its own anchor finds nothing: no cycles
+            self._anchors[anchor] = None  # an alias inside its own anchor is an error, so there are no cycles
         if isinstance(event, yaml.ScalarEvent):
             node = _Node("scalar", self._scalar(event, line), line)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -256,7 +256,7 @@ class _Builder:
         return plain_scalar(event.value) if event.implicit[0] else event.value
 
     def _count(self, line: int) -> None:
-        """One more value, key or merged mapping."""
+        """Count a value, key or merged mapping."""
         self._values += 1
         if self._values > MAX_VALUES:
             self._fail(line, f"more than {MAX_VALUES} values; aliases count once for each use, as do merge keys")
@@ -273,7 +273,7 @@ class _Builder:
         return self._mapping(node, path)
 
     def _mapping(self, node: _Node, path: Path, merges: int = 0) -> dict[str, Any]:
-        """`merges`: how many merge keys lead here."""
+        """`merges` is the depth of nested merge keys."""
         if merges > MAX_DEPTH:
             self._fail(node.line, f"merge keys (<<) nested deeper than {MAX_DEPTH} levels", path)
         plain: dict[str, Any] = {}

@@ -1,12 +1,9 @@
-"""Places in a document: the path of a field and its text.
-
-Covers how Kubernetes writes a path. Does not cover what is wrong there.
-"""
+"""The path of a field in a document, and its text in Kubernetes' notation."""
 
 import re
 
 Path = tuple[str | int, ...]
-"""A place in a document: mapping keys (JSON names) and list indices, from the top."""
+"""Mapping keys (JSON names) and list indices, from the top."""
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_]+")
 

@@ -1,7 +1,7 @@
-"""What a plain YAML scalar means to Kubernetes: null, a boolean, a number or text.
+"""Converts YAML scalars by Kubernetes' rules to null, a boolean, a number or text.
 
 Kubernetes reads YAML 1.1 with Go's rules, which differ from PyYAML's: `12:30` and `2026-01-01` are text, `1e3` is a
-number. Covers plain (unquoted) scalars; quoted ones are always text. Does not cover tags other than the core ones.
+number. The rules are for plain scalars; quoted scalars are always text. Only the core tags are supported.
 """
 
 import re
@@ -14,7 +14,7 @@ _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"})
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-# Go keeps integers of 64 bits; what is longer becomes a float there. The bound also keeps int() cheap.
+# In Go, integers beyond 64 bits become floats. The limit also keeps int() cheap.
 _MAX_DIGITS = 40
 
 

@@ -1,314 +1,84 @@
-"""Kubernetes core/v1 as far as a node needs it: Pod and all that is reachable from it, ConfigMap, Secret.
+"""Kubernetes core/v1 as far as a node needs it: Pod with every type that it contains, Event, ConfigMap and Secret.
 
-Covers the published JSON of k8s.io/api/core/v1 of Kubernetes 1.36, type for type. Does not cover defaults or
-validation (`actors.config`).
+The records have the published JSON of k8s.io/api/core/v1 of Kubernetes 1.36, field for field. Defaults and validation
+are in `actors.config`. This module exports the names that other packages import; the rest is in the sub-packages.
 """
 
-from proto.v1.codec import from_dict, from_json, to_dict, to_json
-from proto.v1.containers.container import (
-    Container,
-    ContainerPort,
-    ContainerResizePolicy,
-    ContainerRestartRule,
-    ContainerRestartRuleOnExitCodes,
-    EphemeralContainer,
-    VolumeDevice,
-    VolumeMount,
-)
-from proto.v1.containers.env import (
-    ConfigMapEnvSource,
-    ConfigMapKeySelector,
-    EnvFromSource,
-    EnvVar,
-    EnvVarSource,
-    FileKeySelector,
-    SecretEnvSource,
-    SecretKeySelector,
-)
-from proto.v1.containers.probe import (
-    ExecAction,
-    GRPCAction,
-    HTTPGetAction,
-    HTTPHeader,
-    Lifecycle,
-    LifecycleHandler,
-    Probe,
-    SleepAction,
-    TCPSocketAction,
-)
-from proto.v1.containers.resources import (
-    PodResourceClaim,
-    ResourceClaim,
-    ResourceRequirements,
-    VolumeResourceRequirements,
-)
-from proto.v1.containers.security import (
-    AppArmorProfile,
-    Capabilities,
-    PodSecurityContext,
-    SeccompProfile,
-    SecurityContext,
-    SELinuxOptions,
-    Sysctl,
-    WindowsSecurityContextOptions,
-)
-from proto.v1.event import Event, EventList, EventSeries, EventSource
-from proto.v1.meta import (
-    LabelSelector,
-    LabelSelectorRequirement,
-    ListMeta,
-    LocalObjectReference,
-    ManagedFieldsEntry,
-    ObjectFieldSelector,
-    ObjectMeta,
-    ObjectReference,
-    OwnerReference,
-    ResourceFieldSelector,
-    SecretReference,
-    TypedLocalObjectReference,
-    TypedObjectReference,
-)
-from proto.v1.objects import ConfigMap, Secret
-from proto.v1.pod import HostAlias, Pod, PodDNSConfig, PodDNSConfigOption, PodList, PodOS, PodReadinessGate, PodSpec
-from proto.v1.scalars.base import IntOrString, Quantity, Record, ResourceList, Timestamp, json_name
-from proto.v1.scheduling import (
-    Affinity,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PodAntiAffinity,
-    PodSchedulingGate,
-    PodSchedulingGroup,
-    PreferredSchedulingTerm,
-    Toleration,
-    TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
-)
-from proto.v1.status import (
-    ContainerExtendedResourceRequest,
-    ContainerState,
-    ContainerStateRunning,
-    ContainerStateTerminated,
-    ContainerStateWaiting,
-    ContainerStatus,
-    ContainerUser,
-    HostIP,
-    ImageVolumeStatus,
-    LinuxContainerUser,
-    NodeAllocatableResourceClaimStatus,
-    PodCondition,
-    PodExtendedResourceClaimStatus,
-    PodIP,
-    PodResourceClaimStatus,
-    PodStatus,
-    ResourceHealth,
-    ResourceStatus,
-    VolumeMountStatus,
-    VolumeStatus,
-)
-from proto.v1.volumes.legacy import (
-    AWSElasticBlockStoreVolumeSource,
-    AzureDiskVolumeSource,
-    AzureFileVolumeSource,
-    CephFSVolumeSource,
-    CinderVolumeSource,
-    FlexVolumeSource,
-    FlockerVolumeSource,
-    GCEPersistentDiskVolumeSource,
-    GitRepoVolumeSource,
-    GlusterfsVolumeSource,
-    PhotonPersistentDiskVolumeSource,
-    PortworxVolumeSource,
-    QuobyteVolumeSource,
-    RBDVolumeSource,
-    ScaleIOVolumeSource,
-    StorageOSVolumeSource,
-    VsphereVirtualDiskVolumeSource,
-)
-from proto.v1.volumes.projected import (
-    ClusterTrustBundleProjection,
-    ConfigMapProjection,
-    ConfigMapVolumeSource,
-    DownwardAPIProjection,
-    DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource,
-    KeyToPath,
-    PodCertificateProjection,
-    ProjectedVolumeSource,
-    SecretProjection,
-    SecretVolumeSource,
-    ServiceAccountTokenProjection,
-    VolumeProjection,
-)
-from proto.v1.volumes.volume import (
-    VOLUME_SOURCES,
-    CSIVolumeSource,
-    EmptyDirVolumeSource,
-    EphemeralVolumeSource,
-    FCVolumeSource,
-    HostPathVolumeSource,
-    ImageVolumeSource,
-    ISCSIVolumeSource,
-    NFSVolumeSource,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimTemplate,
-    PersistentVolumeClaimVolumeSource,
-    Volume,
-)
-
-__all__ = [
-    "VOLUME_SOURCES",
-    "AWSElasticBlockStoreVolumeSource",
-    "Affinity",
-    "AppArmorProfile",
-    "AzureDiskVolumeSource",
-    "AzureFileVolumeSource",
-    "CSIVolumeSource",
-    "Capabilities",
-    "CephFSVolumeSource",
-    "CinderVolumeSource",
-    "ClusterTrustBundleProjection",
-    "ConfigMap",
-    "ConfigMapEnvSource",
-    "ConfigMapKeySelector",
-    "ConfigMapProjection",
-    "ConfigMapVolumeSource",
-    "Container",
-    "ContainerExtendedResourceRequest",
-    "ContainerPort",
-    "ContainerResizePolicy",
-    "ContainerRestartRule",
-    "ContainerRestartRuleOnExitCodes",
-    "ContainerState",
-    "ContainerStateRunning",
-    "ContainerStateTerminated",
-    "ContainerStateWaiting",
-    "ContainerStatus",
-    "ContainerUser",
-    "DownwardAPIProjection",
-    "DownwardAPIVolumeFile",
-    "DownwardAPIVolumeSource",
-    "EmptyDirVolumeSource",
-    "EnvFromSource",
-    "EnvVar",
-    "EnvVarSource",
-    "EphemeralContainer",
-    "EphemeralVolumeSource",
-    "Event",
-    "EventList",
-    "EventSeries",
-    "EventSource",
-    "ExecAction",
-    "FCVolumeSource",
-    "FileKeySelector",
-    "FlexVolumeSource",
-    "FlockerVolumeSource",
-    "GCEPersistentDiskVolumeSource",
-    "GRPCAction",
-    "GitRepoVolumeSource",
-    "GlusterfsVolumeSource",
-    "HTTPGetAction",
-    "HTTPHeader",
-    "HostAlias",
-    "HostIP",
-    "HostPathVolumeSource",
-    "ISCSIVolumeSource",
-    "ImageVolumeSource",
-    "ImageVolumeStatus",
-    "IntOrString",
-    "KeyToPath",
-    "LabelSelector",
-    "LabelSelectorRequirement",
-    "Lifecycle",
-    "LifecycleHandler",
-    "LinuxContainerUser",
-    "ListMeta",
-    "LocalObjectReference",
-    "ManagedFieldsEntry",
-    "NFSVolumeSource",
-    "NodeAffinity",
-    "NodeAllocatableResourceClaimStatus",
-    "NodeSelector",
-    "NodeSelectorRequirement",
-    "NodeSelectorTerm",
-    "ObjectFieldSelector",
-    "ObjectMeta",
-    "ObjectReference",
-    "OwnerReference",
-    "PersistentVolumeClaimSpec",
-    "PersistentVolumeClaimTemplate",
-    "PersistentVolumeClaimVolumeSource",
-    "PhotonPersistentDiskVolumeSource",
-    "Pod",
-    "PodAffinity",
-    "PodAffinityTerm",
-    "PodAntiAffinity",
-    "PodCertificateProjection",
-    "PodCondition",
-    "PodDNSConfig",
-    "PodDNSConfigOption",
-    "PodExtendedResourceClaimStatus",
-    "PodIP",
-    "PodList",
-    "PodOS",
-    "PodReadinessGate",
-    "PodResourceClaim",
-    "PodResourceClaimStatus",
-    "PodSchedulingGate",
-    "PodSchedulingGroup",
-    "PodSecurityContext",
-    "PodSpec",
-    "PodStatus",
-    "PortworxVolumeSource",
-    "PreferredSchedulingTerm",
-    "Probe",
-    "ProjectedVolumeSource",
-    "Quantity",
-    "QuobyteVolumeSource",
-    "RBDVolumeSource",
-    "Record",
-    "ResourceClaim",
-    "ResourceFieldSelector",
-    "ResourceHealth",
-    "ResourceList",
-    "ResourceRequirements",
-    "ResourceStatus",
-    "SELinuxOptions",
-    "ScaleIOVolumeSource",
-    "SeccompProfile",
-    "Secret",
-    "SecretEnvSource",
-    "SecretKeySelector",
-    "SecretProjection",
-    "SecretReference",
-    "SecretVolumeSource",
-    "SecurityContext",
-    "ServiceAccountTokenProjection",
-    "SleepAction",
-    "StorageOSVolumeSource",
-    "Sysctl",
-    "TCPSocketAction",
-    "Timestamp",
-    "Toleration",
-    "TopologySpreadConstraint",
-    "TypedLocalObjectReference",
-    "TypedObjectReference",
-    "Volume",
-    "VolumeDevice",
-    "VolumeMount",
-    "VolumeMountStatus",
-    "VolumeProjection",
-    "VolumeResourceRequirements",
-    "VolumeStatus",
-    "VsphereVirtualDiskVolumeSource",
-    "WeightedPodAffinityTerm",
-    "WindowsSecurityContextOptions",
-    "from_dict",
-    "from_json",
-    "json_name",
-    "to_dict",
-    "to_json",
-]
+from proto.v1.codec import from_dict as from_dict
+from proto.v1.codec import from_json as from_json
+from proto.v1.codec import to_dict as to_dict
+from proto.v1.codec import to_json as to_json
+from proto.v1.containers.container import Container as Container
+from proto.v1.containers.container import ContainerPort as ContainerPort
+from proto.v1.containers.container import ContainerRestartRule as ContainerRestartRule
+from proto.v1.containers.container import ContainerRestartRuleOnExitCodes as ContainerRestartRuleOnExitCodes
+from proto.v1.containers.container import EphemeralContainer as EphemeralContainer
+from proto.v1.containers.container import VolumeMount as VolumeMount
+from proto.v1.containers.env import EnvFromSource as EnvFromSource
+from proto.v1.containers.env import EnvVar as EnvVar
+from proto.v1.containers.env import EnvVarSource as EnvVarSource
+from proto.v1.containers.env import FileKeySelector as FileKeySelector
+from proto.v1.containers.probe import ExecAction as ExecAction
+from proto.v1.containers.probe import GRPCAction as GRPCAction
+from proto.v1.containers.probe import HTTPGetAction as HTTPGetAction
+from proto.v1.containers.probe import HTTPHeader as HTTPHeader
+from proto.v1.containers.probe import Lifecycle as Lifecycle
+from proto.v1.containers.probe import LifecycleHandler as LifecycleHandler
+from proto.v1.containers.probe import Probe as Probe
+from proto.v1.containers.probe import TCPSocketAction as TCPSocketAction
+from proto.v1.containers.resources import ResourceRequirements as ResourceRequirements
+from proto.v1.containers.security import AppArmorProfile as AppArmorProfile
+from proto.v1.containers.security import PodSecurityContext as PodSecurityContext
+from proto.v1.containers.security import SeccompProfile as SeccompProfile
+from proto.v1.containers.security import SecurityContext as SecurityContext
+from proto.v1.containers.security import SELinuxOptions as SELinuxOptions
+from proto.v1.event import Event as Event
+from proto.v1.event import EventSource as EventSource
+from proto.v1.meta import ObjectMeta as ObjectMeta
+from proto.v1.meta import ObjectReference as ObjectReference
+from proto.v1.meta import ResourceFieldSelector as ResourceFieldSelector
+from proto.v1.meta import SecretReference as SecretReference
+from proto.v1.objects import ConfigMap as ConfigMap
+from proto.v1.objects import Secret as Secret
+from proto.v1.pod import HostAlias as HostAlias
+from proto.v1.pod import Pod as Pod
+from proto.v1.pod import PodDNSConfigOption as PodDNSConfigOption
+from proto.v1.pod import PodList as PodList
+from proto.v1.pod import PodSpec as PodSpec
+from proto.v1.scalars.base import IntOrString as IntOrString
+from proto.v1.scalars.base import Quantity as Quantity
+from proto.v1.scalars.base import Record as Record
+from proto.v1.scalars.base import ResourceList as ResourceList
+from proto.v1.scheduling import NodeSelectorRequirement as NodeSelectorRequirement
+from proto.v1.scheduling import NodeSelectorTerm as NodeSelectorTerm
+from proto.v1.scheduling import Toleration as Toleration
+from proto.v1.status import ContainerState as ContainerState
+from proto.v1.status import ContainerStateRunning as ContainerStateRunning
+from proto.v1.status import ContainerStateTerminated as ContainerStateTerminated
+from proto.v1.status import ContainerStateWaiting as ContainerStateWaiting
+from proto.v1.status import ContainerStatus as ContainerStatus
+from proto.v1.status import ContainerUser as ContainerUser
+from proto.v1.status import HostIP as HostIP
+from proto.v1.status import LinuxContainerUser as LinuxContainerUser
+from proto.v1.status import PodCondition as PodCondition
+from proto.v1.status import PodIP as PodIP
+from proto.v1.status import PodResourceClaimStatus as PodResourceClaimStatus
+from proto.v1.status import PodStatus as PodStatus
+from proto.v1.status import VolumeMountStatus as VolumeMountStatus
+from proto.v1.volumes.projected import ConfigMapVolumeSource as ConfigMapVolumeSource
+from proto.v1.volumes.projected import DownwardAPIVolumeFile as DownwardAPIVolumeFile
+from proto.v1.volumes.projected import DownwardAPIVolumeSource as DownwardAPIVolumeSource
+from proto.v1.volumes.projected import KeyToPath as KeyToPath
+from proto.v1.volumes.projected import ProjectedVolumeSource as ProjectedVolumeSource
+from proto.v1.volumes.projected import SecretVolumeSource as SecretVolumeSource
+from proto.v1.volumes.projected import ServiceAccountTokenProjection as ServiceAccountTokenProjection
+from proto.v1.volumes.projected import VolumeProjection as VolumeProjection
+from proto.v1.volumes.volume import CSIVolumeSource as CSIVolumeSource
+from proto.v1.volumes.volume import EmptyDirVolumeSource as EmptyDirVolumeSource
+from proto.v1.volumes.volume import EphemeralVolumeSource as EphemeralVolumeSource
+from proto.v1.volumes.volume import HostPathVolumeSource as HostPathVolumeSource
+from proto.v1.volumes.volume import ImageVolumeSource as ImageVolumeSource
+from proto.v1.volumes.volume import ISCSIVolumeSource as ISCSIVolumeSource
+from proto.v1.volumes.volume import NFSVolumeSource as NFSVolumeSource
+from proto.v1.volumes.volume import PersistentVolumeClaimVolumeSource as PersistentVolumeClaimVolumeSource
+from proto.v1.volumes.volume import Volume as Volume

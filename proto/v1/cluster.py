@@ -1,7 +1,7 @@
-"""Services, classes, and all about persistent volumes and their drivers, as far as a node reads them.
+"""Cluster objects that a node reads: Service, RuntimeClass, PriorityClass, persistent volumes, CSI drivers.
 
-Covers the records of core/v1, node.k8s.io/v1, scheduling.k8s.io/v1 and storage.k8s.io/v1. Does not cover what
-controllers and the scheduler make of them; fields that only those read are carried by nobody.
+The records are from core/v1, node.k8s.io/v1, scheduling.k8s.io/v1 and storage.k8s.io/v1. Fields that only controllers
+or the scheduler read are left out.
 """
 
 from proto.v1.meta import Object, ObjectReference, SecretReference
@@ -22,7 +22,7 @@ class ServicePort(Record, frozen=True, kw_only=True):
 
 
 class ServiceSpec(Record, frozen=True, kw_only=True):
-    """How a Service is reached. `cluster_ip` empty or `None`: it has no address of its own."""
+    """Ports and addresses of a Service. `cluster_ip` empty or `None`: a headless Service."""
 
     ports: tuple[ServicePort, ...] = ()
     selector: dict[str, str] = {}
@@ -39,13 +39,13 @@ class Service(Object, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """What the sandbox itself takes."""
+    """Resources of the sandbox itself."""
 
     pod_fixed: ResourceList = {}
 
 
 class RuntimeClassScheduling(Record, frozen=True, kw_only=True):
-    """Which nodes have the handler."""
+    """Nodes with the handler."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -91,13 +91,13 @@ class CSIPersistentVolumeSource(Record, frozen=True, kw_only=True):
 
 
 class VolumeNodeAffinity(Record, frozen=True, kw_only=True):
-    """Nodes from which the volume can be used."""
+    """Nodes that can use the volume."""
 
     required: NodeSelector | None = None
 
 
 class PersistentVolumeSpec(Record, frozen=True, kw_only=True):
-    """A piece of storage and who has claimed it."""
+    """A volume and the claim that it is bound to."""
 
     capacity: ResourceList = {}
     access_modes: tuple[str, ...] = ()
@@ -114,37 +114,37 @@ class PersistentVolumeSpec(Record, frozen=True, kw_only=True):
 
 
 class PersistentVolume(Object, frozen=True, kw_only=True):
-    """A piece of storage, in no namespace."""
+    """A volume of the cluster, without namespace."""
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
 class PersistentVolumeClaimStatus(Record, frozen=True, kw_only=True):
-    """How far a claim has come: Pending, Bound or Lost, and what it got."""
+    """The phase of a claim (Pending, Bound or Lost) and the bound volume's capacity."""
 
     phase: str = ""
     access_modes: tuple[str, ...] = ()
     capacity: ResourceList = {}
     allocated_resource_statuses: dict[str, str] = {}
-    """How far a growth is, by resource (KEP-1790); empty where nobody keeps it, or nothing grows."""
+    """State of an expansion by resource (KEP-1790); empty: none."""
 
 
 class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
-    """A pod's claim on storage; `spec.volume_name` is the volume it is bound to."""
+    """A pod's claim on storage. `spec.volume_name` is its PersistentVolume."""
 
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
 class TokenRequest(Record, frozen=True, kw_only=True):
-    """A service account token that a CSI driver wants for each pod."""
+    """A service account token that a CSI driver needs for each pod."""
 
     audience: str = ""
     expiration_seconds: int | None = None
 
 
 class CSIDriverSpec(Record, frozen=True, kw_only=True):
-    """What a CSI driver needs of whoever calls it. `attach_required` unset is true."""
+    """Requirements of a CSI driver. `attach_required` unset is true."""
 
     attach_required: bool | None = None
     pod_info_on_mount: bool | None = None
@@ -157,21 +157,21 @@ class CSIDriverSpec(Record, frozen=True, kw_only=True):
 
 
 class CSIDriver(Object, frozen=True, kw_only=True):
-    """A CSI driver (storage.k8s.io/v1); its name is the one it registers with."""
+    """A CSI driver (storage.k8s.io/v1), by its registered name."""
 
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
 class VolumeError(Record, frozen=True, kw_only=True):
-    """Why a volume could not be attached."""
+    """The reason of a failed attachment."""
 
     message: str = ""
     error_code: int | None = None
-    """The driver's gRPC code, where the attacher passes it on (KEP-4876)."""
+    """The driver's gRPC code, if the attacher reports it (KEP-4876)."""
 
 
 class VolumeAttachmentStatus(Record, frozen=True, kw_only=True):
-    """How far an attachment has come, and what the driver's controller wants its node part to know."""
+    """State of an attachment, with metadata from the driver's controller for its node plugin."""
 
     attached: bool = False
     attachment_metadata: dict[str, str] = {}
@@ -179,6 +179,6 @@ class VolumeAttachmentStatus(Record, frozen=True, kw_only=True):
 
 
 class VolumeAttachment(Object, frozen=True, kw_only=True):
-    """A volume at a node (storage.k8s.io/v1)."""
+    """The attachment of a volume to a node (storage.k8s.io/v1)."""
 
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()

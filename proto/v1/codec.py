@@ -1,7 +1,6 @@
-"""Kubernetes API records to and from JSON and plain mappings.
+"""Converts Kubernetes API records to and from JSON and plain mappings.
 
-Covers encoding, strict typed decoding and plain mappings. Unknown fields are ignored, as the kubelet ignores them;
-finding them is the manifest reader's work.
+Types are checked. Unknown fields are ignored, as by the kubelet; the reader of manifests reports them.
 """
 
 from typing import Any, TypeVar

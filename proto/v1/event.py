@@ -1,21 +1,18 @@
-"""core/v1 Event: what happened to an object, and how often.
+"""Records of core/v1 events. The events actor counts and stores them (`actors/events`)."""
 
-Covers the records as clients of the API read them. Does not cover counting or keeping them (`actors/events`).
-"""
-
-from proto.v1.meta import EMPTY_LIST_META, ListMeta, Object, ObjectReference
+from proto.v1.meta import Object, ObjectReference
 from proto.v1.scalars.base import Record, Timestamp
 
 
 class EventSource(Record, frozen=True, kw_only=True):
-    """Who reports: `kubelet` on a node."""
+    """The component that reports, `kubelet` on a node."""
 
     component: str | None = None
     host: str | None = None
 
 
 class EventSeries(Record, frozen=True, kw_only=True):
-    """How often an event of events.k8s.io recurred; the kubelet's have `count` instead."""
+    """Occurrences of an event of events.k8s.io. The kubelet's events have `count` instead."""
 
     count: int | None = None
     last_observed_time: Timestamp | None = None
@@ -42,12 +39,3 @@ class Event(Object, frozen=True, kw_only=True):
     related: ObjectReference | None = None
     reporting_component: str = ""
     reporting_instance: str = ""
-
-
-class EventList(Record, frozen=True, kw_only=True):
-    """What `kubectl get events -o json` prints."""
-
-    api_version: str = ""
-    kind: str = ""
-    metadata: ListMeta = EMPTY_LIST_META
-    items: tuple[Event, ...] = ()

@@ -1,7 +1,4 @@
-"""Object metadata (k8s.io/apimachinery metav1), label selectors and references from one object to another.
-
-Covers what every object carries and what several types share. Does not cover Kubernetes' rules for names and labels.
-"""
+"""Records that several types share: object metadata (metav1), label selectors and references to objects."""
 
 from typing import Any
 
@@ -20,7 +17,7 @@ class OwnerReference(Record, frozen=True, kw_only=True):
 
 
 class ManagedFieldsEntry(Record, frozen=True, kw_only=True):
-    """Which manager set which fields (server-side apply); carried, never read here."""
+    """Fields that a manager has set (server-side apply). Kept, but not read here."""
 
     manager: str | None = None
     operation: str | None = None
@@ -89,7 +86,7 @@ class SecretReference(Record, frozen=True, kw_only=True):
 
 
 class ObjectReference(Record, frozen=True, kw_only=True):
-    """Any object, or with `field_path` a part of it (events refer to a container so)."""
+    """Any object, or with `field_path` a part of it, as a container in events."""
 
     kind: str | None = None
     namespace: str | None = None
@@ -136,7 +133,7 @@ EMPTY_META = ObjectMeta()
 
 
 class Object(Record, frozen=True, kw_only=True):
-    """What every object of the API begins with."""
+    """The common fields of API objects."""
 
     api_version: str = ""
     kind: str = ""

@@ -1,7 +1,4 @@
-"""ConfigMap and Secret: what pods read files and variables from.
-
-Covers the records. Does not cover caching or access to them.
-"""
+"""Records of ConfigMap and Secret."""
 
 from proto.v1.meta import Object
 
@@ -15,7 +12,7 @@ class ConfigMap(Object, frozen=True, kw_only=True):
 
 
 class Secret(Object, frozen=True, kw_only=True):
-    """Bytes (base64) by key; never printed."""
+    """Bytes (base64) by key; its repr leaves them out."""
 
     immutable: bool | None = None
     data: dict[str, str] = {}

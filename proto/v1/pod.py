@@ -1,8 +1,4 @@
-"""Pod, its spec and lists of pods.
-
-Covers the object and what only the spec uses. Containers, volumes, scheduling, security and status have their own
-modules.
-"""
+"""Records of Pod, PodSpec and PodList. Containers, volumes, scheduling, security and status have their own modules."""
 
 from msgspec import field
 
@@ -45,7 +41,7 @@ class HostAlias(Record, frozen=True, kw_only=True):
 
 
 class PodReadinessGate(Record, frozen=True, kw_only=True):
-    """A condition that readiness also asks for."""
+    """A further condition for the pod's readiness."""
 
     condition_type: str = ""
 
@@ -57,7 +53,7 @@ class PodOS(Record, frozen=True, kw_only=True):
 
 
 class PodSpec(Record, frozen=True, kw_only=True):
-    """What a pod should be."""
+    """The desired state of a pod."""
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -107,28 +103,16 @@ NO_SPEC = PodSpec()
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """A pod: what it should be (spec) and what it is (status)."""
+    """A pod: desired state (spec) and present state (status)."""
 
     spec: PodSpec = NO_SPEC
     status: PodStatus = NO_STATUS
 
 
-def _list_version() -> str:
-    return "v1"
-
-
-def _list_kind() -> str:
-    return "PodList"
-
-
-def _no_pods() -> tuple[Pod, ...]:
-    return ()
-
-
 class PodList(Record, frozen=True, kw_only=True):
-    """Pods, always encoded with apiVersion, kind and items."""
+    """Pods, always encoded with apiVersion, kind and items, because a factory's value counts as set."""
 
-    api_version: str = field(name="apiVersion", default_factory=_list_version)
-    kind: str = field(default_factory=_list_kind)
+    api_version: str = field(name="apiVersion", default_factory=lambda: "v1")
+    kind: str = field(default_factory=lambda: "PodList")
     metadata: ListMeta = EMPTY_LIST_META
-    items: tuple[Pod, ...] = field(default_factory=_no_pods)
+    items: tuple[Pod, ...] = field(default_factory=lambda: ())

@@ -1,6 +1,6 @@
-"""Where a pod may run: affinity, tolerations, topology spread, gates and groups.
+"""Records of affinity, tolerations, topology spread, scheduling gates and groups.
 
-Covers the records. The node admits by node affinity and taints; the rest is the scheduler's.
+Admission on the node checks node affinity and taints. Only the scheduler uses the other records.
 """
 
 from proto.v1.meta import LabelSelector
@@ -16,7 +16,7 @@ class NodeSelectorRequirement(Record, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(Record, frozen=True, kw_only=True):
-    """Requirements on labels and on fields that hold together."""
+    """Requirements on labels and fields, all of which must hold."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
@@ -36,7 +36,7 @@ class PreferredSchedulingTerm(Record, frozen=True, kw_only=True):
 
 
 class NodeAffinity(Record, frozen=True, kw_only=True):
-    """Nodes the pod must or would rather run on."""
+    """Required and preferred nodes of the pod."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
@@ -93,7 +93,7 @@ class Toleration(Record, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(Record, frozen=True, kw_only=True):
-    """How evenly matching pods spread over a topology."""
+    """Allowed skew of matching pods over a topology."""
 
     max_skew: int = 0
     topology_key: str = ""

@@ -1,7 +1,6 @@
-"""What a node says of a pod: phase, conditions, container states.
+"""Records of a pod's status: phase, conditions and container states.
 
-Covers the records. Does not cover how they are computed. As Go does, `ready`, `restartCount`, `image`, `imageID`,
-`state` and `lastState` of a container are always encoded, set or not.
+As in Go, a container's `ready`, `restartCount`, `image`, `imageID`, `state` and `lastState` are always encoded.
 """
 
 from msgspec import field
@@ -35,20 +34,20 @@ class PodCondition(Record, frozen=True, kw_only=True):
 
 
 class ContainerStateWaiting(Record, frozen=True, kw_only=True):
-    """Not running yet, and why."""
+    """A container that waits, and the reason."""
 
     reason: str | None = None
     message: str | None = None
 
 
 class ContainerStateRunning(Record, frozen=True, kw_only=True):
-    """Running since."""
+    """A running container's start time."""
 
     started_at: Timestamp | None = None
 
 
 class ContainerStateTerminated(Record, frozen=True, kw_only=True):
-    """How it ended; `exit_code` is always encoded."""
+    """The end of a container; `exit_code` is always encoded."""
 
     exit_code: int = field(default_factory=int)
     signal: int | None = None
@@ -74,13 +73,13 @@ class ImageVolumeStatus(Record, frozen=True, kw_only=True):
 
 
 class VolumeStatus(Record, frozen=True, kw_only=True):
-    """What a mount's volume says of itself, by its kind."""
+    """The status of a mounted volume, by kind."""
 
     image: ImageVolumeStatus | None = None
 
 
 class VolumeMountStatus(Record, frozen=True, kw_only=True):
-    """How a mount turned out."""
+    """The result of a volume mount."""
 
     name: str = ""
     mount_path: str = ""
@@ -119,7 +118,7 @@ class ResourceStatus(Record, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Record, frozen=True, kw_only=True):
-    """One container as the runtime has it."""
+    """The status of one container."""
 
     name: str = field(default_factory=str)
     state: ContainerState = field(default_factory=ContainerState)
@@ -146,7 +145,7 @@ class PodResourceClaimStatus(Record, frozen=True, kw_only=True):
 
 
 class ContainerExtendedResourceRequest(Record, frozen=True, kw_only=True):
-    """Which request of a claim serves a container's extended resource (KEP-5004)."""
+    """The request of a claim behind a container's extended resource (KEP-5004)."""
 
     container_name: str = ""
     resource_name: str = ""

@@ -1,1 +1,1 @@
-"""Envelope, codec, errors and the base classes of messages."""
+"""The wire format: envelope, codec, errors and the base classes of messages."""

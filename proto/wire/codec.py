@@ -1,7 +1,7 @@
-"""The one codec: messages to frames and back, with every check done here.
+"""Encodes messages to frames and decodes them, with all checks of size, syntax, version and types.
 
-msgpack does the bytes, msgspec the types. Anything wrong is a ProtocolError naming the field; nothing else is raised,
-whatever the bytes are.
+Msgpack reads and writes the bytes, msgspec checks the types. Invalid input raises ProtocolError with the field's name,
+and no other exception.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from proto.wire.errors import ProtocolError
 T = TypeVar("T")
 
 _NATIVE = (bytes,)
-"""What msgpack carries itself and JSON does not."""
+"""Types that msgpack encodes itself, though JSON cannot."""
 _PACKER_BYTES = 1024
-"""To begin with. msgpack's own quarter of a megabyte is, for every single message, a mapping of memory that is made,
-touched and given back."""
+"""First size of the packer's buffer. msgpack's default of 256 KiB would cost an mmap and munmap for each message."""
 
 
 def encode(value: Any) -> bytes:
     """A record as a msgpack body. Raises ProtocolError past MAX_BODY_BYTES."""
     try:
         body: bytes = msgpack.packb(msgspec.to_builtins(value, builtin_types=_NATIVE), buf_size=_PACKER_BYTES)
-    except (OverflowError, ValueError, RecursionError) as error:  # an integer of more than 64 bits; values without end
+    except (OverflowError, ValueError, RecursionError) as error:  # an integer of more than 64 bits; endless recursion
         raise ProtocolError(f"cannot send {type(value).__name__}: {error}") from error
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"cannot send {type(value).__name__}: {len(body)} bytes, at most {MAX_BODY_BYTES}")
@@ -36,12 +35,12 @@ def encode(value: Any) -> bytes:
 
 
 def decode(body: bytes | memoryview, kind: type[T]) -> T:
-    """The record of type `kind` in a body. Raises ProtocolError that names the field that is wrong."""
+    """The record of type `kind` in a body. Raises ProtocolError with the name of the wrong field."""
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES}")
     try:
         plain = msgpack.unpackb(body, strict_map_key=True)
-    except Exception as error:  # msgpack raises a dozen types for malformed bytes, RecursionError-like ones included
+    except Exception as error:  # msgpack raises a dozen types for malformed bytes
         raise ProtocolError(f"body is not msgpack: {error or type(error).__name__}") from error
     try:
         return msgspec.convert(plain, kind, builtin_types=_NATIVE)
@@ -50,7 +49,7 @@ def decode(body: bytes | memoryview, kind: type[T]) -> T:
 
 
 def encode_header(kind: Kind, type_name: str, source: str, incarnation: int, correlation: int = 0) -> bytes:
-    """Frame 1 of a message sent now."""
+    """Frame 1 of a message, with the present time."""
     header = (VERSION, int(kind), type_name, source, incarnation, correlation, time.monotonic_ns())
     packed: bytes = msgpack.packb(header, buf_size=_PACKER_BYTES)
     return packed

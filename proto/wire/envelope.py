@@ -1,6 +1,7 @@
-"""The envelope: what the two frames of every message are. See proto/README.md, "Frames".
+"""The envelope: the header of a message, its kinds, and the limits. See proto/README.md, "Frames".
 
-Frame 1 is the header, a msgpack array in the order of `Header`'s fields; frame 2 is the body, a msgpack map.
+A message has two frames. Frame 1 is the header, a msgpack array in the order of `Header`'s fields. Frame 2 is the body,
+a msgpack map.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import enum
 import msgspec
 
 VERSION = 1
-"""Raised when the header or the meaning of a kind changes. Both sides of a socket come from one installation, so there
-is no negotiation: another version is an error that says so."""
+"""Protocol version. Increase it when the header or the meaning of a kind changes.
+
+Both sides of a socket come from one installation. So versions are not negotiated: another version is an error.
+"""
 
 MAX_BODY_BYTES = 512 * 1024 * 1024
-"""Upper bound of one body: a SET or a list carries every pod of a node, 110 of them by default, and one may have 3 MiB
-as a manifest (1.5 MiB in etcd), all of it environment if its author likes. A frame takes only what is in it."""
+"""Upper bound of a body. A SET or a list has every pod of a node, by default 110.
+
+A pod can have 3 MiB as a manifest (1.5 MiB in etcd). A frame takes no more memory than its content.
+"""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is for."""
+    """The kind of a message."""
 
     TELL = 0
     ASK = 1

@@ -1,6 +1,6 @@
-"""The few errors an asker acts on. Everything else crashes the actor it happens in.
+"""The errors of asks that callers handle. Any other exception ends the actor that raises it.
 
-An error travels as an ERROR frame with a `Failure` body; `raise_failure` turns it back into one of these classes.
+An error is sent as an ERROR frame with a `Failure` body. `to_failure` makes that body, `from_failure` the exception.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ import msgspec
 
 
 class ProtocolError(Exception):
-    """A frame that cannot be understood: wrong version, unknown type, wrong field, too large. Never retried."""
+    """An invalid frame: wrong version, unknown type, wrong field, or too large. Never retried."""
 
 
 class ActorError(Exception):
-    """An ask that did not get its answer. The subclasses say what the asker can do about it."""
+    """An ask without an answer. The subclass tells the asker whether and when to ask again."""
 
 
 class ActorDead(ActorError):
-    """The target's incarnation ended before it answered. The request may or may not have been carried out."""
+    """The target's incarnation ended before its answer. The request may have been carried out."""
 
 
 class AskTimeout(ActorError):
-    """No answer within the ask's deadline. The request may still be carried out."""
+    """No answer within the ask's deadline. The request may still be carried out later."""
 
 
 class QueueFull(ActorError):
-    """The sender's bounded queue for that peer is full; nothing was sent."""
+    """The sender's bounded queue for that peer is full. Nothing was sent."""
 
 
 class Refused(ActorError):
-    """The target understood and said no: an expected failure, with a reason for machines and a message for people.
+    """An expected failure that the target reports, with a reason for programs and a message for people.
 
-    `reason` is CamelCase as in Kubernetes statuses (`ErrImagePull`, `InvalidMount`); `retry` says whether the same
-    request may succeed later without any change to it.
+    `reason` is CamelCase as in Kubernetes statuses (`ErrImagePull`, `InvalidMount`). `retry`: the same request may
+    succeed later.
     """
 
     def __init__(self, reason: str, message: str, *, retry: bool = True) -> None:
@@ -43,7 +43,7 @@ class Refused(ActorError):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of an ERROR frame. `code`: refused, bad_message, crashed."""
+    """Body of an ERROR frame. `code` is refused, bad_message or crashed."""
 
     code: str
     reason: str = ""
@@ -52,7 +52,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_failure(error: BaseException) -> Failure:
-    """The ERROR body for an exception that ended a handler."""
+    """The body of the ERROR frame for an exception of a handler."""
     match error:
         case Refused():
             return Failure(code="refused", reason=error.reason, message=error.message, retry=error.retry)
@@ -63,7 +63,7 @@ def to_failure(error: BaseException) -> Failure:
 
 
 def from_failure(failure: Failure) -> Exception:
-    """The exception an asker sees for an ERROR body."""
+    """The exception for the asker, from the body of an ERROR frame."""
     match failure.code:
         case "refused":
             return Refused(failure.reason, failure.message, retry=failure.retry)

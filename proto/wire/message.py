@@ -1,4 +1,4 @@
-"""Base classes of every message, and the registry that finds a type by receiving actor and name."""
+"""Base classes of messages, and the lookup of a message type by receiving actor and name."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from proto.wire.errors import ProtocolError
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A value inside messages. Frozen, strictly checked on receipt, defaults left off the wire."""
+    """A value inside messages: frozen, strictly checked by the receiver, encoded without defaults."""
 
 
 class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something an actor is told, or an answer."""
+    """A tell, or the answer to an ask."""
 
 
 R = TypeVar("R", bound=Message)
 
 
 class Request(Message, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something an actor is asked; `R` is the type of the answer."""
+    """An ask; `R` is the type of the answer."""
 
 
 class Done(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer that says only that it was carried out."""
+    """The answer of requests that return no value."""
 
 
 @functools.cache
 def reply_type(request: type[Request[Any]]) -> type[Message]:
-    """The answer's type of a request class, read off its generic base."""
+    """The type of a request class's answer, from its generic base. Raises TypeError without one."""
     for base in request.__orig_bases__:  # type: ignore[attr-defined]
         args = get_args(base)
         if args:
@@ -50,7 +50,7 @@ ROOMS = ("proto.pods", "proto.node", "proto.agent")
 
 @functools.cache
 def types_for(actor: str) -> dict[str, type[Message]]:
-    """Every message type `actor` receives, by wire name: those of proto/<actor>.py and those all actors take."""
+    """Every message type that `actor` receives, by wire name: its own module's types and `proto.agent.actor`'s."""
     found: dict[str, type[Message]] = {}
     for module_name in ("proto.agent.actor", f"{registry.rooms().get(actor, 'proto.agent')}.{actor}"):
         module = importlib.import_module(module_name)
@@ -61,10 +61,10 @@ def types_for(actor: str) -> dict[str, type[Message]]:
 
 
 def prepare_types() -> None:
-    """Build what msgspec and this module find out about a type at its first use, for every one loaded so far.
+    """Fill the caches of msgspec and of this module for every type that is loaded.
 
-    For a process that is about to fork: made in each child it would be 0.5 MB there. And for one that is about to have
-    threads: where two of them are the first to read a type, msgspec (0.22) ends the process by SIGSEGV.
+    Call it before a fork: filled in each child, the caches would take 0.5 MB each. Call it before the first thread
+    too: when two threads decode a type for the first time, msgspec 0.22 crashes with SIGSEGV.
     """
     for kind in set(_subclasses(msgspec.Struct)):
         package, _, receiver = kind.__module__.rpartition(".")

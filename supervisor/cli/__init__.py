@@ -1,7 +1,7 @@
-"""The command `supervisor`: its subcommands, each in a module that is loaded when it is asked for.
+"""The command line `supervisor`: the table of its subcommands, and the one place that reports errors.
 
-Each command loads what it needs and no more, since scripts run them often. Errors for people end here: one line on
-stderr, exit code 1 (2 for wrong usage).
+A subcommand's module is imported when the subcommand runs, because scripts start commands often. An error becomes one
+line on stderr and exit code 1, or 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from proto.wire.errors import ActorDead, ActorError, ProtocolError, Refused
-from supervisor.cli.views import render
+from supervisor.cli.errors import INTERRUPTED
+from supervisor.cli.errors import CommandError as CommandError
 
 COMMANDS = {
     "start": "agent.start",
@@ -33,33 +34,21 @@ COMMANDS = {
     "port-forward": "streams.remote",
     "events": "pods.events",
     "tap": "streams.tap",
-    "console": "streams.console",
+    "console": "console",
     "completion": "completion",
 }
-"""Subcommand to the module here that has it, in the order of the help."""
-
-
-INTERRUPTED = 130
-"""A shell's exit code for a command ended by Ctrl-C."""
-
-
-class CommandError(click.ClickException):
-    """A command that failed: its message on stderr after the program's name, exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print it, without click's word `Error`."""
-        render.echo(f"supervisor: {self.format_message()}", err=True, file=file)
+"""Module of each subcommand below this package, in the order of the help."""
 
 
 class Commands(click.Group):
-    """The subcommands, found by name in `COMMANDS`; turns errors of the agent into `CommandError`."""
+    """The subcommands, found by name in `COMMANDS`; converts errors of the agent to `CommandError`."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Every subcommand's name."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a subcommand; None when there is no such one."""
+        """Load a subcommand; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name]}")
@@ -71,7 +60,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)  # the usual end of what follows something; not worth a word
+            ctx.exit(INTERRUPTED)  # the usual end of commands that follow a stream: no message
         except Refused as error:
             raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except (ActorError, ProtocolError) as error:
@@ -82,7 +71,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="nodevisor", prog_name="supervisor")
 def group() -> None:
-    """Run Kubernetes pods on this machine, one supervised process per manager, and look inside while they run."""
+    """Run Kubernetes pods on this machine, with one supervised process per manager, and inspect them."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running agent share: --run-dir, --output, completion of names, finding a pod."""
+"""Helpers of commands for a running agent: --run-dir, --output, completion of names, lookup of pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from proto.agent.actor import Describe
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
-from supervisor.cli import CommandError
+from supervisor.cli.errors import CommandError
 from supervisor.host.unprivileged import default_run_dir
 from supervisor.sockets.client import Client
 
@@ -19,18 +19,23 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-ENVIRONMENT = "NODEVISOR_RUN_DIR"
+RUN_DIR_VARIABLE = "NODEVISOR_RUN_DIR"
 COMPLETION_TIMEOUT_S = 0.5
 
 
 def usual_run_dir() -> str:
-    """The user's own, where nobody names one."""
+    """The default: /run/nodevisor for root, a directory of their own for other users."""
     return default_run_dir(os.environ, os.geteuid())
 
 
+def chosen_run_dir(given: str | None) -> str:
+    """`given`, else the run directory of the environment, else the default."""
+    return given or os.environ.get(RUN_DIR_VARIABLE) or usual_run_dir()
+
+
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
-    """--run-dir, else the console's, else the environment's, else the default; absolute."""
-    return os.path.abspath(value or ctx.find_root().obj or os.environ.get(ENVIRONMENT) or usual_run_dir())
+    """The absolute path of --run-dir, else of the console, else of the environment, else of the default."""
+    return os.path.abspath(chosen_run_dir(value or ctx.find_root().obj))
 
 
 def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -38,27 +43,27 @@ def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | 
 
 
 def run_dir_option(command: C) -> C:
-    """Give a command the option --run-dir."""
+    """Add the option --run-dir to a command."""
     return click.option(
         "--run-dir",
         metavar="DIR",
         callback=_run_dir_callback,
-        help=f"The agent's run directory.  [default: ${ENVIRONMENT}, else {usual_run_dir()}]",
+        help=f"The agent's run directory.  [default: ${RUN_DIR_VARIABLE}, else {usual_run_dir()}]",
     )(command)
 
 
 def output_option(*formats: str) -> Callable[[C], C]:
-    """Give a command the option -o with these formats besides the default, a table."""
+    """Add the option -o with these formats to a command. Without it, the command prints a table."""
     return click.option("-o", "--output", type=click.Choice(formats), help="Format for programs; a table by default.")
 
 
 def count_option(command: C) -> C:
-    """Give a stream the option to end by itself."""
+    """Add the option --count to a command that follows a stream."""
     return click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")(command)
 
 
 def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
-    """Every pod with its status. Asked again when the status actor was replaced meanwhile: it only reads."""
+    """Every pod with its status. Asks again when the status actor restarts, because the request only reads."""
     from proto.pods.status import ListPods  # noqa: PLC0415 - loads the API types, which most commands do without
 
     try:
@@ -68,7 +73,7 @@ def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
 
 
 def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: str) -> Pod:
-    """The pod meant by NAME or NAMESPACE/NAME. A static pod may be named without `-NODENAME`. Raises CommandError."""
+    """The pod of NAME or NAMESPACE/NAME; a static pod also without `-NODENAME`. Raises CommandError."""
     space, slash, rest = name.partition("/")
     if slash:
         namespace, name = space, rest
@@ -79,13 +84,13 @@ def find_pod(pods: Sequence[Pod], name: str, namespace: str | None, node_name: s
         return found[0]
     if found:
         spaces = ", ".join(sorted(pod.metadata.namespace for pod in found))
-        raise CommandError(f"cannot tell which pod {name!r} is meant: there is one in {spaces}; write NAMESPACE/{name}")
+        raise CommandError(f"cannot choose pod {name!r}: there is one in {spaces}; write NAMESPACE/{name}")
     where = f"namespace {namespace}" if namespace is not None else "any namespace"
-    raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists what there is")
+    raise CommandError(f"cannot find pod {name!r} in {where}; `supervisor pods` lists all pods")
 
 
 def pods_not_begun(client: Client) -> list[str]:
-    """A line for each pod that is wanted and not shown yet: its name, and what it waits for. None when nobody knows."""
+    """A line for each pod that is not admitted yet, with the reason; none when pod_workers does not answer."""
     try:
         found = client.ask("pod_workers", Describe()).state.get("not_begun", {})
     except ActorError:
@@ -93,11 +98,11 @@ def pods_not_begun(client: Client) -> list[str]:
     return [f"pod {name} is not begun: {why}" for name, why in sorted(found.items())]
 
 
-# Completion, of a shell and of the console: names asked of the agent; silence when it does not answer.
+# Completion in a shell and in the console. It asks the agent, and offers no names when the agent does not answer.
 
 
 def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Actors that can be named in a command."""
+    """Names of actors that commands accept."""
     try:
         with Client(_run_dir_of(ctx)) as client:
             names = [row.name for row in client.actors()]
@@ -107,7 +112,7 @@ def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Pods, as NAME, or as NAMESPACE/NAME where a NAME is in several namespaces or a slash was typed."""
+    """Pods as NAME, or as NAMESPACE/NAME for names in several namespaces and after a typed slash."""
     try:
         with Client(_run_dir_of(ctx)) as client:
             pods = list_pods(client, COMPLETION_TIMEOUT_S)

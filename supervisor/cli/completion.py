@@ -1,4 +1,4 @@
-"""`supervisor completion`: the script that makes a shell complete commands, flags, actors and pods."""
+"""`supervisor completion`: print a shell's completion script for commands, flags, actors and pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 VARIABLE = "_SUPERVISOR_COMPLETE"
-"""Click's, by the program's name."""
+"""Environment variable of click's completion, which follows from the program's name."""
 
 
 @click.command()

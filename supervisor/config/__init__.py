@@ -1,1 +1,1 @@
-"""The agent's configuration: flags, KubeletConfiguration files, layers and reloads."""
+"""The agent's configuration: the kubelet's flags, KubeletConfiguration files, their precedence, and reloads."""

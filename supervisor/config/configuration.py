@@ -1,11 +1,11 @@
-"""The kubelet's start-up sequence: flags, then --config, then --config-dir, then flags again; defaults; rules.
+"""Assembles the configuration from flags, --config, --config-dir and defaults, in the kubelet's precedence.
 
-Covers which value wins and where each came from. A flag wins over a drop-in, a drop-in over the file, the file over the
-default; maps of files merge by key, lists and a flag's maps replace, feature gates merge everywhere. Flags without a
-configuration field are not its matter. Does no more than read files; loads YAML.
+A flag wins over a drop-in, a drop-in over the file, the file over the default. Maps of files merge by key. Lists and
+a flag's maps replace. Feature gates always merge. The source of each value is recorded. The module only reads files,
+and loads YAML for that.
 
-Two differences to the kubelet, both to the safe side: without --config the defaults are those of the file (its own
-flags would let anonymous requests in), and the eviction thresholds of evictionHard are there without a file, too.
+There are two differences to the kubelet, both safer. Without --config, the file's defaults apply, because the flags'
+defaults would allow anonymous requests. And the default thresholds of evictionHard apply without a file too.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ class Effective(NamedTuple):
     """A configuration that has passed every rule."""
 
     config: KubeletConfiguration
-    """With every default."""
+    """The configuration with every default."""
     sources: dict[str, Origin]
-    """Where a value was written, by Kubernetes' notation; what is not here is a default."""
+    """The source of each value by its field, in Kubernetes' notation. Fields without a source have defaults."""
     notes: tuple[str, ...]
-    """What a person should hear of, though it is no mistake."""
+    """Warnings."""
 
     def origins(self) -> dict[str, str]:
         """The sources as text, `FILE:LINE` or `--flag`."""
         return {field: str(origin) for field, origin in self.sources.items()}
 
     def source(self, field: str) -> Origin | None:
-        """Where a field's value came from, or None for a default."""
+        """The source of a field's value; None for a default."""
         return self.sources.get(field)
 
 
 def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -> Effective:
     """The configuration of plain flag values by field, a file and a directory of drop-ins.
 
-    Raises ConfigurationError with all that is wrong: first with the files themselves, and when they can be read, with
-    what they say together.
+    Raises ConfigurationError with all errors: first those of single files, and without such, those of the whole.
     """
     files, notes = _files(config, config_dir)
     errors = [problem for loaded in files for problem in loaded.errors]
@@ -92,10 +91,10 @@ def _files(config: str, config_dir: str) -> tuple[list[loading.Loaded], list[str
 
 
 def drop_ins(directory: str) -> tuple[list[str], list[str]]:
-    """The drop-ins below a directory in the order they count, and the files that are none. Raises OSError.
+    """The drop-ins below a directory in their order, and the other files. Raises OSError.
 
-    Lexical, a directory's files at the place of its name. What begins with two dots is left out: in a ConfigMap volume
-    the files are links into such a directory.
+    The order is lexical, with a directory's files at the place of its name. Names that begin with two dots are left
+    out, because in a ConfigMap volume the files are links into such a directory.
     """
     names: list[str] = []
     others: list[str] = []
@@ -114,7 +113,7 @@ def drop_ins(directory: str) -> tuple[list[str], list[str]]:
 
 
 def _with_eviction_defaults(layer: Layer) -> Layer:
-    """Before drop-ins: they add to the default thresholds, unless the file has thresholds of its own."""
+    """Add the default thresholds, to which drop-ins add, unless the file has its own thresholds."""
     hard = layer.value.get("evictionHard")
     if hard is None:
         return layer._replace(value=layer.value | {"evictionHard": dict(DEFAULT_EVICTION_HARD)})
@@ -124,7 +123,7 @@ def _with_eviction_defaults(layer: Layer) -> Layer:
 
 
 def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dict[str, Origin]:
-    """Without the zeros that stand for the default, which is then where the value comes from."""
+    """The sources without fields whose written zero means the default."""
     absent = {field for field in sources if field in schema.leaves() and defaults.is_absent(config, field)}
     return {field: origin for field, origin in sources.items() if field not in absent}
 
@@ -132,9 +131,9 @@ def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dic
 def _with_flags(
     config: KubeletConfiguration, sources: Mapping[str, Origin], flags: Mapping[str, Any]
 ) -> tuple[Effective, list[Problem]]:
-    """The flags over a configuration that has its defaults: an explicit zero of a flag stays zero."""
+    """Apply flags to a configuration with defaults. An explicit zero of a flag stays zero."""
     problems, notes = [], []
-    kept = dict(sources)
+    sources_now = dict(sources)
     by_field = table.by_field()
     for field, plain in flags.items():
         origin = Origin(f"--{by_field[field].name}")
@@ -144,14 +143,14 @@ def _with_flags(
             problems.append(Problem(field, str(error), origin.file))
             continue
         if field == "seccompDefault" and not value:
-            continue  # the flag and the field turn it on, each by itself; neither turns it off
+            continue  # either the flag or the field enables it; neither disables it
         if field == "featureGates":
             value = (config.feature_gates or {}) | value
-            kept |= {f"{field}.{name}": origin for name in plain}
+            sources_now |= {f"{field}.{name}": origin for name in plain}
         else:
-            if field in kept and isinstance(value, tuple | dict) and value != schema.get(config, field):
-                notes.append(replaced(field, kept[field], origin))
-            kept = {at: there for at, there in kept.items() if not within(at, field)}
-        kept[field] = origin
+            if field in sources_now and isinstance(value, tuple | dict) and value != schema.get(config, field):
+                notes.append(replaced(field, sources_now[field], origin))
+            sources_now = {at: there for at, there in sources_now.items() if not within(at, field)}
+        sources_now[field] = origin
         config = schema.replace(config, field, value)
-    return Effective(config, kept, tuple(notes)), problems
+    return Effective(config, sources_now, tuple(notes)), problems

@@ -1,7 +1,7 @@
-"""Configuration files over each other, as the kubelet merges drop-ins (KEP-3983).
+"""Merges a configuration file and its drop-ins, as the kubelet does (KEP-3983).
 
-Covers RFC 7396 on the plain values of files, the place each value was written at, and paths relative to their file.
-Reading a file is `kubeletconfig.loading`; which layers there are is `configuration`.
+Plain values are merged by RFC 7396. Each value keeps its source, and relative paths become absolute.
+`kubeletconfig.loading` reads the files.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ RELATIVE: tuple[Path, ...] = (
     ("volumePluginDir",),
     ("podLogsDir",),
 )
-"""Fields with a path, which is relative to the file it is written in."""
+"""Fields with a path, which may be relative to the field's file."""
 
 
 class Layer(NamedTuple):
-    """Plain values, and by Kubernetes' notation where each was written."""
+    """Plain values, with their sources by field in Kubernetes' notation."""
 
     value: dict[str, Any]
     sources: dict[str, Origin]
     notes: tuple[str, ...] = ()
-    """Lists that took the place of another one: whoever wrote both may have meant to add to it."""
+    """Warnings of replaced lists, whose authors may have expected a merge."""
 
 
 EMPTY = Layer({}, {})
@@ -73,8 +73,8 @@ def _replaced_lists(base: Layer, patch: Layer, path: Path = ()) -> Iterator[str]
 
 
 def replaced(field: str, before: Origin | None, after: Origin | None) -> str:
-    """What to say of a list or map that another one took the place of."""
-    return f"{after}: {field}: takes the place of {before}, nothing of which is kept"
+    """The warning of a replaced list or map."""
+    return f"{after}: {field}: replaces the value of {before}"
 
 
 def _merge(
@@ -104,5 +104,5 @@ def _forget(sources: dict[str, Origin], field: str) -> None:
 
 
 def within(at: str, field: str) -> bool:
-    """Whether a field is another one or inside it."""
+    """True when a field is another one or inside it."""
     return at == field or (at.startswith(field) and at[len(field)] in ".[")

@@ -1,1 +1,1 @@
-"""The parent process: its loop, its duties and the requests it answers."""
+"""The parent process: its start, its loop, the requests it answers and its duties to the host."""

@@ -1,6 +1,6 @@
-"""The agent's parent process from its first line: what `supervisor start` turns into by exec, with the same pid.
+"""Starts the agent's parent process: `supervisor start` replaces itself by it, with the same pid.
 
-By exec, because the process stays for as long as the agent runs, and the command line and YAML would be 2 MB of it.
+It uses exec, because the parent stays for the agent's life and the command line and YAML would take 2 MB of it.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from proto.common import interpreter, untrusted
 from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
-from supervisor.core.service_manager import Duties
-from supervisor.health import notify
+from supervisor.core.service import AgentService
+from supervisor.health.notify import Notifier
 from supervisor.host import settings_file
 from supervisor.ownership.start_check import Claim, HeldClaims
 from supervisor.process.forkclient import ENVIRONMENT
 from supervisor.supervision.specs import ChildSpec
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.keeper import Keeper
+    from supervisor.config.reload.controller import ReloadController
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the agent is started with."""
+    """Everything that the command hands to the agent, as JSON in a memory file."""
 
     settings: Settings
     specs: tuple[ChildSpec, ...]
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
-    """For RUN_DIR/configuration.json."""
+    """The content of RUN_DIR/configuration.json."""
     lock_file: str = ""
-    """With `lock_fd`: held for as long as this process runs."""
+    """Path of --lock-file. This process holds its lock by `lock_fd` until it ends."""
     lock_fd: int = -1
     claims: tuple[Claim, ...] = ()
-    """Held for as long as this process runs, and by no process that it starts."""
+    """Locks that this process holds until it ends. Its children do not inherit them."""
     exit_on_lock_contention: bool = False
     healthz: tuple[str, int] | None = None
-    """Address and port."""
-    live: Start | None = None
-    """Files whose changes are followed."""
+    """Address and port of the healthz server; None for no server."""
+    reload: Start | None = None
+    """The configuration files to watch; None when there are none."""
 
 
 def become(plan: Plan) -> NoReturn:
     """Replace this process by the agent. Raises OSError."""
-    # Not in the arguments: they are world-readable, and later settings may not be for everyone's eyes.
-    descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it is the point
+    # Not in the arguments: they are world-readable, and settings may be secret.
+    descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it must survive the exec
     os.write(descriptor, msgspec.json.encode(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
     for claim in plan.claims:
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         os.set_inheritable(claim.descriptor, False)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     run_dir = plan.settings.run_dir
-    duties = Duties(
-        notify.from_environment(),
+    service = AgentService(
+        Notifier(os.environ, os.getpid()),
         [spec.name for spec in plan.specs],
         watched,
         plan.healthz,
@@ -77,20 +77,20 @@ def main(arguments: Sequence[str]) -> int:
         claims=HeldClaims(plan.claims),
         names=(plan.settings.node_name, os.uname().nodename),
     )
-    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), duties=duties, live=keeper_of(plan))
+    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), service=service, reload=reload_controller(plan))
 
 
-def keeper_of(plan: Plan) -> Keeper | None:
-    """What follows the plan's files; None when it has none."""
-    if plan.live is None:
+def reload_controller(plan: Plan) -> ReloadController | None:
+    """The controller for the plan's files; None when it has none."""
+    if plan.reload is None:
         return None
-    from supervisor.config.reload.keeper import Keeper  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
+    from supervisor.config.reload.controller import ReloadController  # noqa: PLC0415 - loads inotify; without files there is nothing to follow
 
-    return Keeper(plan.live)
+    return ReloadController(plan.reload)
 
 
 class _Files:
-    """Writes what commands read of the run directory at the first event: from then on it is known to be ours."""
+    """Writes the files that commands read, at the first event: from then on the run directory is locked by us."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan: Plan | None = plan

@@ -1,7 +1,7 @@
-"""The parent process: one thread, one loop, around the state machine of tree.py.
+"""The parent process: one thread with one loop around the state machine in `process_tree`.
 
-Turns what file descriptors, signals and sockets say into events, and carries out what comes back. Imports no Pykka, no
-gRPC, no Kubernetes type: it is the part that has to stay up.
+The loop converts input of file descriptors, signals and sockets into events, and carries out the instructions that the
+state machine returns. It imports no Pykka, gRPC or Kubernetes type, because it must never fail.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from proto.agent.supervisor import Note
 from proto.common import logs
 from proto.wire.message import Message
 from supervisor.core import requests
-from supervisor.core.service_manager import Duties
+from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import forkclient, procfs, state
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
-from supervisor.process.forkserver_manager import Nursery
+from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
-from supervisor.supervision.process_tree import Tree
+from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
 
 if TYPE_CHECKING:
-    from supervisor.config.reload.keeper import Keeper
+    from supervisor.config.reload.controller import ReloadController
 
 log = logging.getLogger(__name__)
 
@@ -57,16 +57,15 @@ def run(
     *,
     on_event: OnEvent | None = None,
     child_entry: str = CHILD_ENTRY,
-    duties: Duties | None = None,
-    live: Keeper | None = None,
+    service: AgentService | None = None,
+    reload: ReloadController | None = None,
 ) -> int:
-    """Run the agent until SIGTERM, SIGINT or StopAgent; the exit status: 0, or 1 if it cannot start (said on stderr).
+    """Run the agent until SIGTERM, SIGINT or StopAgent. Returns the exit status: 0, or 1 after a failed start.
 
-    In the main thread of a process of its own: it takes over signals, the process title and every child's exit.
-    `on_event` is called, in the loop, with each event published (proto.agent.supervisor.EVENTS); it must not block.
-    `child_entry` is `module:function` of what runs in a child, `main(name, incarnation, settings, supervisor_pidfd)`.
-    `duties` is called from the loop as well: to know of events, input on its descriptors, and the time. So is `live`,
-    which may put other settings in force.
+    Needs the main thread of a process of its own: it takes over signals, the process title and every child's exit.
+    `on_event` is called in the loop with each published event (proto.agent.supervisor.EVENTS); it must not block.
+    `child_entry` is `module:function` of a child's main, `main(name, incarnation, settings, supervisor_pidfd)`.
+    The loop also calls `service`, with events, input and time, and `reload`, which may change settings.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -76,7 +75,7 @@ def run(
         with RunDir(run_dir, [spec.name for spec in ordered]):
             check_writable(Path(settings.root_dir), "--root-dir")
             settings = msgspec.structs.replace(settings, run_dir=run_dir)
-            Daemon(settings, ordered, child_entry, on_event, duties, live).run()
+            Daemon(settings, ordered, child_entry, on_event, service, reload).run()
     except (StartError, SpecError) as error:
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
@@ -84,7 +83,7 @@ def run(
 
 
 class Daemon:
-    """The loop and everything it holds. The run directory is ours and locked."""
+    """The loop and its parts. Needs a run directory that is locked by this process."""
 
     def __init__(
         self,
@@ -92,12 +91,12 @@ class Daemon:
         specs: tuple[ChildSpec, ...],
         child_entry: str,
         on_event: OnEvent | None,
-        duties: Duties | None = None,
-        live: Keeper | None = None,
+        service: AgentService | None = None,
+        reload: ReloadController | None = None,
     ) -> None:
         self.settings = settings
-        self.live = live
-        self.duties = duties or Duties(Notifier({}, 0), ())
+        self.reload = reload
+        self.service = service or AgentService(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
         self.started = time.monotonic()
         self._state_path = self.run_dir / "state.json"
@@ -111,8 +110,8 @@ class Daemon:
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
-        # Before the context: its threads and sockets must not be in a fork.
-        self.nursery = Nursery(
+        # Before the ZeroMQ context: a fork must not copy its threads and sockets.
+        self.forkserver = ForkserverManager(
             settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
         )
         self._wakeup = self._take_signals()
@@ -121,20 +120,20 @@ class Daemon:
         self.deaths = Deaths(self.run_dir / "deaths")
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
         self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
-        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.duties.fds):
+        for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.service.fds):
             self._poller.register(fd, zmq.POLLIN)
-        self.tree = Tree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
+        self.tree = ProcessTree(specs, {spec.name: self._incarnation_of(spec.name) for spec in specs}, random.random)
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True
-        if live is not None:
-            live.begin(self)
+        if reload is not None:
+            reload.begin(self)
 
     def _incarnation_of(self, name: str) -> int:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
 
     def _take_signals(self) -> int:
-        """The readable end of a pipe that gets each signal's number."""
+        """Return the readable end of a pipe that gets each signal's number."""
         readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -146,33 +145,33 @@ class Daemon:
     # The loop
 
     def run(self) -> None:
-        """Until the tree has been told to stop and has."""
+        """Run until every child has stopped after a request to stop."""
         try:
             while not self.tree.finished or self._events:
-                self._turn()
+                self._run_once()
         finally:
             self.close()
 
-    def _turn(self) -> None:
-        """What has come in first, then what is due: a late loop must not take waiting answers for missing ones."""
+    def _run_once(self) -> None:
+        """Read input first, then check deadlines: a late loop must not take unread answers for missing ones."""
         try:
-            self._work_off()
+            self._handle_events()
             ready = dict(self._poller.poll(self._timeout_ms()))
             self._read(ready)
             self._look_at_deadlines()
-            if self.live is not None:
-                self._work_off()  # what it looks at is the tree's present state
-                self.live.on_turn(ready)
-            self._work_off()
-        except Exception:  # the supervisor's end would be every actor's: whatever this was, the rest goes on
+            if self.reload is not None:
+                self._handle_events()  # it reads the tree's present state
+                self.reload.on_loop(ready)
+            self._handle_events()
+        except Exception:  # the supervisor's end would end every actor
             log.exception("unexpected error in the supervisor's loop")
             time.sleep(0.1)  # an error that repeats must not take a whole core
 
     def _timeout_ms(self) -> int | None:
-        due = [*self.processes.deadlines(), *self.nursery.deadlines()]
+        due = [*self.processes.deadlines(), *self.forkserver.deadlines()]
         wakeup = self.tree.next_wakeup()
-        live = self.live.deadline(time.monotonic()) if self.live is not None else None
-        due += [at for at in (wakeup, self.duties.deadline(), live) if at is not None]
+        reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
+        due += [at for at in (wakeup, self.service.deadline(), reload) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -180,8 +179,8 @@ class Daemon:
     def _read(self, ready: dict[object, int]) -> None:
         if self._wakeup in ready:
             self._on_signals()
-        if self.nursery.is_in(ready):
-            self._on_nursery()
+        if self.forkserver.is_in(ready):
+            self._on_forkserver()
         for process in list(self.processes.by_name.values()):
             if process.pidfd in ready and process.gone_at is None:
                 self.processes.mark_gone(process, time.monotonic())
@@ -189,25 +188,25 @@ class Daemon:
                 self._on_link(process)
         if self.control.socket in ready:
             requests.serve(self)
-        for fd in self.duties.fds:
-            if fd in ready and self.duties.on_input(fd):
+        for fd in self.service.fds:
+            if fd in ready and self.service.on_input(fd):
                 self.push(transitions.StopAsked())
         if self.publisher.socket in ready and self.publisher.new_subscribers():
             self.publisher.publish(self.tree.world())
 
-    def _work_off(self) -> None:
+    def _handle_events(self) -> None:
         while self._events:
             event = self._events.popleft()
             for instruction in self.tree.handle(event, time.monotonic()):
                 self._carry_out(instruction)
         if self._dirty:
-            self._save()  # before the forks: a number that is out must never be given again
+            self._save()  # before the forks: an incarnation in use must never be given again
         forks, self._forks = self._forks, []
         for fork in forks:
-            self.nursery.fork(fork.name, fork.incarnation)
+            self.forkserver.fork(fork.name, fork.incarnation)
 
     def push(self, event: Event) -> None:
-        """Hand an event to the tree, in this turn."""
+        """Queue an event for the state machine; it is handled in the same iteration of the loop."""
         self._events.append(event)
 
     def _look_at_deadlines(self) -> None:
@@ -217,38 +216,38 @@ class Daemon:
                 self._ended(process, None)
             elif process.evidence_due is not None and now >= process.evidence_due:
                 self._save_evidence(process)
-        if self.nursery.gone or self.nursery.overdue():
+        if self.forkserver.gone or self.forkserver.overdue():
             self._replace_forkserver()
-        self.nursery.start_when_due()
-        self.duties.tick(now, self.tree.stopping)
+        self.forkserver.start_when_due()
+        self.service.tick(now, self.tree.stopping)
         self.push(transitions.Tick())
 
     def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
-        """Run with these settings from now on: every process that starts later, and the actors named at once."""
+        """Use these settings for every process that starts from now on, and restart these actors."""
         logs.setup("supervisor", settings.verbosity, settings.log_format)
         if settings.verbosity != self.settings.verbosity:
             for process in self.processes.by_name.values():
                 self.processes.link(process).set_verbosity(settings.verbosity)
         self.settings = settings
-        self.nursery.use(settings)
+        self.forkserver.use(settings)
         for name in actors:
             self.push(transitions.RestartAsked(name, None, end_within_s))
 
     def ping(self, actors: Iterable[str]) -> None:
-        """Ask these actors for a sign of life, besides what the watchdog asks."""
+        """Send these actors a heartbeat, in addition to the watchdog's."""
         for name in actors:
             if (process := self.processes.by_name.get(name)) is not None:
                 self.processes.link(process).ping()
 
     def watch(self, fd: int) -> None:
-        """Have `live` called for input on this descriptor."""
+        """Call `reload` for input on this descriptor."""
         self._poller.register(fd, zmq.POLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Undo `watch`."""
         self._poller.unregister(fd)
 
-    # What came in
+    # Input
 
     def _on_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
@@ -262,17 +261,17 @@ class Daemon:
                 return
             if not pid:
                 return
-            if pid != self.nursery.pid:  # its socket tells us, after its last reports
+            if pid != self.forkserver.pid:  # its pidfd reports this end, after its last packets
                 self._reaped(pid, status)
 
-    def _on_nursery(self) -> None:
-        for report in self.nursery.read():
+    def _on_forkserver(self) -> None:
+        for report in self.forkserver.read():
             match report:
-                case forkclient.Made(name, incarnation, pid, pidfd):
+                case forkclient.ChildForked(name, incarnation, pid, pidfd):
                     self.processes.add(name, incarnation, pid, pidfd)
                     self._dirty = True
                     self.push(transitions.Forked(name, incarnation, pid))
-                case forkclient.NotMade(name, incarnation, error):
+                case forkclient.ForkFailed(name, incarnation, error):
                     self.push(transitions.ForkFailed(name, incarnation, error))
                 case forkclient.Reaped(pid, status):
                     self._reaped(pid, status)
@@ -281,18 +280,18 @@ class Daemon:
                         self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
 
     def _replace_forkserver(self) -> None:
-        owed = self.nursery.bury()
+        unanswered = self.forkserver.reap()
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):
-            # Forked, but nobody told us: its number is about to be given up, so it must not come into service.
+            # Forked but not reported: the state machine starts this incarnation anew, so it must not become ready.
             if pid not in ours and procfs.title(pid).startswith("supervisor: "):
-                log.warning("killing process %d that the forkserver left unannounced", pid)
+                log.warning("killing process %d: the forkserver ended before it reported the fork", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
-        self.note("warning", "Died", "forkserver", "went away, replacing it; actors go on")
-        self.nursery.start_when_due()
+        self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
+        self.forkserver.start_when_due()
         self._dirty = True
-        for name, incarnation in owed:
-            self.push(transitions.ForkFailed(name, incarnation, "the forkserver went away", lost=True))
+        for name, incarnation in unanswered:
+            self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
 
     def _reaped(self, pid: int, status: int) -> None:
         process = self.processes.with_pid(pid)
@@ -314,12 +313,12 @@ class Daemon:
         assert process.link is not None
         for answer in process.link.read():
             if isinstance(answer, Pong):
-                self.push(transitions.Ponged(process.name, process.incarnation, answer.mailbox))
+                self.push(transitions.PongReceived(process.name, process.incarnation, answer.mailbox))
             elif process.evidence_due is not None:
                 process.dumped = answer
                 self._save_evidence(process)
 
-    # What comes out
+    # Output
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -361,7 +360,7 @@ class Daemon:
         self.push(transitions.EvidenceSaved(process.name, process.incarnation, path))
 
     def note(self, level: str, reason: str, actor: str, text: str) -> None:
-        """Log it and publish it."""
+        """Log a note and publish it."""
         self._publish(Note(level=level, actor=actor, text=text, reason=reason))
 
     def _publish(self, message: Message) -> None:
@@ -369,13 +368,13 @@ class Daemon:
             log.log(_LEVELS[message.level], "%s: %s", message.actor, message.text)
         else:
             log.debug("%s", message)
-        self.duties.on_event(message)
+        self.service.on_event(message)
         self.publisher.publish(message)
 
     def _save(self) -> None:
         entries = {name: msgspec.structs.replace(entry, pid=0) for name, entry in self._saved.actors.items()}
         entries["supervisor"] = state.Entry(incarnation=self.incarnation)
-        entries["forkserver"] = self.nursery.entry()
+        entries["forkserver"] = self.forkserver.entry()
         for child in self.tree.children.values():
             process = self.processes.get(child.name, child.incarnation)
             pid, start_time = (process.pid, process.start_time) if process is not None else (0, 0)
@@ -388,9 +387,9 @@ class Daemon:
         self._dirty = False
 
     def close(self) -> None:
-        """Let go of everything; the forkserver ends."""
-        self.nursery.close()
+        """End the forkserver, save the state and close every socket."""
+        self.forkserver.close()
         self._save()
-        if self.live is not None:
-            self.live.close()
-        self._context.destroy(linger=500)  # the answer to StopAgent is the last thing we send
+        if self.reload is not None:
+            self.reload.close()
+        self._context.destroy(linger=500)  # in ms, for the answer to StopAgent

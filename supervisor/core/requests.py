@@ -1,10 +1,10 @@
-"""What people and children ask of the supervisor on its control socket, one function per message."""
+"""Serves the control socket: requests of commands and actors' Ready, by message type."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,15 +14,32 @@ from proto.common import logs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done
 from supervisor.process import procfs
-from supervisor.sockets.control import Received
+from supervisor.process.forkserver_manager import ForkserverManager
+from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions
+from supervisor.supervision.process_tree import ProcessTree
 
 if TYPE_CHECKING:
-    from supervisor.core.daemon import Daemon
+    from supervisor.config.reload.controller import ReloadController
+
+
+class Daemon(Protocol):
+    """The parts of the daemon that requests read or change."""
+
+    control: Control
+    forkserver: ForkserverManager
+    incarnation: int
+    reload: ReloadController | None
+    started: float
+    """Monotonic time."""
+    tree: ProcessTree
+
+    def push(self, event: transitions.Event) -> None:
+        """Queue an event for the state machine."""
 
 
 def serve(daemon: Daemon) -> None:
-    """Take what has come and do or answer it."""
+    """Carry out or answer every message that has arrived."""
     for received in daemon.control.read():
         _serve_one(daemon, received)
 
@@ -31,7 +48,7 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
     asker, header = received.asker, received.header
     match received.message:
         case Ready(pid=pid):
-            daemon.push(transitions.ReadySaid(header.source, header.incarnation, pid))
+            daemon.push(transitions.ReadyReceived(header.source, header.incarnation, pid))
         case RestartActor(name=name):
             daemon.push(transitions.RestartAsked(name, asker))
         case StopAgent():
@@ -53,9 +70,9 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
 
 
 def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
-    """Every process's line: supervisor, forkserver, actors in start order. Reads PSS of each, about 1 ms apiece."""
+    """The rows of supervisor, forkserver and actors, in start order. Reading PSS takes about 1 ms a process."""
     now = time.monotonic()
-    nursery = daemon.nursery
+    forkserver = daemon.forkserver
     first = (
         ActorRow(
             name="supervisor",
@@ -67,11 +84,11 @@ def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
         ),
         ActorRow(
             name="forkserver",
-            pid=nursery.pid,
-            state="ready" if nursery.loaded else "backoff" if nursery.replaced else "starting",
-            incarnation=nursery.incarnation,
-            uptime_s=round(now - nursery.started, 3) if nursery.loaded else 0.0,
-            restarts=nursery.restarts,
+            pid=forkserver.pid,
+            state="ready" if forkserver.loaded else "backoff" if forkserver.replaced else "starting",
+            incarnation=forkserver.incarnation,
+            uptime_s=round(now - forkserver.started, 3) if forkserver.loaded else 0.0,
+            restarts=forkserver.restarts,
         ),
     )
     return tuple(
@@ -81,7 +98,7 @@ def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
 
 
 def describe(daemon: Daemon) -> Description:
-    """What the supervisor says of itself."""
+    """The supervisor's own Description."""
     return Description(
         name="supervisor",
         pid=os.getpid(),
@@ -96,6 +113,6 @@ def describe(daemon: Daemon) -> Description:
             "actors": {child.name: child.state.value for child in daemon.tree.children.values()},
             "degraded": [child.name for child in daemon.tree.children.values() if child.history.degraded],
             "written_off": [row.name for row in daemon.tree.lost],
-            **({"configuration": daemon.live.describe()} if daemon.live is not None else {}),
+            **({"configuration": daemon.reload.describe()} if daemon.reload is not None else {}),
         },
     )

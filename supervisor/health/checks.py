@@ -1,7 +1,6 @@
-"""Whether the agent is healthy, by actor: pure, from the supervisor's events and the time.
+"""Health checks by actor: a pure function of the supervisor's events and the time. `healthz` serves them.
 
-An actor that is being restarted is healthy for a moment longer, or every restart would show as an outage. Serving it is
-`healthz`.
+An actor that restarts stays healthy for `GRACE_S`, so that a restart does not show as an outage.
 """
 
 from __future__ import annotations
@@ -12,32 +11,33 @@ from proto.agent.supervisor import Exited, Started, World
 from proto.wire.message import Message
 
 GRACE_S = 2.0
-"""A restart takes some 50 ms; this much of a pause is not one any more."""
+"""A restart takes some 50 ms. A longer pause than this is an outage."""
 START_S = 30.0
-"""For the first time in service: imports, and what a rebuild reads."""
+"""The same for the first start, with imports and reading of state."""
 
 
 class Health:
-    """Who has been out of service since when."""
+    """The actors that are not ready, each with the monotonic time since when."""
 
     def __init__(self, actors: Iterable[str], now: float) -> None:
         self.began = now
         self._out: dict[str, float] = dict.fromkeys(actors, now + START_S - GRACE_S)
         self._actors = tuple(self._out)
+        self.never_ready = set(self._actors)
 
     def on_event(self, event: Message, now: float) -> None:
-        """Take one of the supervisor's events."""
-        if isinstance(event, Started):
-            self._out.pop(event.name, None)
-        elif isinstance(event, World):
-            for peer in event.peers:
-                if peer.ready:
-                    self._out.pop(peer.name, None)
-        elif isinstance(event, Exited) and event.name in self._actors:
+        """Note one of the supervisor's events."""
+        if isinstance(event, Exited) and event.name in self._actors:
             self._out.setdefault(event.name, now)
+        started = [event.name] if isinstance(event, Started) else []
+        if isinstance(event, World):
+            started = [peer.name for peer in event.peers if peer.ready]
+        for name in started:
+            self._out.pop(name, None)
+            self.never_ready.discard(name)
 
     def checks(self, now: float) -> dict[str, str]:
-        """What is wrong by check, empty where nothing is: `ping`, then each actor."""
+        """Problems by check: `ping`, then each actor. Empty text for a healthy one."""
         return {"ping": ""} | {name: self._problem(name, now) for name in self._actors}
 
     def _problem(self, name: str, now: float) -> str:

@@ -1,9 +1,10 @@
-"""The healthz port: /healthz, /healthz/ACTOR, `?verbose` and `?exclude=ACTOR`, as Kubernetes' components; /configz.
+"""The healthz server: /healthz, /healthz/ACTOR, `?verbose`, `?exclude=ACTOR` and /configz, as in Kubernetes.
 
-In the supervisor's loop, so that it answers when no actor can, and without a thread: one epoll descriptor stands for
-every connection. Bounded: few connections, short requests, no keep-alive, the oldest gives way. There is no
-authentication, so it tells names of actors and, on a loopback address only, the configuration, which the kubelet tells
-on a port that asks who is there. https://kubernetes.io/docs/reference/using-api/health-checks/
+It runs in the supervisor's loop without a thread, so that it answers when no actor can. One epoll descriptor stands for
+all connections. Limits: few connections, of which the oldest is closed first, short requests, no keep-alive.
+
+There is no authentication, so it serves names of actors only. A loopback address also serves the configuration, which
+the kubelet serves on an authenticated port. https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PHRASES = {
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
+    """An HTTP response."""
 
     status: int
     body: str
@@ -45,18 +46,18 @@ class Answer(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Where answers come from; each is called when one is wanted, and neither may block or raise."""
+    """Functions that give the content of answers. They must neither block nor raise."""
 
     checks: Callable[[], Mapping[str, str]]
-    """What is wrong by check, empty where nothing is."""
+    """Problems by check; empty text for a healthy one."""
     configuration: Callable[[], str] | None = None
-    """The KubeletConfiguration in force as JSON, empty when there is none to be had. None: not for clients here."""
+    """The KubeletConfiguration in force as JSON; empty when it cannot be read. None refuses /configz."""
     names: tuple[str, ...] = ()
-    """Of this machine, that clients may call it by besides localhost and its address."""
+    """Host names that clients may use, besides localhost and the address."""
 
 
 def answer(target: str, sources: Sources) -> Answer:
-    """What to say to a request target. Raises ValueError for one that is no URL."""
+    """Answer a request target. Raises ValueError if it is no URL."""
     url = urlsplit(target)
     if url.path == "/configz":
         return _configz(sources.configuration)
@@ -64,7 +65,7 @@ def answer(target: str, sources: Sources) -> Answer:
 
 
 def _configz(configuration: Callable[[], str] | None) -> Answer:
-    """As the kubelet: one object, the configuration under its component's name."""
+    """The configuration in an object under its component's name, as the kubelet serves it."""
     if configuration is None:
         return Answer(403, "403 configz is for a loopback --healthz-bind-address; see supervisor config show\n")
     found = configuration()
@@ -87,12 +88,12 @@ def _healthz(path: str, query: Mapping[str, list[str]], checks: Mapping[str, str
 
 
 def _host(head: bytes) -> str | None:
-    """The Host header, None without one. Raises ValueError where the head is not to be understood, or has two."""
+    """The Host header; None without one. Raises ValueError for a malformed head or two Host headers."""
     if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b"") or b"\0" in head:
-        raise ValueError("a line that does not end as RFC 9112 has it")
+        raise ValueError("a line without the end of RFC 9112")
     lines = head.split(b"\r\n")[1:]
     if any(line[:1] in (b" ", b"\t") or b":" not in line for line in lines):
-        raise ValueError("a header that is folded, or none")
+        raise ValueError("a folded or malformed header")
     hosts = [value for name, _, value in (line.partition(b":") for line in lines) if name.lower() == b"host"]
     if len(hosts) > 1:
         raise ValueError("two hosts")
@@ -100,7 +101,7 @@ def _host(head: bytes) -> str | None:
 
 
 def response(request: bytes, sources: Sources, listens_on: str = "") -> bytes:
-    """The answer to what a client sent, up to the end of its headers. `listens_on` is the port's address."""
+    """Answer a request, given up to the end of its headers. `listens_on` is the server's address."""
     head_bytes = request.partition(b"\r\n\r\n")[0]
     words = head_bytes.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     try:
@@ -127,12 +128,12 @@ def response(request: bytes, sources: Sources, listens_on: str = "") -> bytes:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an IP address. For what is not sure, no."""
+    """True when only this machine reaches the IP address; False when unsure."""
     return address.startswith("127.") or address == "::1"
 
 
 class _Connection:
-    """A client: what it has said so far, and then what it has not yet been sent."""
+    """A client's connection: its request so far, then the unsent rest of the answer."""
 
     __slots__ = ("answer", "request", "socket")
 
@@ -143,28 +144,28 @@ class _Connection:
 
 
 class Healthz:
-    """A listening port. `fd` is readable when `serve` has something to do."""
+    """The server. `fd` is readable when `serve` has work."""
 
     def __init__(self, address: str, port: int, sources: Sources) -> None:
         self._address = (address, port)
-        # Who may know what is decided here once: the clients of a port are all alike.
+        # Decided once: all clients of an address may see the same.
         self.sources = sources if is_loopback(address) else sources._replace(configuration=None)
         self._connections: dict[int, _Connection] = {}
         self._listener: socket.socket | None = None
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
         self.retry_at = 0.0
-        """When `listen` is to be called, on the monotonic clock; infinity once it listens."""
+        """The monotonic time of the next call of `listen`; infinity once it listens."""
 
     def listen(self, now: float) -> None:
-        """Take the port. What keeps it from that is said once, and it is tried again as the kubelet does."""
+        """Listen on the port. A failure is logged once and retried, as the kubelet does."""
         address, port = self._address
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             self._listener = socket.create_server((address, port), family=family, backlog=CONNECTIONS)
         except OSError as error:
             level = logging.DEBUG if self.retry_at else logging.ERROR
-            text = "cannot serve healthz on %s port %d: %s; give another with --healthz-port, or 0 for none"
+            text = "cannot serve healthz on %s port %d: %s; choose another --healthz-port, or 0 for none"
             log.log(level, text, address, port, error.strerror)
             self.retry_at = now + RETRY_S
             return
@@ -178,12 +179,12 @@ class Healthz:
         return int(self._listener.getsockname()[1]) if self._listener else 0
 
     def serve(self) -> None:
-        """Take what has come, without waiting."""
+        """Handle all input without waiting."""
         for fd, _ in self._epoll.poll(0, CONNECTIONS + 1):
             if self._listener is not None and fd == self._listener.fileno():
                 self._accept(self._listener)
             elif fd in self._connections:
-                self._go_on(fd, self._connections[fd])
+                self._continue(fd, self._connections[fd])
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -196,7 +197,7 @@ class Healthz:
         self._connections[connection.fileno()] = _Connection(connection)
         self._epoll.register(connection, select.EPOLLIN)
 
-    def _go_on(self, fd: int, connection: _Connection) -> None:
+    def _continue(self, fd: int, connection: _Connection) -> None:
         try:
             done = self._read(connection) if connection.answer is None else False
             if connection.answer is not None:
@@ -210,7 +211,7 @@ class Healthz:
             self._drop(fd)
 
     def _read(self, connection: _Connection) -> bool:
-        """Take what the client said, up to the answer; True when it went away. Raises OSError."""
+        """Read the request and prepare the answer; True when the client disconnected. Raises OSError."""
         part = connection.socket.recv(REQUEST_BYTES)
         connection.request += part
         if part and (b"\r\n\r\n" in connection.request or len(connection.request) >= REQUEST_BYTES):
@@ -218,7 +219,7 @@ class Healthz:
         return not part
 
     def _send(self, fd: int, connection: _Connection) -> bool:
-        """Send as much as there is room for; True when that was all. Raises OSError."""
+        """Send as much as the socket takes; True when everything is sent. Raises OSError."""
         assert connection.answer is not None
         self._epoll.modify(fd, select.EPOLLOUT)  # a configuration can be longer than a socket's buffer
         connection.answer = connection.answer[connection.socket.send(connection.answer) :]

@@ -1,12 +1,11 @@
-"""Messages to the service manager, sd_notify(3): READY=1, STOPPING=1, and WATCHDOG=1 for as long as the loop turns.
+"""Notifies the service manager, sd_notify(3): READY=1, STOPPING=1, and WATCHDOG=1 while the loop runs.
 
-Does nothing where nobody asked for them (NOTIFY_SOCKET, WATCHDOG_USEC; systemd's Type=notify and WatchdogSec=).
+Sends nothing unless the service manager asks by NOTIFY_SOCKET and WATCHDOG_USEC (systemd's Type=notify, WatchdogSec=).
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import MutableMapping
 
@@ -14,20 +13,20 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """One service manager's socket. Takes its variables out of the environment: they are not for children."""
+    """The service manager's socket. Removes its variables from the environment, so that children do not have them."""
 
     def __init__(self, environment: MutableMapping[str, str], pid: int) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")
         watched, period = environment.pop("WATCHDOG_PID", str(pid)), environment.pop("WATCHDOG_USEC", "")
         self.period_s = 0.0
-        """Between two WATCHDOG=1: half of what is allowed. 0: none are wanted."""
+        """Between two WATCHDOG=1: half of the allowed time. 0: none are requested."""
         if self._address and watched == str(pid) and period.isdecimal():
             self.period_s = int(period) / 2e6
 
     def send(self, *lines: str) -> bool:
-        """Send assignments such as READY=1; False: the manager is behind, another time it may take them.
+        """Send assignments such as READY=1. False when the service manager's socket is full: send again later.
 
-        Never blocks. Where there is no manager, or none any more, there is nothing to send: that is logged once.
+        Never blocks. After any other error nothing more is sent; it is logged once.
         """
         if not self._address:
             return True
@@ -43,8 +42,3 @@ class Notifier:
             log.warning("cannot notify the service manager at %s: %s", self._address, error.strerror)
             self._address = ""
         return True
-
-
-def from_environment() -> Notifier:
-    """The service manager of this process."""
-    return Notifier(os.environ, os.getpid())

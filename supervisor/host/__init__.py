@@ -1,1 +1,1 @@
-"""What the agent needs of the machine: root and run directories, sysctls, the runtime's endpoint."""
+"""Prepares the host for the agent: run and root directory, limits and kernel settings, the runtime's endpoint."""

@@ -1,6 +1,6 @@
-"""The container runtime's endpoint when none is configured: asked of `actors._cri.discover` in a process of its own.
+"""Finds the container runtime's endpoint when none is configured, by a process that runs `actors._cri.discover`.
 
-In a process of its own because it speaks gRPC, which neither the supervisor nor what forks its children may load.
+It is a process of its own because it uses gRPC. Neither the supervisor nor the process that forks may load that.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ TIMEOUT_S = 30.0
 
 
 class NoRuntime(Exception):
-    """No container runtime answers. The message says what was tried and how to get one."""
+    """No container runtime answers. The message lists the attempts and how to install one."""
 
 
 class Runtime(NamedTuple):
-    """A runtime that answers."""
+    """A container runtime."""
 
     endpoint: str
     name: str
@@ -30,7 +30,7 @@ class Runtime(NamedTuple):
 
 
 def find(command: Sequence[str] = ()) -> Runtime:
-    """The first of the usual endpoints that answers, as `command` says. Raises NoRuntime."""
+    """Find the first of the usual endpoints that answers. `command` replaces the search. Raises NoRuntime."""
     command = command or interpreter.command("actors._cri.discover")
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -1,8 +1,8 @@
-"""What a kubelet does to its own process and to the kernel's settings once, before anything else runs.
+"""Sets up and checks process and host before the agent starts, as the kubelet does.
 
-Covers RLIMIT_NOFILE (maxOpenFiles), oom_score_adj, kernel settings (protectKernelDefaults), what the machine may not
-have (failSwapOn, failCgroupV1) or has too little of (reservations), and the lock file. What is set outlives an exec.
-Done by `supervisor start`; the agent only keeps the lock (`duties`).
+Sets RLIMIT_NOFILE (maxOpenFiles), oom_score_adj and kernel settings (protectKernelDefaults). Checks swap (failSwapOn),
+the cgroup version (failCgroupV1) and reservations. Takes the lock file. `supervisor start` calls it; limits and lock
+survive its exec of the agent.
 """
 
 from __future__ import annotations
@@ -31,43 +31,40 @@ KERNEL_SETTINGS: Mapping[str, tuple[int, bool]] = {
     "kernel.keys.root_maxkeys": (1_000_000, True),
     "kernel.keys.root_maxbytes": (25_000_000, True),
 }
-"""Name to the value the kubelet wants, and whether more is as good."""
+"""The kubelet's value by name, and True where a higher value is accepted, too."""
 
 
-class DutyError(Exception):
+class HostSetupError(Exception):
     """The agent cannot start; the text says what, where and what to do."""
 
 
-def set_open_files(limit: int, asked_for: bool = True) -> None:
-    """Raise or lower RLIMIT_NOFILE; children inherit it. As far as it may, where it may not.
+def set_open_files(limit: int, configured: bool = True) -> None:
+    """Set RLIMIT_NOFILE, which children inherit. Without the right to, set it as high as the hard limit allows.
 
-    `asked_for`: somebody configured it, so that less is worth a warning.
+    `configured`: the value was configured, so that a lower one is a warning.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     except (OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
-        level = logging.WARNING if asked_for else logging.INFO
+        level = logging.WARNING if configured else logging.INFO
         log.log(level, "cannot set the limit of open files to %d (maxOpenFiles): it is %d", limit, min(limit, hard))
 
 
-def set_oom_score_adj(value: int, asked_for: bool = True, proc: str = PROC) -> None:
-    """How ready the kernel is to kill this process and its children when memory runs out, -1000 to 1000.
-
-    `asked_for`: as of `set_open_files`.
-    """
+def set_oom_score_adj(value: int, configured: bool = True, proc: str = PROC) -> None:
+    """Set oom_score_adj of this process and its children, -1000 to 1000. `configured` as in `set_open_files`."""
     try:
         Path(proc, "self/oom_score_adj").write_text(f"{value}\n")
     except OSError as error:
-        level = logging.WARNING if asked_for else logging.INFO
-        log.log(level, "cannot set oom_score_adj to %d: %s; the agent is killed as others are", value, error.strerror)
+        level = logging.WARNING if configured else logging.INFO
+        log.log(level, "cannot set oom_score_adj to %d: %s; the agent keeps the default", value, error.strerror)
 
 
 def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
-    """Compare with what Kubernetes needs: with `protect` any difference is an error, without it is set right.
+    """Set kernel settings to Kubernetes' values. A setting that cannot be changed is a warning.
 
-    Raises DutyError with all differences. What cannot be set is a warning: pods run, with the risk it names.
+    With `protect`, change nothing and raise HostSetupError with all differences.
     """
     wrong = []
     for name, (wanted, more_is_good) in KERNEL_SETTINGS.items():
@@ -80,7 +77,7 @@ def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
         else:
             _set(path, name, found, wanted)
     if wrong:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: protectKernelDefaults is set and kernel settings differ:\n"
             + "\n".join(wrong)
             + "\nset them (sysctl -w NAME=VALUE, and in /etc/sysctl.d), or let the agent: protectKernelDefaults: false"
@@ -88,7 +85,7 @@ def check_kernel_settings(protect: bool, proc: str = PROC) -> None:
 
 
 def _read(path: Path) -> int | None:
-    """None where this kernel has no such setting."""
+
     try:
         return int(path.read_text())
     except (OSError, ValueError) as error:
@@ -107,7 +104,7 @@ def _set(path: Path, name: str, found: int, wanted: int) -> None:
 
 
 def check_swap(refuse: bool, proc: str = PROC) -> None:
-    """With `refuse` swap is an error, without it a word. Raises DutyError."""
+    """Raise HostSetupError if the machine has swap and `refuse` is set; else log it."""
     try:
         areas = Path(proc, "swaps").read_text().splitlines()[1:]
     except OSError:
@@ -115,7 +112,7 @@ def check_swap(refuse: bool, proc: str = PROC) -> None:
     if not areas:
         return
     if refuse:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: running with swap on is not supported, please disable swap or set --fail-swap-on flag to "
             "false"
         )
@@ -123,11 +120,11 @@ def check_swap(refuse: bool, proc: str = PROC) -> None:
 
 
 def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
-    """With `refuse_v1` cgroup v1 is an error, without it a warning. Raises DutyError."""
+    """Raise HostSetupError on cgroup v1 if `refuse_v1` is set; else log it."""
     if Path(root, "cgroup.controllers").exists():
         return
     if refuse_v1:
-        raise DutyError(
+        raise HostSetupError(
             "cannot start: kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is "
             "unsupported and will be removed in a future release; move to cgroup v2, or set failCgroupV1: false"
         )
@@ -135,7 +132,7 @@ def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
 
 
 def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PROC, cpus: int | None = None) -> None:
-    """Raise DutyError where more is reserved for the system than the machine has, of CPU or memory."""
+    """Raise HostSetupError if reservations of CPU or memory exceed the machine's capacity."""
     from proto.v1.scalars.quantity import milli_value, value  # noqa: PLC0415 - comes with the API types; few reserve anything
 
     total = Path(proc, "meminfo").read_text().partition("MemTotal:")[2].split()[0]
@@ -151,21 +148,23 @@ def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PR
                 "Expected capacity >= reservation."
             )
     if wrong:
-        raise DutyError(f"cannot start: invalid Node Allocatable configuration. {' '.join(wrong)}")
+        raise HostSetupError(f"cannot start: invalid Node Allocatable configuration. {' '.join(wrong)}")
 
 
 def take_lock_file(path: str) -> int:
-    """An inheritable descriptor that holds the lock; waits for as long as somebody else does. Raises DutyError."""
+    """Wait for the lock and return an inheritable descriptor that holds it. Raises HostSetupError."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
+        raise HostSetupError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno != errno.EWOULDBLOCK:
-            raise DutyError(f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file") from error
-        log.log(logs.NOTICE, "waiting for lock file %s, which somebody else holds", path)
+            raise HostSetupError(
+                f"cannot start: lock file {path}: {error.strerror}; choose another --lock-file"
+            ) from error
+        log.log(logs.NOTICE, "waiting for lock file %s, which another process holds", path)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.set_inheritable(descriptor, True)
     return descriptor

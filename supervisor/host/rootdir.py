@@ -1,7 +1,7 @@
-"""The root directory as a shared mount, so that mounts of pods and CSI drivers in it reach others and come from them.
+"""Makes the root directory a shared mount, so that mounts propagate between it, pods and CSI drivers.
 
-Done by `supervisor start` before there is any actor, as the kubelet does (MakeRShared): on most machines everything is
-shared already, and then nothing is changed.
+`supervisor start` does it before any actor runs, as the kubelet does (MakeRShared). On most machines all mounts are
+shared, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """One line of mountinfo, as far as it matters here."""
+    """One line of mountinfo: its mount point, and whether it is shared."""
 
     point: str
     shared: bool
 
 
 def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
-    """Have the directory there, and shared. What cannot be done is a warning: only pods with mountPropagation need it.
+    """Create the directory and make it a shared mount. A failure is a warning: only mountPropagation needs it.
 
-    A mount of its own hides what is mounted below, so with something there it is left as it is.
+    With mounts below it nothing is changed, because a new mount would hide them.
     """
     try:
         os.makedirs(root_dir, 0o750, exist_ok=True)
@@ -41,8 +41,8 @@ def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
             return
         if below:
             log.warning(
-                "%s is not on a shared mount, and volumes are mounted in it (%s, ...): mountPropagation does not work "
-                "until the agent is started with none there",
+                "cannot make %s a shared mount: volumes are mounted in it (%s, ...); mountPropagation does not work "
+                "until the agent starts without them",
                 root_dir,
                 below[0].point,
             )
@@ -66,7 +66,7 @@ def around(path: str, mountinfo: str) -> tuple[Mount, list[Mount]]:
         point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), escaped)
         found = Mount(point, any(one.startswith("shared:") for one in optional))
         if f"{path}/".startswith(f"{point.rstrip('/')}/") and len(point) >= len(on.point):
-            on = found  # of several at one place, the last is on top
+            on = found  # of several mounts at one place, the last is on top
         elif point.startswith(f"{path}/"):
             below.append(found)
     return on, below

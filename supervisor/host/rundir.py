@@ -1,6 +1,6 @@
-"""The run directory: private, long enough a path for nobody, locked by one supervisor at a time.
+"""The run directory: private to its user, with a short enough path for sockets, locked by one supervisor at a time.
 
-Everything that can be wrong before the first process starts is found here and said as a StartError.
+Each problem is a StartError before the first process starts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SUN_PATH_BYTES = 107
 
 
 class StartError(Exception):
-    """The agent cannot start; the text says what, where and what to do."""
+    """The agent cannot start; the text gives the problem, its place and a remedy."""
 
 
 class RunDir:
-    """A directory of our own with its lock held. Leaving it gives up the lock and removes the sockets."""
+    """Context manager: the directory with its lock held. Its end removes the sockets and releases the lock."""
 
     def __init__(self, path: str, actors: Iterable[str]) -> None:
         self.path = Path(path)
@@ -60,7 +60,7 @@ class RunDir:
 
 
 def check_socket_paths(run_dir: Path, names: Iterable[str]) -> None:
-    """Every socket's path must fit the kernel's address. Raises StartError naming the longest."""
+    """Raise StartError if the longest socket path does not fit the kernel's address."""
     longest = max((f"{run_dir}/{name}.sock" for name in names), key=lambda path: len(os.fsencode(path)))
     size = len(os.fsencode(longest))
     if size > SUN_PATH_BYTES:
@@ -71,7 +71,7 @@ def check_socket_paths(run_dir: Path, names: Iterable[str]) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Create the directory with mode 0700, or check that it is a real one of ours with that mode. Raises StartError."""
+    """Create the directory with mode 0700, or check type, owner and mode of an existing one. Raises StartError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = path.lstat()
@@ -88,7 +88,7 @@ def make_private(path: Path) -> None:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Create the directory where missing and try a file in it. Raises StartError."""
+    """Create the directory if it is missing, and a trial file in it. Raises StartError."""
     trial = path / f".nodevisor-{os.getpid()}"
     try:
         path.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
-"""What an agent runs with, for commands that read its run directory: settings.json and configuration.json.
+"""Writes and reads the agent's present settings in the run directory, for commands. Edits of them have no effect.
 
-The first has Settings (for `logs`), the second the KubeletConfiguration in force and where each value came from (for
-`config show` and /configz). Written when the agent owns the run directory, and whenever another configuration is put in
-force. No configuration files: nobody edits them.
+The file settings.json has Settings, for `supervisor logs`. The file configuration.json has the KubeletConfiguration in
+force and the source of each value, for `config show` and /configz.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _write(path: Path, encoded: bytes) -> None:
 
 
 def read(run_dir: str | Path) -> Settings:
-    """The settings of the agent of a run directory; the defaults when it left none. Raises OSError."""
+    """Read a run directory's settings; the defaults when there are none. Raises OSError."""
     try:
         return untrusted.decode_json((Path(run_dir) / SETTINGS).read_bytes(), Settings)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -47,7 +46,7 @@ def read(run_dir: str | Path) -> Settings:
 
 
 def read_configuration(run_dir: str | Path) -> dict[str, Any]:
-    """`configuration` and `sources` of the agent of a run directory. Raises OSError."""
+    """Read a run directory's `configuration` and `sources`. Raises OSError."""
     found: dict[str, Any] = untrusted.decode_json((Path(run_dir) / CONFIGURATION).read_bytes())
     return found
 
@@ -57,7 +56,7 @@ class _InForce(msgspec.Struct):
 
 
 def read_in_force(run_dir: str | Path) -> str:
-    """`configuration` alone, as compact JSON; empty when it cannot be read."""
+    """Read `configuration` alone, as compact JSON; empty when it cannot be read."""
     try:
         encoded = untrusted.decode_json((Path(run_dir) / CONFIGURATION).read_bytes(), _InForce).configuration
     except (OSError, msgspec.DecodeError):

@@ -1,6 +1,6 @@
-"""An agent of an ordinary user: the user's own directories in place of the machine's, and no cgroups.
+"""Settings of an agent that an ordinary user starts: directories of the user, and no cgroups.
 
-Covers what is decided before anything starts. What single pods then lack is said where it is missed.
+The actors report what single pods lack without root.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REMARK = (
 
 
 def is_ordinary_user() -> bool:
-    """Whether the machine is not ours."""
+    """True without root."""
     return os.geteuid() != 0
 
 
 def default_run_dir(environment: Mapping[str, str], uid: int) -> str:
-    """Where sockets, lock and state are when nobody says."""
+    """The run directory when none is configured."""
     if uid == 0:
         return _MACHINES_RUN_DIR
     runtime = environment.get("XDG_RUNTIME_DIR", "")
@@ -33,13 +33,13 @@ def default_run_dir(environment: Mapping[str, str], uid: int) -> str:
 
 
 def state_dir(environment: Mapping[str, str], home: str) -> str:
-    """Where everything else is: https://specifications.freedesktop.org/basedir-spec/latest/."""
+    """The user's state directory: https://specifications.freedesktop.org/basedir-spec/latest/."""
     above = environment.get("XDG_STATE_HOME", "") or os.path.join(home, ".local", "state")
     return os.path.join(above, "nodevisor")
 
 
 def adapted(settings: Settings, directory: str) -> Settings:
-    """The settings for an ordinary user: directories that nobody chose are in `directory`; nothing needs cgroups."""
+    """Adapt settings to an ordinary user: unconfigured directories move to `directory`, and cgroups are off."""
     usual = Settings()
     root_dir = settings.root_dir if settings.root_dir != usual.root_dir else f"{directory}/root"
     places = {

@@ -1,5 +1,6 @@
-"""Keeps two agents from serving the same pods: `supervisor start` claims its places and looks for other agents.
+"""Keeps two agents from serving the same pods: `supervisor start` locks its directories and looks for other agents.
 
-`policy` decides, and is pure; so are `kubelets` and `places`. `claims` takes locks, `look` and what it calls read
-/proc. Runs in the process of the command, before the exec: the agent itself only keeps the descriptors of its claims.
+`starting` is the way in. `policy` decides; `policy`, `kubelets` and `places` are pure. `claims` takes locks. `look`
+reads /proc with `holders`, `ports`, `pods` and `processes`. All of it runs in the command's process, before the exec.
+The agent only keeps the descriptors of its locks (`start_check`).
 """

@@ -1,7 +1,7 @@
-"""Exclusive locks on everything an agent owns. They end with the process, as the kernel lets go of them.
+"""Takes exclusive locks on everything that an agent owns. The kernel releases them when the process ends.
 
-A lock is flock(2) on an open directory: it belongs to the inode, which is one on the whole machine. Bind mounts,
-symbolic links, mount namespaces and cgroup namespaces lead to the same one, also in cgroupfs of both versions.
+A lock is flock(2) on an open directory. It belongs to the inode: bind mounts, symbolic links, mount namespaces and
+cgroup namespaces lead to the same lock, also in cgroupfs of both versions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from supervisor.ownership.processes import inode_of
 log = logging.getLogger(__name__)
 
 WAIT_S = 0.4
-"""An agent that is ending has let go of its --lock-file, or answered `supervisor stop`, a moment before its claims."""
+"""An agent that ends releases its --lock-file, or answers `supervisor stop`, shortly before it releases its claims."""
 _POLL_S = 0.02
 LOCK_FILE = ".nodevisor.lock"
-"""In a directory of a file system, such as NFS, that locks only files which are open for writing."""
+"""The locked file where the file system, such as NFS, locks only files that are open for writing."""
 _NEEDS_A_FILE = (errno.EBADF, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
@@ -36,7 +36,7 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """The outcome: `taken` has our locks, `refused` the places that another process has locked."""
+    """The locks of one start: `taken` are ours, `refused` are places that another process has locked."""
 
     def __init__(self) -> None:
         self.taken: list[Claim] = []
@@ -44,10 +44,7 @@ class Claims:
         self._made: list[str] = []
 
     def take(self, places: Iterable[Place]) -> None:
-        """Lock every place. A place that cannot be made or opened is logged, and left to the actor that needs it.
-
-        Waits `WAIT_S` in all for places that other agents hold.
-        """
+        """Lock every place, waiting `WAIT_S` in all. A place that cannot be made or opened is logged and skipped."""
         deadline = time.monotonic() + WAIT_S
         for place in places:
             try:
@@ -57,7 +54,7 @@ class Claims:
                 log.info("cannot claim %s: %s", place.path, error.strerror)
 
     def _taken(self, place: Place, deadline: float) -> bool:
-        """False: the directory was removed before it was locked. Raises OSError."""
+        """Lock a place. False if the directory was removed before it was locked. Raises OSError."""
         self._make(place)
         descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = inode_of(descriptor)
@@ -79,7 +76,7 @@ class Claims:
         return not ours
 
     def _make(self, place: Place) -> None:
-        """The directory and those above it, with the modes that the actors give them."""
+        """Make the directory and its parents, with the same modes as the actors do."""
         missing = []
         path = os.path.abspath(place.path)
         while not os.path.isdir(path):
@@ -91,9 +88,9 @@ class Claims:
                 self._made.append(path)
 
     def release(self) -> None:
-        """Remove the directories that were made for a claim and are still empty, then let go of everything.
+        """Remove the empty directories that were made for claims, then release all locks.
 
-        In this order, so that a start that waits for the lock sees that the directory is gone.
+        In this order, so that a start that waits for a lock sees the directory's removal.
         """
         others = {place.path for place in self.refused}
         for path in reversed(self._made):
@@ -107,7 +104,7 @@ class Claims:
 
 
 def _lockable(descriptor: int, place: Place) -> int:
-    """The descriptor, or in its place that of a file in the directory where the file system locks no directories."""
+    """Return the descriptor, or that of a file in the directory if the file system cannot lock directories."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -123,7 +120,7 @@ def _lockable(descriptor: int, place: Place) -> int:
 
 
 def _lock(descriptor: int, deadline: float) -> bool:
-    """Try until the deadline; True with the lock. Raises OSError."""
+    """Try to lock until the deadline. True with the lock. Raises OSError."""
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Finds holders of locks that stand in the way, and locked cgroups above or below ours.
+"""Finds the processes that hold our locks, and locked cgroups above or below ours.
 
-The file /proc/locks names the holder of each lock by device and inode. It leaves out processes of other pid namespaces.
+/proc/locks names the holder of each lock by device and inode. It leaves out processes of other pid namespaces.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from supervisor.ownership.processes import Inode
 LOCKS = "/proc/locks"
 MAX_LOCKS = 10_000
 MAX_CGROUPS = 20_000
-"""Looked at below our cgroup, and only where another lock on that hierarchy is held."""
+"""Limit of the search below our cgroup. It only runs when another lock on that hierarchy is held."""
 
 
 def parse_locks(text: str) -> dict[Inode, int]:
-    """The pid of every exclusive flock that is held."""
+    """The pid of every held exclusive flock, by inode."""
     found = {}
     for line in text.splitlines()[:MAX_LOCKS]:
         words = line.split()
@@ -37,7 +37,7 @@ def parse_locks(text: str) -> dict[Inode, int]:
 
 
 def locked() -> dict[Inode, int]:
-    """The same of this machine; empty where /proc/locks cannot be read."""
+    """The pids of this machine's locks by inode; empty if /proc/locks cannot be read."""
     try:
         return parse_locks(Path(LOCKS).read_text())
     except OSError:
@@ -45,7 +45,7 @@ def locked() -> dict[Inode, int]:
 
 
 def holder(place: Place, locks: Mapping[Inode, int]) -> Process | None:
-    """The process that has locked the place; None when it is not visible."""
+    """The process that has locked the place; None if it is not visible."""
     inode = processes.inode_of(place.path)
     if inode is None:
         return None
@@ -54,7 +54,7 @@ def holder(place: Place, locks: Mapping[Inode, int]) -> Process | None:
 
 
 def _by_descriptor(inode: Inode) -> int:
-    """The pid of the supervisor that has it open: some file systems have another device number in /proc/locks."""
+    """The pid of a supervisor that has it open. Some file systems show another device number in /proc/locks."""
     for pid in processes.pids():
         if pid != os.getpid() and processes.name(pid) == "supervisor":
             for link, _ in processes.descriptors(pid):
@@ -66,7 +66,7 @@ def _by_descriptor(inode: Inode) -> int:
 def overlapping(place: Place, name: str, locks: Mapping[Inode, int]) -> Iterator[Held]:
     """Locked cgroups that contain the cgroup `name` at `place`, or lie below it.
 
-    An agent that itself runs in a pod of the other's may have its pods there: they are that pod's.
+    An agent that runs in a pod of the other agent is left out: its pods belong to that pod.
     """
     inode = processes.inode_of(place.path)
     theirs = {one: pid for one, pid in locks.items() if inode and one.device == inode.device and one != inode}

@@ -1,7 +1,7 @@
 """Recognizes kubelets by name and command line, with the directories that they serve. Pure.
 
-Command lines are what a process says of itself: bounded by the reader, and never more than a hint of where to look.
-Defaults are those of Kubernetes 1.36 (cmd/kubelet/app/options), k0s and MicroK8s.
+A process can set its command line freely, so the result is only a hint of directories to check. Defaults are those of
+Kubernetes 1.36 (cmd/kubelet/app/options), k0s and MicroK8s.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SUBCOMMANDS = {
     "rke2": ("server", "agent"),
     "k0s": ("worker", "controller"),
 }
-"""Program name to the subcommands that have a kubelet; () for a program that is one itself."""
+"""Program name to its subcommands with a kubelet; () for a program that is a kubelet itself."""
 _WITH_A_WORKER = ("enable-worker", "single")
-"""Flags of `k0s controller` without which it has no kubelet."""
+"""Flags that give `k0s controller` a kubelet."""
 POD_LOGS_DIR = "/var/log/pods"
 CONTAINER_LOGS_DIR = "/var/log/containers"
-"""No flag or field of a kubelet changes this one."""
+"""Fixed: a kubelet has no flag or field for it."""
 
 
 class Kubelet(NamedTuple):
@@ -34,14 +34,14 @@ class Kubelet(NamedTuple):
     name: str
     root_dir: str = _ROOT_DIR
     cgroup_root: str = ""
-    """Empty: not said here, perhaps in `config`."""
+    """Empty if not on the command line; `config` may have it."""
     cgroup_driver: str = ""
     config: str = ""
     lock_file: str = ""
 
 
 def recognize(comm: str, arguments: Sequence[str]) -> Kubelet | None:
-    """The kubelet of a process named `comm` with this command line; None for every other process."""
+    """Recognize a kubelet by the process's name and command line; None for every other process."""
     words = arguments[0].split() if len(arguments) == 1 else list(arguments)  # k3s shows its title as one word
     program = os.path.basename(words[0]) if words else ""
     name = next((one for one in (program, comm) if one in _SUBCOMMANDS), "")
@@ -66,7 +66,7 @@ def recognize(comm: str, arguments: Sequence[str]) -> Kubelet | None:
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Flag and value, also of `--kubelet-arg=root-dir=/x`, which k3s and rke2 hand on."""
+    """Flags and values, also those of `--kubelet-arg=root-dir=/x`, which k3s and rke2 pass on."""
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if not word.startswith("--"):
             continue

@@ -1,6 +1,6 @@
-"""The look at the machine: everything that `policy` decides on. Reads only, and every part of it is bounded.
+"""Collects the facts that `policy` decides on: locks, other agents, ports and pods. Reads only; all reads are bounded.
 
-What cannot be read counts as not there: the claims keep two nodevisors apart in any case.
+An unreadable fact counts as absent: the locks keep two nodevisors apart in any case.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 MAX_KUBELETS = 16
 MAX_MOUNTINFO = 1024 * 1024
 UNKNOWN_PORT_S = 1.0
-"""A port without a visible process is looked at again for so long: a killed actor's socket closes a moment later."""
+"""Time of repeated checks of a port without a visible process: a killed actor's socket closes a moment later."""
 _POLL_S = 0.05
 _DRIVERS = ("cgroupfs", "systemd")
 
 
 def look(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequence[ports.Wanted]) -> Found:
-    """Everything that may keep the agent from starting."""
+    """Collect everything that may keep the agent from starting."""
     own = processes.ancestors(os.getpid())
     return Found(
         held=tuple(held(settings, claims)),
@@ -45,7 +45,7 @@ def look(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequence[p
 
 
 def held(settings: Settings, claims: Claims) -> Iterator[Held]:
-    """Places that other agents have locked, and locked cgroups that overlap ours."""
+    """Find places that other agents have locked, and locked cgroups that overlap ours."""
     locks = holders.locked()
     for place in claims.refused:
         yield Held(place, holders.holder(place, locks))
@@ -56,7 +56,7 @@ def held(settings: Settings, claims: Claims) -> Iterator[Held]:
 
 
 def agents(ours: Sequence[Place], own: Collection[int]) -> Iterator[Agent]:
-    """Living kubelets that serve a place of ours, whichever mount or cgroup namespace they are in."""
+    """Find living kubelets that serve a place of ours, in any mount or cgroup namespace."""
     locks = holders.locked()
     by_inode: dict[Inode, str] = {}
     for place in ours:
@@ -72,7 +72,8 @@ def agents(ours: Sequence[Place], own: Collection[int]) -> Iterator[Agent]:
 
 
 def _kubelets(own: Collection[int]) -> Iterator[tuple[int, Kubelet]]:
-    """An ordinary user's process is none that could serve what is root's; neither is one above us, or a zombie."""
+    """Pid and flags of kubelets. Ordinary users' processes cannot serve root's places; `own` and zombies do not
+    count."""
     count = 0
     for pid in processes.pids():
         if pid in own or processes.uid(pid) not in (0, os.geteuid()):
@@ -81,26 +82,26 @@ def _kubelets(own: Collection[int]) -> Iterator[tuple[int, Kubelet]]:
         if kubelet is not None and processes.alive(pid):
             count += 1
             if count > MAX_KUBELETS:
-                log.warning("more than %d processes look like kubelets; the others are not looked at", MAX_KUBELETS)
+                log.warning("more than %d processes look like kubelets; the others are not checked", MAX_KUBELETS)
                 return
             yield pid, kubelet
 
 
 def _has_its_kubelet(pid: int, kubelet: Kubelet) -> bool:
-    """A k3s server may have no kubelet in it, and hides its flags: with one, its pod resources socket is there."""
+    """True unless it is a k3s server without a kubelet. Its flags are hidden; the pod resources socket tells."""
     if kubelet.name != "k3s":
         return True
     return f"{kubelet.root_dir}/pod-resources/".encode() in processes.read(pid, "net/unix", MAX_MOUNTINFO)
 
 
 def _served(pid: int, kubelet: Kubelet) -> Iterator[Inode]:
-    """The directories of the kubelet, as it sees them, and its cgroup of all pods in every hierarchy."""
+    """The inodes of the kubelet's directories, as it sees them, and of its cgroup of all pods in every hierarchy."""
     configured = _configured(pid, kubelet)
     paths = [kubelet.root_dir, configured.pod_logs_dir or kubelets.POD_LOGS_DIR, kubelets.CONTAINER_LOGS_DIR]
     text = os.fsdecode(processes.read(pid, "mountinfo", MAX_MOUNTINFO))
     with contextlib.suppress(ValueError, IndexError):
         tree = parse_mountinfo(text)
-        # Without a configured driver the names of both count: the runtime may have told it.
+        # Without a configured driver both drivers' names count: the runtime may have set it.
         drivers = (configured.cgroup_driver,) if configured.cgroup_driver in _DRIVERS else _DRIVERS
         for driver in drivers:
             paths += tree.paths(qos_cgroup(driver, configured.cgroup_root, "Guaranteed"))
@@ -116,7 +117,7 @@ class _Configured(NamedTuple):
 
 
 def _configured(pid: int, kubelet: Kubelet) -> _Configured:
-    """The flags' values, else those of the configuration file; empty for a value in neither."""
+    """Values of the flags, else of the configuration file; empty for a value in neither."""
     config = None
     if kubelet.config:
         text = processes.text_in(pid, kubelet.config, loading.MAX_BYTES)

@@ -13,7 +13,7 @@ from proto.agent.settings import Settings
 
 
 class Place(NamedTuple):
-    """One directory, and what a person calls it. Directories of one cgroup have the same `label`."""
+    """One directory, with its name for messages. Directories of one cgroup have the same `label`."""
 
     label: str
     option: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 def places(settings: Settings, tree: Hierarchy) -> tuple[Place, ...]:
-    """Everything that the agent of these settings owns."""
+    """The directories and cgroups that an agent with these settings owns."""
     found = [
         Place(f"root directory {settings.root_dir}", "--root-dir", settings.root_dir),
         Place(f"pod logs {settings.pod_logs_dir}", "--pod-logs-dir", settings.pod_logs_dir),
@@ -34,7 +34,7 @@ def places(settings: Settings, tree: Hierarchy) -> tuple[Place, ...]:
 
 
 def pods_cgroup(settings: Settings) -> str:
-    """The cgroup of all pods, `/kubepods` by default; empty where the agent makes none."""
+    """The cgroup of all pods, `/kubepods` by default; empty if the agent makes none."""
     if not settings.cgroups_per_qos:
         return ""
     return qos_cgroup(settings.cgroup_driver, settings.cgroup_root, "Guaranteed")

@@ -1,4 +1,4 @@
-"""Pods that run below our cgroup root and are not of our root directory: another agent made them."""
+"""Finds pods of another agent: they run below our cgroup root, and our root directory has no mark of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from supervisor.ownership import processes
 from supervisor.ownership.policy import ForeignPod
 
 MAX_CGROUPS = 1000
-"""Looked at below one pod's cgroup."""
+"""Limit of the search below one pod's cgroup."""
 MAX_PIDS = 65_536
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def foreign(settings: Settings, tree: Hierarchy, own: Collection[int]) -> Iterator[ForeignPod]:
-    """Pods that are not ours and have a living process. Empty cgroups and the processes `own` do not count.
+    """Find pods that are not ours and have a living process. Empty cgroups and the processes `own` do not count.
 
     Raises OSError when the marks of our pods cannot be read.
     """
@@ -35,7 +35,7 @@ def foreign(settings: Settings, tree: Hierarchy, own: Collection[int]) -> Iterat
 
 
 def _cgroups(settings: Settings, tree: Hierarchy) -> dict[str, tuple[str, list[str]]]:
-    """By UID: the pod's cgroup, and its directory in each hierarchy."""
+    """The cgroup of each pod by UID, and its directory in each hierarchy."""
     found: dict[str, tuple[str, list[str]]] = {}
     driver = settings.cgroup_driver
     for qos in QOS_CLASSES:
@@ -53,7 +53,7 @@ def _cgroups(settings: Settings, tree: Hierarchy) -> dict[str, tuple[str, list[s
 
 
 def _living(paths: Iterable[str], own: Collection[int]) -> int | None:
-    """The pid of a process in one of the cgroups or below, 0 without a pid here; None when all are empty."""
+    """The pid of a process in or below one of the cgroups; 0 if it has no pid here, None if all are empty."""
     for top in paths:
         for directory, below, _ in os.walk(top):
             del below[MAX_CGROUPS:]
@@ -72,6 +72,6 @@ def _pids(directory: str) -> list[int]:
 
 
 def adopt(root_dir: str, uids: Iterable[str]) -> None:
-    """Make pods ours, also for starts without --take-over, by the mark that all actors know. Raises OSError."""
+    """Mark pods as ours in the root directory. All later starts and all actors know the mark. Raises OSError."""
     for uid in uids:
         mark_pod(root_dir, uid)

@@ -1,7 +1,7 @@
-"""Decides from the findings if the agent may start, and words the refusal. Pure.
+"""Decides from the collected facts if the agent may start, and writes the refusal. Pure.
 
-A living agent on the same directories, cgroup or port always refuses the start. Pods that another agent left refuse it
-unless --take-over says that they are ours from now on.
+A living agent on the same directories, cgroup or port always prevents the start. Pods of another agent that has ended
+prevent it without --take-over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from supervisor.ownership.places import Place
 
 SHOWN = 3
-"""So many agents, pods and ports are named in one message; the rest is a number."""
+"""So many agents, pods and ports are listed in one message; the rest is counted."""
 
 _STOP_COMMANDS = {
     "kubelet": "systemctl stop kubelet",
@@ -24,33 +24,33 @@ _STOP_COMMANDS = {
 
 
 class Process(NamedTuple):
-    """A process that is in the way."""
+    """A process that prevents the start."""
 
     pid: int
     name: str
     uid: int = 0
     run_dir: str = ""
-    """The run directory of a supervisor; empty for other processes and where it cannot be seen."""
+    """The run directory of a supervisor; empty for other processes and if it is not visible."""
 
 
 class Held(NamedTuple):
-    """A place that is locked, lies in a locked cgroup, or has one below it."""
+    """A place that is locked, lies in a locked cgroup, or contains a locked cgroup."""
 
     place: Place
     by: Process | None
-    """None: no process that is visible from here."""
+    """None if the process is not visible."""
     overlaps: str = ""
-    """`contains` or `is inside`, said of the holder's cgroup and ours; empty when it is the same directory."""
+    """`contains` or `is inside`: the relation of the holder's cgroup to ours. Empty for the same directory."""
 
 
 class Agent(NamedTuple):
-    """A kubelet, or a program that has one in it, which serves places of ours without a lock on them."""
+    """A kubelet, or a program with a kubelet in it, that serves places of ours without a lock on them."""
 
     process: Process
     serves: tuple[str, ...]
     """Labels of our places."""
     lock_file: str = ""
-    """The lock file that it holds; empty for none."""
+    """Its locked lock file; empty for none."""
 
 
 class Port(NamedTuple):
@@ -71,7 +71,7 @@ class ForeignPod(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Everything that the look found."""
+    """All collected facts."""
 
     held: tuple[Held, ...] = ()
     agents: tuple[Agent, ...] = ()
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The facts of this agent that the decision needs."""
+    """Facts of this agent."""
 
     uid: int
     run_dir: str
@@ -89,16 +89,16 @@ class Own(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """`refusal` is the message of a start that may not be; empty: go on."""
+    """`refusal` is the message of a refused start; empty to start."""
 
     refusal: str = ""
     warnings: tuple[str, ...] = ()
     adopted: tuple[str, ...] = ()
-    """UIDs of the pods that are taken over."""
+    """UIDs of pods to take over."""
 
 
 def decide(found: Found, own: Own) -> Decision:
-    """The first of: claims that others hold, living agents, ports, pods of another agent."""
+    """Check, in this order: locks of others, living agents, ports, pods of another agent."""
     serious = [one for one in found.held if _can_be_an_agent(one.by, own.uid)]
     warnings = tuple(_harmless(one) for one in found.held if one not in serious)
     refusal = (
@@ -113,7 +113,7 @@ def decide(found: Found, own: Own) -> Decision:
 
 
 def _can_be_an_agent(process: Process | None, uid: int) -> bool:
-    """An ordinary user's process cannot serve what is root's: it must not keep the agent from starting."""
+    """True unless it is another ordinary user's process, which cannot serve root's places."""
     return process is None or process.uid in (0, uid)
 
 
@@ -198,7 +198,7 @@ def _unknown_pods(pods: tuple[ForeignPod, ...], own: Own) -> str:
         f"{len(pods)} {'pod of another agent runs' if few else 'pods of another agent run'} below our cgroup root, and "
         f"root directory {own.root_dir} does not know {'it' if few else 'them'}: {shown}{_more(len(pods) - SHOWN)}. "
         "Have that agent end them, choose another --cgroup-root, or name its root directory with --root-dir. If that "
-        "agent is gone for good, --take-over makes them ours: those that nobody wants are ended"
+        "agent is gone for good, --take-over makes them ours: pods without a manifest are ended"
     )
 
 

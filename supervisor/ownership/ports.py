@@ -17,11 +17,11 @@ from supervisor.process import procfs
 _LISTEN = "0A"  # net/tcp_states.h
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 MAX_BYTES = 4 * 1024 * 1024
-"""Of a table of sockets: 25,000 lines."""
+"""Limit of a table of sockets: 25,000 lines."""
 
 
 class Wanted(NamedTuple):
-    """An address that the agent is to listen on."""
+    """An address on which the agent will listen."""
 
     option: str
     address: str
@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A socket that listens."""
+    """A listening socket."""
 
     address: str
     number: int
@@ -50,7 +50,7 @@ def parse(text: str) -> Iterator[Listener]:
 
 
 def _address(text: str) -> str:
-    """Of 32-bit words in the machine's byte order."""
+    """Parse an address of 32-bit words in the machine's byte order."""
     count = len(text) // 8
     words = [int(text[at : at + 8], 16) for at in range(0, count * 8, 8)]
     return str(ipaddress.ip_address(struct.pack(f"={count}I", *words)))
@@ -65,12 +65,12 @@ def collides(wanted: Wanted, listener: Listener) -> bool:
         theirs = theirs.ipv4_mapped
     if ours.version == theirs.version:
         return ours == theirs or ours.is_unspecified or theirs.is_unspecified
-    # A socket on :: takes connections of IPv4, too; what is bound to one address of the other family does not matter.
+    # A socket on :: also accepts IPv4. A socket on one address of the other family does not collide.
     return any(one.version == 6 and one.is_unspecified for one in (ours, theirs))
 
 
 def taken(wanted: Iterable[Wanted], own: int) -> list[Port]:
-    """The wanted ports on which another process than `own` listens. Actors of a killed supervisor do not count."""
+    """The wanted ports on which another process than `own` listens, except actors of a killed supervisor."""
     listeners = [listener for table in ("tcp", "tcp6") for listener in parse(_table(table))]
     found = {one: listener.inode for one in wanted if one.number for listener in listeners if collides(one, listener)}
     if not found:
@@ -105,12 +105,12 @@ def _owners(inodes: set[int]) -> Mapping[int, int]:
 
 
 def _supervisor_of(pid: int) -> int:
-    """The living supervisor that an actor belongs to; 0 for none."""
+    """The living supervisor of an actor; 0 for none."""
     return next((one for one in processes.ancestors(pid) - {os.getpid()} if procfs.title(one) == "supervisor"), 0)
 
 
 def _is_leftover(pid: int) -> bool:
-    """True for an actor or forkserver whose supervisor was killed: it ends by itself."""
+    """True for an actor or forkserver of a killed supervisor: it ends by itself."""
     return bool(pid) and procfs.title(pid).startswith("supervisor: ") and not _supervisor_of(pid)
 
 

@@ -1,7 +1,7 @@
-"""Facts of other processes from /proc, each of them bounded; what cannot be read, or is gone, is an empty answer.
+"""Reads facts of other processes from /proc, each bounded. An unreadable or ended process gives an empty answer.
 
-Nothing here trusts a path of another process: `in_root` resolves it within that process's root directory, so that a
-link there cannot lead to a file of ours.
+A path of another process is not trusted: `in_root` resolves it within that process's root directory, so that a link
+there cannot lead to a file of ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from supervisor.ownership.policy import Process
 from supervisor.process import procfs
 
 MAX_READ = 65_536
-"""Bytes of one file of a process."""
+"""Limit in bytes of one file in /proc/PID."""
 MAX_FDS = 65_536
 
 _OPENAT2 = 437  # the same number on every architecture, since Linux 5.6
@@ -37,7 +37,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def pids() -> list[int]:
-    """Every process that is visible."""
+    """The pids of all visible processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -51,17 +51,17 @@ def read(pid: int, name: str, limit: int = MAX_READ) -> bytes:
 
 
 def name(pid: int) -> str:
-    """The process's name as `ps` shows it; for a supervisor's process what it calls itself."""
+    """The process's name as `ps` shows it."""
     return os.fsdecode(read(pid, "comm")).rstrip("\n")
 
 
 def arguments(pid: int) -> list[str]:
-    """The command line, as far as the limit."""
+    """The command line, cut at the limit."""
     return [os.fsdecode(word) for word in read(pid, "cmdline").split(b"\0") if word]
 
 
 def uid(pid: int) -> int:
-    """The owner; -1 for a process that is gone."""
+    """The owner; -1 for a process that has ended."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -69,7 +69,7 @@ def uid(pid: int) -> int:
 
 
 def alive(pid: int) -> bool:
-    """True while it runs; a zombie does not."""
+    """True for a running process, False for a zombie."""
     state = read(pid, "stat").rpartition(b")")[2].split()[:1]
     return bool(state) and state[0] not in (b"Z", b"X")
 
@@ -84,7 +84,7 @@ def inode_of(path: str | int) -> Inode | None:
 
 
 def descriptors(pid: int) -> Iterator[tuple[str, str]]:
-    """The open files of a process: the path of each link in /proc, and where it leads."""
+    """The open files of a process: the path of each link in /proc, and its target."""
     directory = f"/proc/{pid}/fd"
     try:
         names = os.listdir(directory)[:MAX_FDS]
@@ -96,7 +96,7 @@ def descriptors(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def ancestors(pid: int) -> set[int]:
-    """The process and those above it."""
+    """The process and all its ancestors."""
     found: set[int] = set()
     while pid and pid not in found:
         found.add(pid)
@@ -105,7 +105,7 @@ def ancestors(pid: int) -> set[int]:
 
 
 def in_root(pid: int, path: str, flags: int = os.O_PATH) -> int:
-    """A descriptor of the file that the process sees at `path`. Raises OSError."""
+    """Open the file that the process sees at `path`. Raises OSError."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
@@ -122,9 +122,9 @@ def in_root(pid: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def inode_in(pid: int, path: str) -> Inode | None:
-    """The inode of what the process sees at `path`.
+    """The inode of the file that the process sees at `path`.
 
-    Where its root directory is closed to us, which is so for an ordinary user, the path is taken as one of ours.
+    An ordinary user may not open another process's root directory. Then the path is resolved in our own.
     """
     try:
         descriptor = in_root(pid, path)
@@ -139,9 +139,9 @@ def inode_in(pid: int, path: str) -> Inode | None:
 
 
 def text_in(pid: int, path: str, limit: int) -> bytes:
-    """The content of a regular file as the process sees it; empty for what is larger than `limit` or no such file."""
+    """The content of a regular file as the process sees it; empty if it is missing or larger than `limit`."""
     try:
-        # Not blocking: a FIFO or device in its place must not keep the start waiting.
+        # Not blocking: a FIFO or device at the path must not block the start.
         descriptor = in_root(pid, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return b""
@@ -155,12 +155,12 @@ def text_in(pid: int, path: str, limit: int) -> bytes:
 
 
 def describe(pid: int) -> Process:
-    """The process for a message, with the run directory when it is a supervisor."""
+    """The process for a message, with the run directory if it is a supervisor."""
     return Process(pid, name(pid), uid(pid), run_dir(pid))
 
 
 def run_dir(pid: int) -> str:
-    """The run directory of a supervisor, by the lock file that it holds open; empty for other processes."""
+    """The run directory of a supervisor, found by its open lock file; empty for other processes."""
     if not procfs.title(pid).startswith("supervisor"):
         return ""
     for link, target in descriptors(pid):

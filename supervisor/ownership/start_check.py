@@ -1,7 +1,7 @@
-"""The claims of the running agent: locks that `supervisor start` took (`ownership`), held until this process ends.
+"""Holds the locks that `supervisor start` took for the running agent, and renews those of cgroups.
 
-A lock belongs to the directory that was there. A cgroup that is removed and made again is another one, so it is locked
-anew. Root and log directories are not looked at again: their file system may hang, and this is the supervisor's loop.
+A lock belongs to an inode. A cgroup that was removed and made again is another inode, so it is locked again. Root and
+log directories are not checked again: their file system may hang, and that would block the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0
+CHECK_S = 10.0
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A directory that is ours for as long as the descriptor, which holds its lock, is open."""
+    """A directory of ours. `descriptor` holds its lock while it is open."""
 
     path: str
     descriptor: int
@@ -27,18 +27,18 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class HeldClaims:
-    """Called from the daemon's loop; only looks at cgroupfs, which is memory."""
+    """The claims of the daemon. Only reads cgroupfs, which never blocks."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
         self._claims = list(claims)
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._refused: set[str] = set()
 
     def tick(self, now: float) -> None:
-        """Lock again what was made anew, at most every `LOOK_S`. Another agent's lock there is an error, said once."""
-        if now < self._next_look:
+        """Lock cgroups that were made again, every `CHECK_S` at most. Another agent's lock there is logged once."""
+        if now < self._next_check:
             return
-        self._next_look = now + LOOK_S
+        self._next_check = now + CHECK_S
         for index, claim in enumerate(self._claims):
             if claim.cgroup:
                 try:
@@ -57,9 +57,9 @@ class HeldClaims:
             os.close(descriptor)
             if claim.path not in self._refused:
                 self._refused.add(claim.path)
-                log.error("%s was made again and another agent has claimed it; stop one of the two", claim.path)
+                log.error("cannot lock %s again: it was made again and another agent has it; stop one", claim.path)
             return claim
         os.close(claim.descriptor)
         self._refused.discard(claim.path)
-        log.warning("%s was removed and made again; it is claimed again", claim.path)
+        log.warning("%s was removed and made again: locked it again", claim.path)
         return msgspec.structs.replace(claim, descriptor=descriptor)

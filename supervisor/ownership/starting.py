@@ -1,4 +1,4 @@
-"""The first step of `supervisor start`, before it changes anything: claim, look, decide, refuse or go on."""
+"""The first step of `supervisor start`, before it changes anything: take locks, collect facts, decide."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class OwnershipError(Exception):
-    """The agent may not start; the text says who serves what, and what to do."""
+    """The agent may not start. The text names the other agent, its places and a remedy."""
 
 
 def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> list[ports.Wanted]:
-    """Every port that the settings name; 0 is none."""
+    """The ports in the settings. Port 0 means none."""
     address, _, number = settings.page_address.rpartition(":")
     page = ports.Wanted("--page-address", address.strip("[]") or "127.0.0.1", int(number or 0))
     found = [
@@ -35,7 +35,7 @@ def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> lis
 
 
 def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[Claim, ...]:
-    """The claims on everything that the agent owns, to be held for as long as it runs. Raises OwnershipError."""
+    """Lock everything that the agent owns, for as long as it runs. Raises OwnershipError."""
     try:
         tree = hierarchy()
     except (OSError, ValueError, IndexError) as error:
@@ -57,10 +57,10 @@ def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool
     except OwnershipError:
         claims.release()
         raise
-    except Exception as error:  # other processes made the input; without a decision the agent must not start
+    except Exception as error:  # the input is other processes'; without a decision the agent must not start
         claims.release()
         raise OwnershipError(
-            f"cannot start: cannot find out whether another agent serves this machine: {error!r}; try again, and "
-            "report this if it stays"
+            f"cannot start: cannot find out if another agent serves this machine: {error!r}; try again, and "
+            "report this if it persists"
         ) from error
     return tuple(Claim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)

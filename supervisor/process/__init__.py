@@ -1,1 +1,1 @@
-"""Child processes: the forkserver, signals, exits, and death records."""
+"""The children as processes: the forkserver, links to actors, death records and saved state."""

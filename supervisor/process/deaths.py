@@ -1,6 +1,6 @@
-"""Death records: RUN_DIR/deaths/NAME-INCARNATION.{txt,stacks}, a bounded number per actor.
+"""Reads, writes and prunes death records: RUN_DIR/deaths/NAME-INCARNATION.{txt,stacks}.
 
-A crashing child writes its own .txt (traceback). For a child that hangs, the watchdog's evidence goes there.
+A crashing child writes its own traceback as .txt. For a child that hangs, the supervisor writes evidence there.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from supervisor.process import procfs
 
 log = logging.getLogger(__name__)
 
-KEPT_PER_ACTOR = 10
+MAX_PER_ACTOR = 10
 _MAX_LINE = 300
 _FILE = re.compile(r"(?P<name>.+)-(?P<incarnation>\d+)\.(?:txt|stacks)")
 
 
 class Deaths:
-    """The records of one run directory. A disk that is full costs records, never a restart."""
+    """The records of one run directory. A full disk costs records, never a restart."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def path(self, name: str, incarnation: int) -> Path:
-        """Where the record of an incarnation lies."""
+        """The record of an incarnation."""
         return self.directory / f"{name}-{incarnation}.txt"
 
     def detail(self, name: str, incarnation: int) -> str:
-        """What a record comes down to: its last line and where to read the rest. Empty if there is none."""
+        """A record's last line and its path; empty if there is no record."""
         path = self.path(name, incarnation)
         try:
             lines = path.read_text(errors="replace").split("\n")
@@ -44,7 +44,7 @@ class Deaths:
         return f"{last[:_MAX_LINE]} (death record {path})"
 
     def write_evidence(self, name: str, incarnation: int, pid: int, why: str, dumped: Dumped | None) -> str:
-        """Save what a hung child is doing. The file's path; empty if it could not be written."""
+        """Save what a hung child is doing. Returns the file's path; empty if it could not be written."""
         path = self.path(name, incarnation)
         stacks = path.with_suffix(".stacks")
         parts = [
@@ -64,20 +64,19 @@ class Deaths:
         return str(path)
 
     def prune(self, name: str) -> None:
-        """Keep the newest few records of an actor, and drop .stacks files that stayed empty but the newest."""
+        """Keep the newest `MAX_PER_ACTOR` records of an actor. Drop empty .stacks files, except the newest."""
         found: dict[int, list[Path]] = {}
         with contextlib.suppress(OSError):
             for path in self.directory.iterdir():
                 match = _FILE.fullmatch(path.name)
                 if match is not None and match["name"] == name:
                     found.setdefault(int(match["incarnation"]), []).append(path)
-        newest_first = sorted(found, reverse=True)
-        kept = 0
-        for incarnation in newest_first[1:]:
+        older = 0
+        for incarnation in sorted(found, reverse=True)[1:]:
             paths = found[incarnation]
-            worthless = all(path.suffix == ".stacks" and _size(path) == 0 for path in paths)
-            kept += not worthless
-            if worthless or kept >= KEPT_PER_ACTOR:
+            empty = all(path.suffix == ".stacks" and _size(path) == 0 for path in paths)
+            older += not empty
+            if empty or older >= MAX_PER_ACTOR:
                 for path in paths:
                     with contextlib.suppress(OSError):
                         path.unlink()

@@ -1,7 +1,7 @@
-"""The supervisor's side of the forkserver: start it, ask it to fork, hear of forks and exits.
+"""Starts one forkserver process, sends it requests and reads its reports. The supervisor's side of `forkserver`.
 
-The agent's first forkserver is a fork of the agent, made before there is any thread, ZeroMQ context or socket to copy:
-so the interpreter and what both import is in memory once. Its successors are new interpreters.
+The agent's first forkserver is a fork of the agent, so that both share the interpreter and common imports in memory. It
+is made before there is any thread, ZeroMQ context or socket to copy. Its successors are new interpreters.
 """
 
 from __future__ import annotations
@@ -25,37 +25,36 @@ from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
 
 ANSWER_DEADLINE_S = 3.0
-"""A forkserver that owes an answer for this long is replaced. A fork takes milliseconds."""
+"""A forkserver without an answer for this long is replaced. A fork takes milliseconds."""
 LOAD_DEADLINE_S = 60.0
 
 ENVIRONMENT = {
-    # Every thread that allocates at the same time as another gets an arena of its own; the heap is what children do not
-    # share, so two are enough.
+    # glibc makes an arena for each thread that allocates at the same time as another. Children do not share arenas.
     "MALLOC_ARENA_MAX": "2",
-    # glibc raises this by itself with the first large block that is freed, and from then on keeps what threads free:
-    # megabytes, once somebody has asked for all containers' figures.
+    # glibc raises this threshold when the first large block is freed, and then keeps freed blocks in the heap:
+    # megabytes after one request for all containers' figures.
     "MALLOC_MMAP_THRESHOLD_": "131072",
-    # The forkserver never opens a channel, so there is nothing for gRPC's fork handlers to do.
+    # The forkserver never opens a channel, so gRPC's fork handlers have nothing to do.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
-"""What the forkserver and its children need; for a forkserver that is a fork, the forking process must have it."""
+"""Variables for the forkserver and its children. A process that forks the first forkserver must have them, too."""
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from supervisor.process.forkserver import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-"""Not `-m`: the forkserver sees exactly the supervisor's import path, whatever directory it runs in."""
+"""Not `-m`: the forkserver sees exactly the supervisor's import path, in any working directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Imports are done. `errors` by module."""
+    """The forkserver has imported everything. `errors` by module."""
 
     errors: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A process was forked; `pidfd` is the receiver's to close."""
+class ChildForked:
+    """A process was forked. The receiver closes `pidfd`."""
 
     name: str
     incarnation: int
@@ -64,7 +63,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class NotMade:
+class ForkFailed:
     """A fork failed."""
 
     name: str
@@ -80,21 +79,21 @@ class Reaped:
     wait_status: int
 
 
-Report = Loaded | Made | NotMade | Reaped
+Report = Loaded | ChildForked | ForkFailed | Reaped
 
 
 class ForkClient:
-    """A running forkserver. Requests made before it has loaded wait in its socket."""
+    """A running forkserver. Requests before its imports are done wait in its socket."""
 
     def __init__(
         self, settings: Settings, preload: tuple[str, ...], entry: str, now: float, *, by_fork: bool = False
     ) -> None:
-        """`by_fork`: as a copy of this process, which must have one thread and no ZeroMQ context yet."""
+        """`by_fork` copies this process, which must have one thread and no ZeroMQ context."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
         self.loaded = False
-        self.owed: deque[tuple[str, int]] = deque()
-        """Forks asked for and not answered, oldest first."""
+        self.unanswered: deque[tuple[str, int]] = deque()
+        """Forks requested and not answered, oldest first."""
         self._waiting_since = now
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
@@ -109,10 +108,10 @@ class ForkClient:
         return self._sock.fileno()
 
     def fork(self, name: str, incarnation: int, now: float) -> bool:
-        """Ask for a child. False if it cannot even be asked: the forkserver is gone or stuck."""
-        if self.loaded and not self.owed:
+        """Request a child. False if the request cannot be sent: the forkserver has ended or is stuck."""
+        if self.loaded and not self.unanswered:
             self._waiting_since = now
-        self.owed.append((name, incarnation))
+        self.unanswered.append((name, incarnation))
         try:
             self._sock.send(msgpack.packb(["fork", name, incarnation]))
         except OSError:
@@ -120,7 +119,7 @@ class ForkClient:
         return True
 
     def use(self, settings: Settings) -> bool:
-        """Hand these settings to every child asked for from now on. False as for `fork`."""
+        """Use these settings for every child requested from now on. False as for `fork`."""
         try:
             self._sock.send(msgpack.packb(["settings", msgspec.msgpack.encode(settings)]))
         except OSError:
@@ -128,13 +127,13 @@ class ForkClient:
         return True
 
     def deadline(self) -> float | None:
-        """When to give it up, in monotonic time; None while it owes nothing."""
+        """The monotonic time of its next answer at the latest; None while it owes none."""
         if not self.loaded:
             return self._waiting_since + LOAD_DEADLINE_S
-        return self._waiting_since + ANSWER_DEADLINE_S if self.owed else None
+        return self._waiting_since + ANSWER_DEADLINE_S if self.unanswered else None
 
     def read(self, now: float) -> list[Report] | None:
-        """Every report that has come; None once the other end is closed."""
+        """Every report that has arrived; None once the other end is closed."""
         reports: list[Report] = []
         while True:
             try:
@@ -154,18 +153,18 @@ class ForkClient:
                 self.loaded = True
                 return Loaded(errors)
             case ["forked", str(name), int(incarnation), int(pid)]:
-                self.owed.remove((name, incarnation))
+                self.unanswered.remove((name, incarnation))
                 os.set_inheritable(fds[0], False)
-                return Made(name, incarnation, pid, fds[0])
+                return ChildForked(name, incarnation, pid, fds[0])
             case ["failed", str(name), int(incarnation), str(error)]:
-                self.owed.remove((name, incarnation))
-                return NotMade(name, incarnation, error)
+                self.unanswered.remove((name, incarnation))
+                return ForkFailed(name, incarnation, error)
             case ["exited", int(pid), int(status)]:
                 return Reaped(pid, status)
         raise AssertionError(f"forkserver sent {packet!r}")
 
     def close(self) -> None:
-        """Give up the socket and the pidfd; a forkserver that still runs then ends."""
+        """Close the socket and the pidfd. A forkserver that still runs then ends."""
         self._sock.close()
         os.close(self.pidfd)
 
@@ -178,8 +177,8 @@ def _spawn(socket_fd: int) -> int:
 
 def _fork(socket_fd: int) -> int:
     supervisor = os.getpid()
-    # Frozen, so that neither side's collections write to what they share; a method cache that is emptied before gives
-    # no reference back in each of them later.
+    # Garbage collection then writes to no shared object. The type cache holds references: releasing them later would
+    # copy pages on both sides.
     gc.freeze()
     sys._clear_type_cache()
     pid = os.fork()
@@ -189,7 +188,7 @@ def _fork(socket_fd: int) -> int:
 
 
 def _serve(socket_fd: int, supervisor: int) -> NoReturn:
-    """Be the forkserver: of what the supervisor has open, only the socket stays."""
+    """Be the forkserver, with only the socket of the supervisor's open files."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,13 +1,21 @@
-"""The forkserver: a process that has imported what every actor needs, and forks one per request.
+"""The forkserver: a process that imports everything that actors need once, and forks an actor per request.
 
-Its own process, so that no ZeroMQ context, gRPC channel or thread of the supervisor's is ever copied. What it opens
-itself is closed before its first fork, but for a pair of sockets (actors._base.process.listener_store). It takes
-requests and reports exits on one inherited SOCK_SEQPACKET socket, and ends when the supervisor does.
+It is a process of its own, so that no ZeroMQ context, gRPC channel or thread is ever copied. It closes everything that
+it opens before its first fork, except a socket pair (actors._base.process.listener_store). It takes requests and
+reports exits on one inherited SOCK_SEQPACKET socket, and ends when the supervisor ends.
 
-Packets are msgpack arrays. To here: init, a map, once; [fork, name, incarnation]; [settings, bytes], which every later
-fork gets.
-From here: [loaded, {module: error}], [forked, name, incarnation, pid] with a pidfd, [failed, name, incarnation, error],
-[exited, pid, wait status].
+Packets are msgpack. The supervisor sends:
+
+- init, a map, once;
+- [fork, name, incarnation];
+- [settings, bytes], for all later forks.
+
+The forkserver sends:
+
+- [loaded, {module: error}];
+- [forked, name, incarnation, pid], with a pidfd;
+- [failed, name, incarnation, error];
+- [exited, pid, wait status].
 """
 
 from __future__ import annotations
@@ -33,17 +41,16 @@ import setproctitle
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.common.safe_text import indented
-from supervisor.process import prefork_heap
 
 PACKET_BYTES = 256 * 1024
 CRASHED = 70
-"""EX_SOFTWARE of sysexits.h, as actors._base has it."""
+"""EX_SOFTWARE of sysexits.h, as in actors._base.deaths."""
 COMMON = (
     "zmq",
     "msgpack",
     "msgspec",
     "pykka",
-    "actors._base.process.lean",
+    "grpc",
     "google.protobuf.message",
     "proto.wire.codec",
     "proto.agent.actor",
@@ -53,7 +60,7 @@ COMMON = (
     "actors._base.process.child",
     "actors._cri",
 )
-"""Imported once here instead of in every child: the pages are shared, the import time is not part of a restart."""
+"""Modules imported before the first fork: children share their pages, and no restart waits for an import."""
 
 IN_A_CLUSTER = (
     "yaml",
@@ -64,7 +71,7 @@ IN_A_CLUSTER = (
     "actors.objects.api.source",
     "actors.status.api",
 )
-"""With a kubeconfig: what actors import only then, and what would be part of each restart."""
+"""More such modules, imported only with a kubeconfig."""
 
 log = logging.getLogger(__name__)
 ChildMain = Callable[[str, int, Settings, int], NoReturn]
@@ -76,33 +83,33 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     preload: tuple[str, ...]
     entry: str
-    """`module:function` of the child's main. A function `prepare(settings)` of that module is called before the first
-    fork: what it leaves in memory is shared."""
+    """`module:function` of the child's main. If that module has a function `prepare`, it is called before the
+    first fork."""
 
 
 def preload(modules: tuple[str, ...]) -> dict[str, str]:
-    """Import each; what went wrong by module. A module that cannot be imported is its actor's trouble, not ours."""
+    """Import the modules. Returns errors by module; a failed import fails only its actor."""
     errors: dict[str, str] = {}
     for name in modules:
         try:
             importlib.import_module(name)
-        except BaseException as error:  # SystemExit of a careless module included
+        except BaseException as error:  # including SystemExit
             errors[name] = f"{type(error).__name__}: {error}"
     return errors
 
 
-def prepare(entry: str, settings: Settings) -> None:
-    """Call the entry's `prepare`, if it has one. Should it fail, children can be forked; they only are larger."""
+def prepare(entry: str) -> None:
+    """Call the entry module's `prepare`, if it has one. Children can be forked even if it fails."""
     try:
         function = getattr(importlib.import_module(entry.partition(":")[0]), "prepare", None)
         if function is not None:
-            function(settings)
+            function()
     except Exception:
-        log.exception("cannot prepare what actors share; each of them needs more memory")
+        log.exception("cannot prepare the forkserver's memory; each actor needs more memory")
 
 
 class ForkServer:
-    """The loop. `supervisor` is a pidfd of the parent, readable once it is gone; children inherit it."""
+    """The forkserver's loop. `supervisor` is a pidfd of the parent, readable at its end; children inherit it."""
 
     def __init__(self, sock: socket.socket, supervisor: int, wakeup: tuple[int, int], init: Init) -> None:
         self._sock = sock
@@ -111,7 +118,7 @@ class ForkServer:
         self._init = init
 
     def run(self) -> None:
-        """Serve until the supervisor is gone."""
+        """Serve until the supervisor ends."""
         poller = select.poll()
         for fd in (self._sock.fileno(), self._supervisor, self._wakeup[0]):
             poller.register(fd, select.POLLIN)
@@ -146,14 +153,14 @@ class ForkServer:
             return
         if pid == 0:
             self._become(name, incarnation)
-        pidfd = os.pidfd_open(pid)  # not reaped before we do it, so the pid is still its own
+        pidfd = os.pidfd_open(pid)  # the child is not reaped yet, so the pid cannot be another process's
         try:
             socket.send_fds(self._sock, [msgpack.packb(["forked", name, incarnation, pid])], [pidfd])
         finally:
             os.close(pidfd)
 
     def _become(self, name: str, incarnation: int) -> NoReturn:
-        """Be the child: nothing of the forkserver's stays but the imports and the supervisor's pidfd."""
+        """Be the child, with the forkserver's imports and the supervisor's pidfd, and nothing else of it."""
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -170,7 +177,7 @@ class ForkServer:
         os._exit(CRASHED)
 
     def _record(self, name: str, incarnation: int, text: str) -> None:
-        """The death record of a child whose own main cannot even be found, or let an exception out."""
+        """Write the death record of a child whose main was not found or raised."""
         with contextlib.suppress(OSError):
             os.write(2, indented(text).encode(errors="backslashreplace"))
             path = Path(self._init.settings.run_dir, "deaths", f"{name}-{incarnation}.txt")
@@ -189,12 +196,12 @@ class ForkServer:
     def _send(self, packet: list[Any]) -> None:
         with contextlib.suppress(
             BrokenPipeError, ConnectionResetError
-        ):  # the supervisor is gone: seen in the next poll
+        ):  # the supervisor has ended: the next poll reports it
             self._sock.send(msgpack.packb(packet))
 
 
 def _watch_supervisor(expected_pid: int) -> int:
-    """A pidfd of the supervisor. Exits when it died before we looked: its pid may be another process's by then."""
+    """Return a pidfd of the supervisor. Exits when it has ended: its pid may belong to another process."""
     try:
         fd = os.pidfd_open(expected_pid)
     except OSError:
@@ -211,7 +218,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     os.setsid()  # Ctrl-C in the supervisor's terminal is the supervisor's to handle
     os.set_inheritable(socket_fd, False)
     sock = socket.socket(fileno=socket_fd)
-    gc.disable()  # until there are children: what is imported stays
+    gc.disable()  # imports leave little garbage, and collections would write to pages that children share
     init: Init = msgspec.msgpack.decode(sock.recv(PACKET_BYTES), type=Init)
     logs.setup("forkserver", init.settings.verbosity, init.settings.log_format)
     wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -220,11 +227,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
-    # The cache of looked-up attributes holds references, which children give back as they fill it: what imports left in
-    # it goes before it is filled with what children look up.
-    sys._clear_type_cache()
-    prepare(init.entry, init.settings)
-    prefork_heap.fill()
+    prepare(init.entry)
     gc.freeze()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))

@@ -1,6 +1,6 @@
-"""The forkserver and its successors: keeps one running, holds requests while there is none, counts its incarnations.
+"""Keeps one forkserver running: replaces it when it ends, queues requests meanwhile, counts incarnations.
 
-One step above forkclient.py, which is a single forkserver process.
+`forkclient` is the interface of a single forkserver process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from supervisor.process.forkclient import ForkClient, Report
 log = logging.getLogger(__name__)
 
 STABLE_S = 10.0
-"""A forkserver that lived this long is replaced at once; one that did not, with back-off."""
+"""A forkserver that lived this long is replaced at once; otherwise with back-off."""
 END_WAIT_S = 2.0
 
 
-class Nursery:
+class ForkserverManager:
     """At most one forkserver at a time."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Nursery:
         *,
         by_fork: bool,
     ) -> None:
-        """`by_fork`: the first forkserver is a fork of this process, see ForkClient."""
+        """With `by_fork`, the first forkserver is a fork of this process, see ForkClient."""
         self._settings = settings
         self._preload = preload
         self._entry = entry
@@ -56,26 +56,26 @@ class Nursery:
         """Starts after the first, by this supervisor."""
         self.started = 0.0
         self.gone = False
-        """The present forkserver is over: `bury` it, then `start_when_due`."""
+        """The present forkserver has ended: call `reap`, then `start_when_due`."""
         self._start()
 
     @property
     def pid(self) -> int:
-        """The present forkserver's; 0 while there is none."""
+        """The present forkserver's pid; 0 while there is none."""
         return self._client.pid if self._client is not None else 0
 
     @property
     def loaded(self) -> bool:
-        """Whether it has imported everything and forks at once."""
+        """True once it has imported everything and forks at once."""
         return self._client is not None and self._client.loaded
 
     @property
     def replaced(self) -> bool:
-        """Whether it waits for its successor."""
+        """True while there is no forkserver and a successor is due."""
         return self._client is None
 
     def entry(self) -> state.Entry:
-        """Its line in the state file."""
+        """The forkserver's entry in the state file."""
         return state.Entry(incarnation=self.incarnation, pid=self.pid, start_time=procfs.start_time(self.pid))
 
     def _start(self) -> None:
@@ -94,7 +94,7 @@ class Nursery:
             self.fork(name, incarnation)
 
     def fork(self, name: str, incarnation: int) -> None:
-        """Ask for a child, or keep the request until there is somebody to ask."""
+        """Request a child, or queue the request until there is a forkserver."""
         if self._client is None:
             self._waiting.append((name, incarnation))
         elif not self._client.fork(name, incarnation, time.monotonic()):
@@ -104,15 +104,15 @@ class Nursery:
         """Start every further child with these settings."""
         self._settings = settings
         if self._client is not None and not self._client.use(settings):
-            self.gone = True  # its successor begins with them
+            self.gone = True  # its successor starts with these settings
 
     def is_in(self, ready: Mapping[object, int]) -> bool:
-        """Whether the poller found something to read, or its end."""
+        """True when the poller found input or the forkserver's end."""
         client = self._client
         return client is not None and (client.fileno() in ready or client.pidfd in ready)
 
     def read(self) -> list[Report]:
-        """What it reports. Sets `gone` at its end, after its last report."""
+        """Read its reports. Sets `gone` at its end, after its last report."""
         if self._client is None:
             return []
         ended = bool(
@@ -122,15 +122,15 @@ class Nursery:
         self.gone = ended or reports is None
         return reports or []
 
-    def bury(self) -> list[tuple[str, int]]:
-        """Make sure that it is dead and reaped, so that its children are ours. Returns the forks it never answered."""
+    def reap(self) -> list[tuple[str, int]]:
+        """Kill and reap it, so that its children become ours. Returns the requests that it never answered."""
         client, self._client = self._client, None
         if client is None:
             return []
         self._poller.unregister(client.fileno())
         self._poller.unregister(client.pidfd)
         _end(client, signal.SIGKILL)
-        owed = list(client.owed)
+        unanswered = list(client.unanswered)
         client.close()
         now = time.monotonic()
         if now - self.started >= STABLE_S:
@@ -139,7 +139,7 @@ class Nursery:
         else:
             delay_s, self._history = self._backoff.next_delay(self._history, now, random.random)
             self._start_at = now + delay_s
-        return owed
+        return unanswered
 
     def start_when_due(self) -> None:
         """Start the successor if it is time."""
@@ -152,7 +152,7 @@ class Nursery:
                 self._start_at = time.monotonic() + 1.0
 
     def deadlines(self) -> Iterator[float]:
-        """When it must be looked at."""
+        """Monotonic times at which the loop must check the forkserver."""
         if self._client is None:
             if self._start_at is not None:
                 yield self._start_at
@@ -164,12 +164,12 @@ class Nursery:
             yield deadline
 
     def overdue(self) -> bool:
-        """Whether it owes an answer past its deadline: stuck, to be ended like one that went away."""
+        """True when an answer is past its deadline: the forkserver is stuck and must be replaced."""
         deadline = self._client.deadline() if self._client is not None else None
         return deadline is not None and time.monotonic() >= deadline
 
     def close(self) -> None:
-        """End it and wait."""
+        """End the forkserver and wait for its end."""
         if self._client is not None:
             _end(self._client, signal.SIGTERM)
             self._client.close()

@@ -1,6 +1,6 @@
-"""The supervisor's line to each actor's inbox: it asks Ping and Dump and tells Stop like any peer would.
+"""Sends Ping, Dump, Stop and SetVerbosity to an actor's inbox, and reads its answers.
 
-One DEALER per incarnation, closed with it: what was meant for a dead one never reaches its successor.
+Each incarnation has a DEALER socket of its own, so that a message to a dead one never reaches its successor.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from proto.wire.message import Message
 log = logging.getLogger(__name__)
 
 BATCH = 64
-"""Answers taken per turn of the loop."""
+"""Answers read per iteration of the loop."""
 
 
 class Link:
-    """A DEALER to one incarnation. `ask` numbers its questions; `read` returns answers to the latest of each type."""
+    """The socket to one incarnation. Requests are numbered; `read` matches answers to them."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
         self.socket = context.socket(zmq.DEALER)
@@ -40,15 +40,15 @@ class Link:
         self._send(Kind.TELL, Stop(), 0)
 
     def ping(self) -> None:
-        """Ask its mailbox for a Pong."""
+        """Ask for a Pong, which the actor's mailbox answers."""
         self._ask(Ping())
 
     def dump(self) -> None:
-        """Ask its I/O thread for a Dumped."""
+        """Ask for a Dumped, which the actor's I/O thread answers."""
         self._ask(Dump())
 
     def set_verbosity(self, verbosity: int) -> None:
-        """Tell it how much to log."""
+        """Set the actor's log verbosity."""
         self._send(Kind.ASK, SetVerbosity(v=min(verbosity, MOST_VERBOSITY)), 0)
 
     def _ask(self, request: Message) -> None:
@@ -58,11 +58,11 @@ class Link:
 
     def _send(self, kind: Kind, message: Message, correlation: int) -> None:
         header = codec.encode_header(kind, type(message).__name__, "supervisor", 0, correlation)
-        with contextlib.suppress(zmq.Again):  # a full queue: the deadline of what was asked says it all
+        with contextlib.suppress(zmq.Again):  # a full queue shows as a missed deadline
             self.socket.send_multipart([header, codec.encode(message)], zmq.NOBLOCK)
 
     def read(self) -> list[Pong | Dumped]:
-        """Every answer that has come. What is not one of ours is logged and dropped."""
+        """Every answer that has arrived. An answer that cannot be decoded is logged and dropped."""
         answers: list[Pong | Dumped] = []
         for _ in range(BATCH):
             try:
@@ -72,7 +72,7 @@ class Link:
             try:
                 answer = self._answer(frames)
             except (ProtocolError, ValueError) as error:
-                self._complaints.log(logging.WARNING, "an answer cannot be understood: %s", error)
+                self._complaints.log(logging.WARNING, "cannot decode an answer: %s", error)
                 continue
             if answer is not None:
                 answers.append(answer)
@@ -87,5 +87,5 @@ class Link:
         return codec.decode(body, Pong) if asked == "Ping" else codec.decode(body, Dumped)
 
     def close(self) -> None:
-        """Drop what was not sent and hang up."""
+        """Close the socket and drop unsent messages."""
         self.socket.close()

@@ -1,7 +1,4 @@
-"""The running children as the kernel and their sockets show them: pids, pidfds, lines, evidence under way.
-
-What the daemon holds per process, and the few system calls on it. No decision is made here.
-"""
+"""The table of running children: pid, pidfd, link and pending evidence of each. Makes no decision."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from supervisor.process import procfs
 from supervisor.process.links import Link
 
 STATUS_WAIT_S = 1.0
-"""How long after its pidfd says so a child's exit status may take to come by way of the forkserver, which on a busy
-machine has to have its turn first; while it has none, nobody could be forked either. Less than tree.KILL_WAIT_S."""
+"""From a child's end, seen by its pidfd, to the exit status from the forkserver, which on a busy machine must be
+scheduled first. Less than process_tree.KILL_WAIT_S."""
 DUMP_WAIT_S = 0.3
-"""How long a hung child's I/O thread has for its part of the evidence."""
+"""The wait for the part of the evidence that a hung child's I/O thread adds."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Adopt what is orphaned below us, prctl(2): when the forkserver dies, the actors' exit statuses come to us."""
+    """Become the parent of orphaned descendants, prctl(2): without a forkserver, actors' exit statuses come here."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -36,7 +33,7 @@ def become_subreaper() -> None:
 
 @dataclass(slots=True)
 class Process:
-    """One incarnation that has a process. Times are monotonic."""
+    """A running incarnation. Times are monotonic."""
 
     name: str
     incarnation: int
@@ -45,20 +42,20 @@ class Process:
     start_time: int
     link: Link | None = None
     gone_at: float | None = None
-    """When the pidfd told of its end; the exit status is awaited."""
+    """The time at which the pidfd showed its end; the exit status follows."""
     evidence_due: float | None = None
-    """When the evidence is written with or without the child's own part."""
+    """When the evidence is written, with or without the child's part."""
     why: str = ""
     dumped: Dumped | None = None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; one that is gone already gets none."""
+        """Send a signal, unless the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
 
 class Processes:
-    """All of them, by name and by pid, and their file descriptors in the poller."""
+    """All running children, with their file descriptors in the poller."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], poller: zmq.Poller, run_dir: str) -> None:
         self._context = context
@@ -66,17 +63,17 @@ class Processes:
         self._run_dir = run_dir
         self.by_name: dict[str, Process] = {}
         self.written_off: set[int] = set()
-        """Pids of processes that did not end; their exit, if it ever comes, is only noted."""
+        """Pids of processes that SIGKILL did not end. A later exit is only logged."""
 
     def add(self, name: str, incarnation: int, pid: int, pidfd: int) -> Process:
-        """A child was forked."""
+        """Add a forked child."""
         process = Process(name, incarnation, pid, pidfd, procfs.start_time(pid))
         self.by_name[name] = process
         self._poller.register(pidfd, zmq.POLLIN)
         return process
 
     def get(self, name: str, incarnation: int) -> Process | None:
-        """That incarnation's process, if it has one and it is the present one."""
+        """The process of the present incarnation; None for any other incarnation."""
         process = self.by_name.get(name)
         return process if process is not None and process.incarnation == incarnation else None
 
@@ -85,19 +82,19 @@ class Processes:
         return next((process for process in self.by_name.values() if process.pid == pid), None)
 
     def link(self, process: Process) -> Link:
-        """The line to its inbox, opened at first use."""
+        """The link to a process, opened at first use."""
         if process.link is None:
             process.link = Link(self._context, f"{self._run_dir}/{process.name}.sock")
             self._poller.register(process.link.socket, zmq.POLLIN)
         return process.link
 
     def mark_gone(self, process: Process, now: float) -> None:
-        """Its pidfd became readable: no need to look at it again."""
+        """Note that its pidfd became readable, and stop polling it."""
         process.gone_at = now
         self._poller.unregister(process.pidfd)
 
     def remove(self, process: Process) -> None:
-        """Close everything that belongs to an incarnation that is over."""
+        """Remove a process and close its descriptors."""
         if process.gone_at is None:
             self._poller.unregister(process.pidfd)
         os.close(process.pidfd)
@@ -107,7 +104,7 @@ class Processes:
         del self.by_name[process.name]
 
     def deadlines(self) -> Iterator[float]:
-        """When `daemon` must look at one although nothing came in."""
+        """Monotonic times at which the loop must check a process without input."""
         for process in self.by_name.values():
             if process.gone_at is not None:
                 yield process.gone_at + STATUS_WAIT_S

@@ -1,4 +1,4 @@
-"""What /proc says of a process. Every function takes a process that is gone, or not ours to see, for an answer."""
+"""Reads facts of a process from /proc. For a process that has ended or cannot be read, each function returns empty."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def _read(pid: int, name: str) -> str:
 
 
 def start_time(pid: int) -> int:
-    """Clock ticks after boot at which the process started (proc(5), stat field 22); 0 if there is no such process.
+    """Clock ticks from boot to the process's start (proc(5), stat field 22); 0 if there is no such process.
 
-    Together with the pid it names a process for good: pids are used again, the pair is not.
+    Pid and start time identify a process for good: a pid alone is reused.
     """
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 else 0
@@ -29,7 +29,7 @@ def parent(pid: int) -> int:
 
 
 def title(pid: int) -> str:
-    """What `ps` shows: the command line, or what setproctitle made of it."""
+    """The command line as `ps` shows it, which setproctitle may have replaced."""
     return _read(pid, "cmdline").replace("\0", " ").strip()
 
 
@@ -39,7 +39,7 @@ def children(pid: int) -> list[int]:
 
 
 def pss_kib(pid: int) -> int:
-    """Proportional set size in KiB: each shared page counted by its share; 0 if unknown. Costs about 1 ms."""
+    """Proportional set size in KiB: a page shared by n processes counts 1/n. 0 if unknown. Takes about 1 ms."""
     for line in _read(pid, "smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])
@@ -47,7 +47,7 @@ def pss_kib(pid: int) -> int:
 
 
 def waits(pid: int) -> str:
-    """Where each thread stands in the kernel: name, state, system call wait channel and kernel stack if readable."""
+    """Name, state and wait channel of each thread, and its kernel stack if readable."""
     lines: list[str] = []
     try:
         threads = sorted(int(thread) for thread in os.listdir(f"/proc/{pid}/task"))

@@ -1,7 +1,8 @@
-"""RUN_DIR/state.json: what the next supervisor must know of this one's children.
+"""Saves incarnations and pids of the children in RUN_DIR/state.json for the next supervisor.
 
-Incarnations only ever go up, across supervisors, so that a message of a dead one is never taken for a living one's.
-Processes that a killed supervisor left are found by pid and start time, and ended before new ones bind their sockets.
+Incarnations always increase, also across supervisors, so that a message of a dead one is never taken for a living
+one's. Processes that a killed supervisor left are found by pid and start time. They are killed before new ones bind
+sockets.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ END_WAIT_S = 2.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One process. `start_time` as procfs.start_time; pid 0: none."""
+    """One process. `start_time` is that of procfs.start_time; pid 0 means no process."""
 
     incarnation: int = 0
     pid: int = 0
@@ -32,47 +33,47 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. `actors` by name; the forkserver is among them."""
+    """The file's content: actors, supervisor and forkserver by name."""
 
     version: int = 1
     actors: dict[str, Entry] = {}
 
 
 def load(path: Path) -> Saved:
-    """The file's content; empty if there is none.
+    """Load the file; empty if there is none.
 
-    A file that cannot be read is set aside as `.bad` and counting goes on from the present time in seconds, which is
-    above every number ever given out.
+    A file that cannot be read is renamed to `.bad`. Incarnations then continue from the present time in seconds, which
+    is above every earlier number.
     """
     try:
         return untrusted.decode_json(path.read_bytes(), Saved)
     except FileNotFoundError:
         return Saved()
     except (OSError, msgspec.DecodeError) as error:
-        log.error("cannot read %s, set aside as .bad, incarnations go on from the time of day: %s", path, error)
+        log.error("cannot read %s: %s; renamed it to .bad, incarnations go on from the time of day", path, error)
         path.replace(path.with_suffix(".bad"))
         return Saved(actors={"*": Entry(incarnation=int(time.time()))})
 
 
 def incarnations(saved: Saved) -> dict[str, int]:
-    """The highest number each name had."""
+    """The highest incarnation of each name."""
     return {name: entry.incarnation for name, entry in saved.actors.items()}
 
 
 def floor(saved: Saved) -> int:
-    """What every incarnation must be above, whatever its name."""
+    """The lower bound of all incarnations, set after a damaged file."""
     return saved.actors.get("*", Entry()).incarnation
 
 
 def save(path: Path, saved: Saved) -> None:
-    """Replace the file at once. Not synced to disk: after a crash of the machine no process is left to mix up."""
+    """Replace the file atomically. It is not synced: after a crash of the machine no process is left."""
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(msgspec.json.encode(saved))
     temporary.replace(path)
 
 
 def end_leftovers(saved: Saved) -> list[str]:
-    """Kill what is still running of a former supervisor, and wait. Returns the names ended."""
+    """Kill the processes that a former supervisor left, and wait for their end. Returns their names."""
     running: dict[int, str] = {}
     for name, entry in saved.actors.items():
         fd = _open_leftover(name, entry)
@@ -90,19 +91,19 @@ def end_leftovers(saved: Saved) -> list[str]:
             ended.append(running.pop(fd))
     for fd, name in running.items():
         os.close(fd)
-        log.error("SIGKILL did not end the former %s (pid %d), written off", name, saved.actors[name].pid)
+        log.error("cannot end the former %s (pid %d): SIGKILL did not end it", name, saved.actors[name].pid)
     return ended
 
 
 def _open_leftover(name: str, entry: Entry) -> int:
-    """A pidfd of the process after killing it; -1 if it is gone or is another one now."""
+    """Kill the process and return a pidfd of it; -1 if it has ended or the pid is another process's."""
     if not entry.pid or procfs.start_time(entry.pid) != entry.start_time or not entry.start_time:
         return -1
     try:
         fd = os.pidfd_open(entry.pid)
     except OSError:
         return -1
-    # Checked again now that the fd holds the process: before the open the pid may have changed hands.
+    # Checked again, because the pid may have been reused before the pidfd was open.
     if procfs.start_time(entry.pid) != entry.start_time or not procfs.title(entry.pid).startswith("supervisor: "):
         os.close(fd)
         return -1

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -29,12 +30,12 @@ R = TypeVar("R", bound=Message)
 
 SOURCE = "console"
 RETRY_S = 0.02
-"""Between two looks for an actor that is being restarted; a restart takes some 10 ms."""
+"""Between two checks for an actor that restarts; a restart takes some 10 ms."""
 _LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
 
 
 class CannotReach(ActorError):
-    """Nobody listens where the target should be. The message says what to do."""
+    """The target does not listen. The message says what to do."""
 
 
 class NoSuchActor(CannotReach):
@@ -50,7 +51,7 @@ class Tapped(NamedTuple):
 
 
 class Client:
-    """One agent by its run directory. Not for use from several threads; close it, or use it in a `with`."""
+    """One agent, by its run directory. For one thread; close it, or use it in a `with`."""
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
@@ -70,59 +71,59 @@ class Client:
             self._context = None
 
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
-        """The answer of `target` (`supervisor`, or an actor's name) within `timeout_s` seconds.
+        """Ask `target` (`supervisor`, or an actor's name) and wait for its answer, `timeout_s` seconds at most.
 
-        Raises CannotReach at once when the agent is not there, NoSuchActor when it has no such actor, CannotReach after
-        the deadline when the actor did not come into service; ActorDead when the target ended before it answered;
-        AskTimeout; Refused; ProtocolError when one side does not understand the other.
+        Raises CannotReach at once when no agent runs, and after the deadline when the actor did not become ready.
+        Raises NoSuchActor for an unknown name, and ActorDead when the target ended before its answer. Also raises
+        AskTimeout, Refused, and ProtocolError when one side cannot decode the other's message.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
-        with self._open(zmq.DEALER) as peer:
-            gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            try:
-                peer.connect(f"ipc://{self.path_of(target)}")
-                correlation = next(self._correlations)
-                header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, correlation)
-                peer.send_multipart([header, codec.encode(request)])
-                return self._answer(peer, gone, target, request, deadline)
-            except AskTimeout:
-                raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s") from None
-            finally:
-                peer.disable_monitor()
+        with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
+            header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, next(self._correlations))
+            peer.send_multipart([header, codec.encode(request)])
+            while (left_s := deadline - time.monotonic()) > 0:
+                ready = _wait(peer, gone, int(left_s * 1000) + 1)
+                if peer in ready:  # first: an answer before the end counts
+                    return self._decode_answer(peer.recv_multipart(), request)
+                if gone in ready:
+                    name = type(request).__name__
+                    raise ActorDead(f"{target} ended before it answered {name}; it may have acted on it")
+        raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
 
     def events(self) -> Iterator[Message]:
-        """The supervisor's events from now on, a World first. Ends with CannotReach when the supervisor does."""
+        """Yield the supervisor's events from now on, a World first. Raises CannotReach when the supervisor ends."""
         self._wait_for("supervisor", 0.0)
         for frames in self._subscribe(self.run_dir / "world.sock", "supervisor"):
             header = codec.decode_header(frames[1])
             kind = EVENTS.get(header.type)
             if kind is None:
-                raise ProtocolError(f"the supervisor publishes {header.type!r}, which this side does not know")
+                raise ProtocolError(f"cannot decode the supervisor's event {header.type!r}: unknown type")
             yield codec.decode(frames[2], kind)
 
     def tap(self, actor: str) -> Iterator[Tapped]:
-        """What `actor` handles from now on, across its restarts. Ends with CannotReach when the agent does."""
+        """Yield the messages that `actor` handles from now on, also after restarts. Raises CannotReach at the agent's
+        end."""
         self._wait_for(actor, 0.0)
         for frames in self._subscribe(self.run_dir / f"{actor}.tap", actor):
             yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]))
 
     def actors(self) -> tuple[ActorRow, ...]:
-        """Every process of the agent, as the supervisor sees it."""
+        """The rows of `supervisor ps`."""
         return self.ask("supervisor", ListActors()).rows
 
     def alive(self) -> bool:
-        """Whether a supervisor listens."""
+        """True when a supervisor listens."""
         return not self._connect_error("supervisor")
 
     def path_of(self, target: str) -> Path:
-        """The socket `target` listens on."""
+        """The path of a target's socket."""
         return self.run_dir / ("control.sock" if target == "supervisor" else f"{target}.sock")
 
-    # Who is there
+    # Availability
 
     def _wait_for(self, target: str, deadline: float) -> None:
-        """Return once `target` listens. Waits for no supervisor, and for an actor only while a supervisor lists it."""
+        """Return once `target` listens. Waits for actors that the supervisor lists, and never for the supervisor."""
         while True:
             problem = self._connect_error(target)
             if not problem:
@@ -140,7 +141,7 @@ class Client:
             time.sleep(RETRY_S)
 
     def _connect_error(self, target: str) -> int:
-        """0 when somebody listens, else the errno. ZeroMQ would retry for ever instead of telling."""
+        """Return 0 when the target listens, else the errno. ZeroMQ itself would retry for ever."""
         path = os.fsencode(self.path_of(target))
         if len(path) > _LONGEST_PATH:
             return errno.ENAMETOOLONG
@@ -163,28 +164,23 @@ class Client:
 
     # Frames
 
-    def _open(self, kind: int) -> zmq.Socket[bytes]:
+    @contextmanager
+    def _connect(self, kind: int, path: Path) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+        """Connect to a path. Yields the socket, and a second one that is readable when the peer disconnects."""
         if self._context is None:
             self._context = zmq.Context()
-        opened = self._context.socket(kind)
-        opened.set(zmq.LINGER, 0)
-        opened.set(zmq.RECONNECT_IVL, 5)
-        opened.set(zmq.RECONNECT_IVL_MAX, 100)
-        return opened
-
-    def _answer(
-        self, peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], target: str, request: Request[R], deadline: float
-    ) -> R:
-        poller = zmq.Poller()
-        poller.register(peer, zmq.POLLIN)
-        poller.register(gone, zmq.POLLIN)
-        while (left_s := deadline - time.monotonic()) > 0:
-            ready = dict(poller.poll(int(left_s * 1000) + 1))
-            if peer in ready:  # first: an answer that came before the end counts
-                return self._decode_answer(peer.recv_multipart(), request)
-            if gone in ready:
-                raise ActorDead(f"{target} ended before it answered {type(request).__name__}; it may have acted on it")
-        raise AskTimeout
+        with self._context.socket(kind) as peer:
+            peer.set(zmq.LINGER, 0)
+            peer.set(zmq.RECONNECT_IVL, 5)
+            peer.set(zmq.RECONNECT_IVL_MAX, 100)
+            if kind == zmq.SUB:
+                peer.subscribe(b"")
+            gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            try:
+                peer.connect(f"ipc://{path}")
+                yield peer, gone
+            finally:
+                peer.disable_monitor()
 
     @staticmethod
     def _decode_answer(frames: list[bytes], request: Request[R]) -> R:
@@ -197,26 +193,24 @@ class Client:
         return answer
 
     def _subscribe(self, path: Path, publisher: str) -> Iterator[list[bytes]]:
-        with self._open(zmq.SUB) as stream:
-            gone = stream.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            try:
-                stream.subscribe(b"")
-                stream.connect(f"ipc://{path}")
-                poller = zmq.Poller()
-                poller.register(stream, zmq.POLLIN)
-                poller.register(gone, zmq.POLLIN)
-                while True:
-                    ready = dict(poller.poll())
-                    if stream in ready:
-                        yield stream.recv_multipart()
-                    elif gone in ready:
-                        gone.recv_multipart()
-                        self._lost(publisher)
-            finally:
-                stream.disable_monitor()
+        with self._connect(zmq.SUB, path) as (stream, gone):
+            while True:
+                ready = _wait(stream, gone)
+                if stream in ready:
+                    yield stream.recv_multipart()
+                elif gone in ready:
+                    gone.recv_multipart()
+                    self._lost(publisher)
 
     def _lost(self, publisher: str) -> None:
-        """A publisher hung up: the end when the supervisor did, a restart otherwise."""
+        """Raise CannotReach after a publisher's end, unless it is an actor that the supervisor restarts."""
         code = self._connect_error("supervisor")
         if publisher == "supervisor" or code:
             raise CannotReach(self._not_running(code or errno.ECONNREFUSED))
+
+
+def _wait(peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], timeout_ms: int | None = None) -> dict[Any, int]:
+    poller = zmq.Poller()
+    poller.register(peer, zmq.POLLIN)
+    poller.register(gone, zmq.POLLIN)
+    return dict(poller.poll(timeout_ms))

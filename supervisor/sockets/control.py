@@ -1,6 +1,7 @@
-"""The control socket: a ROUTER on control.sock where children say Ready and consoles ask. Frames are [header, body].
+"""The control socket: a ROUTER on control.sock for the children's Ready and the requests of commands.
 
-Understands and answers; what a request does is the daemon's. Nothing that arrives here can stop the supervisor.
+Frames are [header, body]. This module decodes messages and sends answers; `core.requests` carries requests out. No
+input can stop the supervisor.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from proto.wire.message import Message, type_named
 log = logging.getLogger(__name__)
 
 BATCH = 64
-"""Messages taken per turn of the loop, so that a flood does not keep it from its children."""
+"""Messages read per iteration of the loop, so that a flood does not delay other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Where an answer goes."""
+    """The address of an answer."""
 
     identity: bytes
     correlation: int
@@ -36,7 +37,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message and who sent it; `asker` is None for a TELL."""
+    """A message and its sender; `asker` is None for a TELL."""
 
     message: Message
     header: Header
@@ -44,7 +45,7 @@ class Received:
 
 
 class Control:
-    """The socket. `dropped` counts what was not understood, by cause."""
+    """The socket. `dropped` counts messages that could not be decoded, by cause."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
         self.socket = context.socket(zmq.ROUTER)
@@ -54,19 +55,19 @@ class Control:
         self._complaints = Limited(log)
 
     def read(self) -> list[Received]:
-        """What has come and is understood, at most a batch."""
+        """Read and decode messages, at most `BATCH`."""
         received: list[Received] = []
         for _ in range(BATCH):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            one = self._understand(frames)
+            one = self._decode(frames)
             if one is not None:
                 received.append(one)
         return received
 
-    def _understand(self, frames: list[bytes]) -> Received | None:
+    def _decode(self, frames: list[bytes]) -> Received | None:
         if len(frames) != 3:
             self._drop("undecodable", f"{len(frames)} frames instead of identity, header, body")
             return None
@@ -90,10 +91,10 @@ class Control:
 
     def _drop(self, cause: str, what: str) -> None:
         self.dropped[cause] += 1
-        self._complaints.log(logging.WARNING, "message not handled (%s): %s", cause, what)
+        self._complaints.log(logging.WARNING, "cannot handle a message (%s): %s", cause, what)
 
     def answer(self, asker: Asker | None, answer: Message | Exception) -> None:
-        """Answer; for a TELL nothing is sent. An asker that hung up costs nothing."""
+        """Send an answer, unless `asker` is None (a TELL). An asker that has disconnected is ignored."""
         if asker is None:
             return
         if isinstance(answer, Exception):

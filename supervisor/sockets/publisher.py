@@ -15,25 +15,25 @@ from proto.wire.message import Message
 log = logging.getLogger(__name__)
 
 BATCH = 64
-"""Of what subscribers send, before others of the supervisor's sockets get a turn."""
-MOST_SUBSCRIPTION_BYTES = 4096
+"""Subscriptions read per iteration of the loop."""
+MAX_SUBSCRIPTION_BYTES = 4096
 
 OnEvent = Callable[[Message], None]
 
 
 class Publisher:
-    """Publishes events of proto.agent.supervisor; whoever subscribes is owed a World."""
+    """Publishes events of proto.agent.supervisor. The daemon publishes a World for each new subscriber."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)
-        self.socket.set(zmq.MAXMSGSIZE, MOST_SUBSCRIPTION_BYTES)
+        self.socket.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self.socket.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no World
         self.socket.bind(f"ipc://{path}")
         self._on_event = on_event
 
     def publish(self, message: Message) -> None:
-        """Send to who listens; never waits. A slow subscriber loses events and gets the next World."""
+        """Send to all subscribers without waiting. A slow subscriber loses events."""
         name = type(message).__name__
         header = codec.encode_header(Kind.TELL, name, "supervisor", 0)
         with contextlib.suppress(zmq.Again):
@@ -45,7 +45,7 @@ class Publisher:
                 log.exception("event hook failed on %s", name)
 
     def new_subscribers(self) -> bool:
-        """Take what subscribers said; whether one subscribed."""
+        """Read subscriptions. True when there is a new one."""
         subscribed = False
         for _ in range(BATCH):
             try:

@@ -1,1 +1,1 @@
-"""Restart decisions: child specs, states, transitions and back-off."""
+"""Supervision without I/O: child specs, the state machine of all children, and restart decisions."""

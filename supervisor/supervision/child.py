@@ -1,4 +1,4 @@
-"""What the supervision state machine knows of one child. Data; the moves are tree.py's."""
+"""One child's state in the supervision state machine. Data; `process_tree` changes it."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ class Child:
 
     spec: ChildSpec
     incarnation: int
-    """The present one, or the last; 0 before the first."""
+    """The present or last incarnation; 0 before the first."""
     state: State = State.STOPPED
     pid: int = 0
     started: float = 0.0
-    """When the present incarnation's fork was asked for."""
+    """The time of the request to fork the present incarnation."""
     early_ready: int = 0
-    """The pid in a Ready that overtook the forkserver's word of the fork."""
+    """The pid in a Ready that arrived before the forkserver's report of the fork."""
     ready: float | None = None
     deadline: float | None = None
-    """When the present state ends by itself: start deadline, end of back-off, next step of stopping."""
+    """The end of the present state: start deadline, end of back-off or next step of stopping."""
     next_ping: float | None = None
     pinged: float | None = None
-    """When the Ping that is still unanswered was sent."""
+    """The time of a Ping that is not answered yet."""
     asked: bool = False
-    """Told to stop."""
+    """The supervisor has requested its end."""
     hung: str = ""
-    """Why the watchdog is ending it."""
+    """The watchdog's reason to end it."""
     killed: bool = False
     """SIGKILL has been sent."""
     again: bool = False
-    """Start the next incarnation when this one is gone, whatever its restart type."""
+    """Start the next incarnation at this one's end, for every restart type."""
     tried: bool = False
-    """Its first start has come to something, good or bad: dependents need not wait any longer."""
+    """Its first start has succeeded or failed, so that its dependents may start."""
     starts: int = 0
     deaths: int = 0
-    """Ends that nobody asked for."""
+    """Unrequested ends."""
     ponged: float | None = None
-    """When the present incarnation last answered a Ping."""
+    """The present incarnation's last answer to a Ping."""
     history: History = field(default_factory=History)
     last_death: str = ""
     evidence: str = ""
     mailbox: int = 0
     askers: list[object] = field(default_factory=list)
-    """Who waits for its next Ready."""
+    """Requests that wait for its next Ready."""
 
     @property
     def name(self) -> str:
@@ -58,11 +58,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether there is, or is about to be, a process."""
+        """True while a process exists or is being forked."""
         return self.state in (State.STARTING, State.READY, State.STOPPING)
 
     def begin(self, now: float) -> None:
-        """Forget the last incarnation, count the next."""
+        """Reset the state for the next incarnation."""
         self.incarnation += 1
         self.starts += 1
         self.started = now
@@ -76,7 +76,7 @@ class Child:
         return Run(self.started, self.ready, now)
 
     def row(self, now: float) -> ActorRow:
-        """Its line in `supervisor ps`, without PSS."""
+        """The child's row in `supervisor ps`, without PSS."""
         waiting = self.state in (State.BACKOFF, State.DEGRADED) and self.deadline is not None
         return ActorRow(
             name=self.name,

@@ -1,7 +1,7 @@
-"""Whether and when a child that ended is started again: a pure function of its spec, its history and the time.
+"""Decides the restart of a child that ended: a pure function of its spec, its history and the time.
 
-Restarts never end: first at once, then with back-off, past the intensity limit at the cap (degraded). Does not know
-processes; what a wait status means is read here, how it was obtained is not.
+The first restart is immediate, further ones have back-off. Past the intensity limit a child is degraded and restarts at
+the longest delay. Restarts never stop. Also interprets wait statuses.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from supervisor.supervision.specs import ChildSpec, Restart
 
 
 class Cause(enum.Enum):
-    """Why an incarnation ended, as far as restarts care."""
+    """The causes of an incarnation's end that restarts distinguish."""
 
     NORMAL = "normal"
-    """Exit status 0 that nobody asked for."""
+    """Exit status 0 without a request."""
     SHUTDOWN = "shutdown"
-    """The supervisor asked for it, however it ended."""
+    """Requested by the supervisor, with any status."""
     CRASH = "crash"
     """Another exit status, or it could not be started."""
     KILLED = "killed"
@@ -31,10 +31,10 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What restarts have come to so far. The default is a child that never ended."""
+    """A child's restarts so far. The default is a child that never ended."""
 
     restarts: tuple[float, ...] = ()
-    """Monotonic times of the ends that led to a restart, oldest first, within the intensity period."""
+    """Monotonic times of ends followed by a restart, oldest first, within the intensity period."""
     repeats: int = 0
     """Ends in a row without a stable incarnation in between."""
     backoff: BackoffHistory = field(default_factory=BackoffHistory)
@@ -43,7 +43,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One incarnation's life in monotonic time; `ready` is None if it never was."""
+    """One incarnation's life in monotonic time; `ready` is None if it never became ready."""
 
     started: float
     ready: float | None
@@ -52,21 +52,21 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about an end: start again at `start_at` (monotonic), or never if None."""
+    """The reaction to an end: a start at `start_at` (monotonic), or no restart if None."""
 
     start_at: float | None
     history: History
 
 
 def is_restarted(restart: Restart, cause: Cause) -> bool:
-    """The grid of restart type and cause."""
+    """True if a child of this restart type is restarted after an end of this cause."""
     if cause is Cause.SHUTDOWN or restart is Restart.TEMPORARY:
         return False
     return restart is Restart.PERMANENT or cause is not Cause.NORMAL
 
 
 def decide(spec: ChildSpec, history: History, run: Run, cause: Cause, random: Random) -> Decision:
-    """What follows the end of `run`."""
+    """Decide the restart after the end of `run`."""
     if not is_restarted(spec.restart, cause):
         return Decision(None, history)
     now = run.ended
@@ -93,7 +93,7 @@ def _forgive(spec: ChildSpec, history: History, in_service_s: float) -> History:
 
 
 def cause_of(wait_status: int | None, *, asked: bool, hung: bool) -> Cause:
-    """The cause of an end from its wait status (None: unknown) and what the supervisor did before."""
+    """The cause of an end, from its wait status (None: unknown) and the supervisor's own requests."""
     if hung:
         return Cause.HUNG
     if asked:
@@ -106,7 +106,7 @@ def cause_of(wait_status: int | None, *, asked: bool, hung: bool) -> Cause:
 
 
 def describe_status(wait_status: int | None) -> str:
-    """A wait status in words: `exit 70`, `killed by SIGKILL`."""
+    """A wait status as text: `exit 70`, `killed by SIGKILL`."""
     if wait_status is None:
         return "gone, exit status unknown"
     number = wait_status & 0x7F

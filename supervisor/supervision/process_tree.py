@@ -1,7 +1,7 @@
-"""The supervision state machine: events in, instructions out, over all children. No socket, no process, no clock.
+"""The supervision state machine of all children: events in, instructions out. No socket, process or clock.
 
-`handle` takes one event of moves.py at a monotonic time and returns what to do, in order. The daemon does it and
-reports what came of it as further events.
+`ProcessTree.handle` takes one event of `transitions` at a monotonic time and returns instructions in order. The daemon
+carries them out and reports the results as further events.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from supervisor.supervision import policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
-from supervisor.supervision.transitions import MOVES, Event, Instruction, State
+from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
 
 KILL_WAIT_S = 2.0
-"""SIGKILL ends a process at once unless it is in an uninterruptible sleep; after this long it is written off."""
+"""SIGKILL ends a process at once unless it is in an uninterruptible sleep. After this long it is written off."""
 EVIDENCE_WAIT_S = 0.6
-"""The longest that saving evidence may put off the end of a hung child."""
+"""The longest delay of a hung child's end for saving evidence."""
 STALL_S = 1.0
-"""A tick this late means that the supervisor itself did not run; nobody is blamed for that time."""
+"""A tick this late shows that the supervisor itself did not run. That time counts against no child."""
 
 
-class Tree:
+class ProcessTree:
     """All children by name, in start order.
 
-    `incarnations`: the highest number each name ever had, from the state file.
+    `incarnations` are the highest numbers so far by name, from the state file.
     """
 
     def __init__(self, specs: Iterable[ChildSpec], incarnations: Mapping[str, int], random: Random) -> None:
@@ -41,7 +41,7 @@ class Tree:
         """Incarnations written off."""
         self.stopping = False
         self.ignored_ready = 0
-        """Ready messages from an incarnation or process that is not the present one."""
+        """Count of Ready messages from another than the present incarnation or process."""
         self._stop_askers: list[object] = []
         self._random = random
         self._out: list[Instruction] = []
@@ -50,15 +50,15 @@ class Tree:
 
     @property
     def finished(self) -> bool:
-        """Told to stop, and every child is gone."""
+        """True once every child has ended after a request to stop."""
         return self.stopping and not any(child.alive for child in self.children.values())
 
     def rows(self, now: float) -> list[ActorRow]:
-        """Every child's line, then those of written off incarnations."""
+        """The rows of all children, then those of written off incarnations."""
         return [child.row(now) for child in self.children.values()] + self.lost
 
     def world(self) -> World:
-        """Every child's present incarnation and whether it serves."""
+        """The snapshot for new subscribers: every child's incarnation and readiness."""
         return World(
             peers=tuple(
                 PeerState(name=child.name, incarnation=child.incarnation, ready=child.state is State.READY)
@@ -67,17 +67,17 @@ class Tree:
         )
 
     def next_wakeup(self) -> float | None:
-        """When a Tick is due, in monotonic time; None while nothing is."""
+        """The monotonic time of the next Tick; None while none is due."""
         due = [at for child in self.children.values() for at in _due(child) if at is not None]
         self._wanted = min(due, default=None)
         return self._wanted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """What to do about an event."""
+        """Handle an event. Returns the instructions that follow from it, in order."""
         self._now, self._out = now, []
         match event:
             case transitions.Boot():
-                self._start_those_that_can()
+                self._start_unblocked()
             case transitions.StopAsked(asker):
                 self._on_stop_asked(asker)
             case transitions.Tick():
@@ -92,40 +92,40 @@ class Tree:
         child = self.children.get(event.name)  # type: ignore[union-attr]
         current = child is not None and child.alive and child.incarnation == event.incarnation  # type: ignore[union-attr]
         if child is None or not current:
-            self.ignored_ready += isinstance(event, transitions.ReadySaid)
+            self.ignored_ready += isinstance(event, transitions.ReadyReceived)
             return
         match event:
             case transitions.Forked(pid=pid):
                 self._on_forked(child, pid)
             case transitions.ForkFailed(reason=reason, lost=lost):
                 self._on_fork_failed(child, reason, lost)
-            case transitions.ReadySaid(pid=pid):
+            case transitions.ReadyReceived(pid=pid):
                 self._on_ready(child, pid)
             case transitions.Ended(wait_status=status, detail=detail):
                 self._on_ended(child, status, detail)
-            case transitions.Ponged(mailbox=mailbox):
+            case transitions.PongReceived(mailbox=mailbox):
                 self._on_pong(child, mailbox)
             case transitions.EvidenceSaved(path=path):
                 self._on_evidence(child, path)
 
     # Starting
 
-    def _start_those_that_can(self) -> None:
+    def _start_unblocked(self) -> None:
         for child in self.children.values():
-            held_up = any(not self.children[name].tried for name in child.spec.depends_on)
-            if not child.starts and not held_up:
+            blocked = any(not self.children[name].tried for name in child.spec.depends_on)
+            if not child.starts and not blocked:
                 self._start(child)
 
     def _start(self, child: Child) -> None:
         child.begin(self._now)
-        self._move(child, State.STARTING)
+        self._transition(child, State.STARTING)
         self._out.append(transitions.Fork(child.name, child.incarnation))
 
     def _tried(self, child: Child) -> None:
         if not child.tried:
             child.tried = True
             if not self.stopping:
-                self._start_those_that_can()
+                self._start_unblocked()
 
     def _on_forked(self, child: Child, pid: int) -> None:
         child.pid = pid
@@ -138,7 +138,7 @@ class Tree:
 
     def _on_fork_failed(self, child: Child, reason: str, lost: bool) -> None:
         if lost and not child.asked:
-            child.starts -= 1  # the child had no part in it: neither a restart nor a step of the back-off
+            child.starts -= 1  # the child did not fail: neither a restart nor a step of the back-off
             self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
             self._start(child)
             return
@@ -153,7 +153,7 @@ class Tree:
             return
         if child.state is not State.STARTING:
             return
-        self._move(child, State.READY)
+        self._transition(child, State.READY)
         child.ready = self._now
         child.deadline = None
         child.next_ping = self._next_ping(child)
@@ -183,12 +183,12 @@ class Tree:
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
         if late_s > STALL_S:
-            self._excuse()
+            self._extend_deadlines()
         for child in self.children.values():
             self._tick(child)
 
-    def _excuse(self) -> None:
-        """Begin anew with what children owe: while we stood still (a paused machine) so may they have."""
+    def _extend_deadlines(self) -> None:
+        """Extend the children's deadlines: when the supervisor stood still, as on a paused machine, so did they."""
         for child in self.children.values():
             if child.pinged is not None:
                 child.pinged = self._now
@@ -227,7 +227,7 @@ class Tree:
 
     def _hang(self, child: Child, why: str) -> None:
         child.hung = why
-        self._move(child, State.STOPPING)
+        self._transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + EVIDENCE_WAIT_S
         self._note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
@@ -245,7 +245,7 @@ class Tree:
         if child.state is State.STOPPING:
             return
         in_service = child.state is State.READY
-        self._move(child, State.STOPPING)
+        self._transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + child.spec.shutdown_s
         if child.pid:
@@ -257,7 +257,7 @@ class Tree:
         self._out.append(transitions.Kill(child.name, child.incarnation))
 
     def _write_off(self, child: Child) -> None:
-        self._move(child, State.LOST)
+        self._transition(child, State.LOST)
         row = child.row(self._now)
         self.lost.append(msgspec.structs.replace(row, name=f"{child.name}#{child.incarnation}"))
         self._out.append(transitions.WriteOff(child.name, child.incarnation))
@@ -282,7 +282,7 @@ class Tree:
         child.pid = 0
         child.deadline = child.next_ping = child.pinged = None
         if self.stopping:
-            self._move(child, State.STOPPED)
+            self._transition(child, State.STOPPED)
             self._stop_next()
         elif child.again:
             child.history = History()
@@ -297,7 +297,7 @@ class Tree:
         child.history = decision.history
         self._refuse_askers(child, reason)
         if decision.start_at is None:
-            self._move(child, State.STOPPED)
+            self._transition(child, State.STOPPED)
             self._note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
             return
         delay_s = decision.start_at - self._now
@@ -316,10 +316,10 @@ class Tree:
         if delay_s <= 0:
             self._start(child)
             return
-        self._move(child, State.DEGRADED if degraded else State.BACKOFF)
+        self._transition(child, State.DEGRADED if degraded else State.BACKOFF)
         child.deadline = decision.start_at
 
-    # What people ask
+    # Requests
 
     def _on_restart_asked(self, event: transitions.RestartAsked) -> None:
         name, asker = event.name, event.asker
@@ -358,11 +358,11 @@ class Tree:
                 self._refuse_askers(child, "the agent is stopping")
                 if child.state in (State.BACKOFF, State.DEGRADED):
                     child.deadline = None
-                    self._move(child, State.STOPPED)
+                    self._transition(child, State.STOPPED)
         self._stop_next()
 
     def _stop_next(self) -> None:
-        """Stop what no living child depends on any more."""
+        """Stop the children that no living child depends on."""
         needed = {name for child in self.children.values() if child.alive for name in child.spec.depends_on}
         for child in reversed(self.children.values()):
             if child.alive and not child.asked and child.name not in needed:
@@ -371,10 +371,10 @@ class Tree:
             askers, self._stop_askers = self._stop_askers, []
             self._out.extend(transitions.Answer(asker, Done()) for asker in askers)
 
-    # Saying
+    # Output
 
-    def _move(self, child: Child, to: State) -> None:
-        if to not in MOVES[child.state]:
+    def _transition(self, child: Child, to: State) -> None:
+        if to not in TRANSITIONS[child.state]:
             raise AssertionError(f"{child.name}: no move from {child.state.value} to {to.value}")
         child.state = to
 

@@ -1,7 +1,7 @@
-"""Reads etc/supervisor.yaml: which actors run, and what differs from the built-in specs.
+"""Reads a --supervisor-config file, such as etc/supervisor.yaml: the actors to run and changes to their specs.
 
-Errors name file, line and key. Imported only when there is such a file: the parent stays small without a YAML parser.
-Keys: `actors` (a list of names: only these), `defaults` (for every actor), `specs` (by actor's name).
+Keys: `actors` (a list of names: only these), `defaults` (for every actor), `specs` (by actor's name). Errors name file,
+line and key. Imported only when there is such a file, so that the parent needs no YAML parser.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FIELDS = {field.name: field.type for field in msgspec.structs.fields(ChildSpec)
 
 
 def load(path: str, builtin: tuple[ChildSpec, ...]) -> tuple[ChildSpec, ...]:
-    """The built-in specs as the file changes them, in start order. Raises SpecError."""
+    """The built-in specs with the file's changes, in start order. Raises SpecError."""
     return _Reader(path).apply(builtin)
 
 
 class _Reader:
-    """One file; remembers the line of every key it took, for errors that show only when all is put together."""
+    """One file. Remembers each key's line, for errors that show only in the complete list."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -89,7 +89,7 @@ class _Reader:
             try:
                 plain = yaml.SafeLoader("").construct_object(value_node, deep=True)
                 values[name] = msgspec.convert(plain, _FIELDS[name])
-            except (msgspec.ValidationError, yaml.YAMLError) as error:
+            except Exception as error:  # PyYAML's constructors raise errors of Python, too: for the date 2001-01-00
                 raise self._error(value_node, f"{key}.{name}", str(error)) from error
             self._lines[actor, name] = value_node.start_mark.line + 1
         return values

@@ -1,6 +1,6 @@
-"""Child specs: what the supervisor runs and how it treats each, as data that is checked before anything starts.
+"""Child specs: the actors to run and how each is supervised, as data that is checked before anything starts.
 
-The words are OTP's (otp: supervisor). Covers the built-in list and the rules; specfile.py reads etc/supervisor.yaml.
+The terms are those of OTP's `supervisor`. Has the built-in list and the rules; `specfile` reads changes from a file.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from proto.common.until import Backoff, Until
 
 
 class Restart(enum.Enum):
-    """Which ends of a child are followed by a new start."""
+    """The ends of a child that lead to a restart."""
 
     PERMANENT = "permanent"
-    """Every one."""
+    """Every end."""
     TRANSIENT = "transient"
-    """Every one but a normal exit (status 0)."""
+    """Every end except a normal exit (status 0)."""
     TEMPORARY = "temporary"
-    """None."""
+    """No end."""
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one actor is run. Durations are seconds, with `_s` in the name."""
+    """The supervision of one actor. Durations are seconds, with `_s` in the name."""
 
     name: str
-    """Also its address, and its package `actors/NAME`."""
+    """Names its address and its package `actors/NAME`, too."""
     restart: Restart = Restart.PERMANENT
     period_s: float = 0.0
-    """At least this long between two starts."""
+    """The shortest time between two starts."""
     jitter_factor: float = 0.1
-    """Up to this part of a delay is added to it, so that what died together does not come back together."""
+    """Up to this fraction is added to a delay, so that children which died together do not restart together."""
     backoff_initial_s: float = 0.005
     """Delay of the second restart in a row; the first is immediate."""
     backoff_factor: float = 2.0
     backoff_cap_s: float = 10.0
     """The longest delay, and the delay while degraded."""
     reset_after_s: float = 1.0
-    """An incarnation that was ready for this long was stable: its end counts as a first one again."""
+    """An incarnation that was ready for this long was stable: the next restart is immediate again."""
     max_restarts: int = 10
-    """More restarts than this within `intensity_period_s` and the actor is degraded, stable in between or not."""
+    """More restarts than this within `intensity_period_s` make the actor degraded, even if it was stable in between."""
     intensity_period_s: float = 30.0
     """Degraded ends after this long in service without a death."""
     start_deadline_s: float = 30.0
@@ -56,7 +56,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heartbeat_deadline_s: float = 10.0
     """From a Ping to its Pong, through the mailbox."""
     depends_on: tuple[str, ...] = ()
-    """Actors whose first start is waited for at boot. Orders nothing afterwards."""
+    """Actors that must have started, or failed to, before this one's first start. No effect on restarts."""
 
     @property
     def until(self) -> Until:
@@ -65,14 +65,14 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def backoff(self) -> Backoff:
-        """The delays of restarts that repeat. When to reset is policy.py's: it depends on time in service."""
+        """The delays of repeated restarts. `policy` resets them after a stable incarnation."""
         return Backoff(self.backoff_initial_s, self.backoff_factor, self.backoff_cap_s, self.jitter_factor)
 
 
 class SpecError(ValueError):
-    """A list of specs that cannot be run.
+    """An invalid list of specs.
 
-    `name` (an actor's, or empty) and `key` say where in the specs, `where` (or empty) in which file and line.
+    `name` is the actor's name or empty, `key` the field, `where` the file and line or empty.
     """
 
     def __init__(self, name: str, key: str, problem: str, where: str = "") -> None:
@@ -85,7 +85,7 @@ class SpecError(ValueError):
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _RESERVED = frozenset({"supervisor", "forkserver", "console", "control", "world"})
-"""Addresses in the run directory, and senders, that are not actors."""
+"""Other addresses in the run directory and other senders."""
 _AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadline_s")
 _MAX_SECONDS = 86_400.0 * 365
 
@@ -101,9 +101,9 @@ def builtin(
 ) -> tuple[ChildSpec, ...]:
     """The actors of an agent, in start order.
 
-    `objects`: with the one that has what pods refer to; `cluster`: with those that need an API server;
-    `certificates`: with the one that gets and replaces the node's certificates; `server`: with the kubelet's own API;
-    `runtime`: with the embedded container runtime, which everything that is asked of a runtime waits for.
+    `objects` adds the actor with ConfigMaps, Secrets and other objects of pods. `cluster` adds the actors that need an
+    API server. `certificates` adds the actor that requests the node's certificates. `server` adds the kubelet's API.
+    `runtime` adds the embedded container runtime, on which all its callers depend.
     """
     given = {"": True, "objects": objects, "cluster": cluster, "certificates": certificates}
     given |= {"server": server, "runtime": runtime}
@@ -119,12 +119,12 @@ def builtin(
 
 
 def known() -> frozenset[str]:
-    """Every actor that an agent may have. Not all have all: a file may speak of those that one has no use for."""
+    """The names of all actors. A specs file may name actors that this agent does not run."""
     return registry.NAMES
 
 
 def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, ...]:
-    """The specs to run, in start order: the built-in ones, changed by the file if one is given. Raises SpecError."""
+    """The specs to run, in start order: the built-in ones with the file's changes. Raises SpecError."""
     if not path:
         return validate(builtin(heartbeat_period_s))
     from supervisor.supervision import specfile  # noqa: PLC0415
@@ -133,8 +133,7 @@ def load(path: str | None, heartbeat_period_s: float = 5.0) -> tuple[ChildSpec, 
 
 
 def select(specs: Iterable[ChildSpec], names: Iterable[str]) -> tuple[ChildSpec, ...]:
-    """Only the actors named, of those there are; a dependency on one left out is dropped. Raises SpecError for an
-    unknown name."""
+    """The specs of these names. Dependencies on other actors are dropped. Raises SpecError for an unknown name."""
     wanted = tuple(names)
     all_specs = tuple(specs)
     names_known = known() | {spec.name for spec in all_specs}
@@ -149,7 +148,7 @@ def select(specs: Iterable[ChildSpec], names: Iterable[str]) -> tuple[ChildSpec,
 
 
 def validate(specs: Iterable[ChildSpec]) -> tuple[ChildSpec, ...]:
-    """The same specs in start order: dependencies first, otherwise as given. Raises SpecError."""
+    """Check the specs and return them in start order: dependencies first, otherwise as given. Raises SpecError."""
     given = tuple(specs)
     by_name: dict[str, ChildSpec] = {}
     for spec in given:

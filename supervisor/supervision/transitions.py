@@ -1,6 +1,6 @@
-"""What goes into the supervision state machine and what comes out of it. Values only; tree.py is the machine.
+"""Events, instructions and the transition table of the supervision state machine in `process_tree`. Values only.
 
-Events name the incarnation they are about, and one about another than the present incarnation changes nothing.
+An event names the incarnation that it is about. An event about another than the present incarnation changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from proto.wire.message import Message
 
 
 class State(enum.Enum):
-    """Where a child stands, by the names `supervisor ps` shows."""
+    """A child's state, by the names that `supervisor ps` shows."""
 
     STARTING = "starting"
     READY = "ready"
@@ -23,21 +23,29 @@ class State(enum.Enum):
     LOST = "lost"
 
 
-MOVES: dict[State, frozenset[State]] = {
+TRANSITIONS: dict[State, frozenset[State]] = {
     State.STOPPED: frozenset({State.STARTING}),
-    # Ready; ended; told to stop or hung
+    # ready; ended; asked to stop or hung
     State.STARTING: frozenset(
         {State.READY, State.STARTING, State.BACKOFF, State.DEGRADED, State.STOPPED, State.STOPPING}
     ),
     State.READY: frozenset({State.STARTING, State.BACKOFF, State.DEGRADED, State.STOPPED, State.STOPPING}),
-    # ended, and then whatever its policy says; not even SIGKILL ended it
+    # ended, followed by its restart policy; not ended by SIGKILL
     State.STOPPING: frozenset({State.STARTING, State.BACKOFF, State.DEGRADED, State.STOPPED, State.LOST}),
     State.BACKOFF: frozenset({State.STARTING, State.STOPPED}),
     State.DEGRADED: frozenset({State.STARTING, State.STOPPED}),
-    # written off: as if it had ended
+    # written off: handled as an end
     State.LOST: frozenset({State.STARTING, State.BACKOFF, State.DEGRADED, State.STOPPED}),
 }
-"""Every move there is."""
+"""All transitions by state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfIncarnation:
+    """An event or instruction about one incarnation of a child."""
+
+    name: str
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,66 +54,54 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(_OfIncarnation):
     """The forkserver made the process."""
 
-    name: str
-    incarnation: int
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class ForkFailed:
-    """There is no process. `lost`: nobody knows, the forkserver went away meanwhile; not the child's fault."""
+class ForkFailed(_OfIncarnation):
+    """There is no process. `lost`: the forkserver ended before its answer, so the child is not at fault."""
 
-    name: str
-    incarnation: int
     reason: str
     lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ReadySaid:
-    """A child says that it serves."""
+class ReadyReceived(_OfIncarnation):
+    """A child reports that it is ready."""
 
-    name: str
-    incarnation: int
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The process is gone. `wait_status` None: it could not be had. `detail`: the last line of its death record."""
+class Ended(_OfIncarnation):
+    """The process has ended. `wait_status` None: unknown. `detail`: the last line of its death record."""
 
-    name: str
-    incarnation: int
     wait_status: int | None
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Ponged:
-    """The mailbox answered the Ping."""
+class PongReceived(_OfIncarnation):
+    """The mailbox answered the Ping. `mailbox` is its length."""
 
-    name: str
-    incarnation: int
     mailbox: int
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceSaved:
-    """What a hung child was doing is on disk."""
+class EvidenceSaved(_OfIncarnation):
+    """The evidence of a hung child is on disk."""
 
-    name: str
-    incarnation: int
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Somebody wants the next incarnation; `asker` is handed back in the answer.
+    """A request for the next incarnation. `asker` comes back in the answer.
 
-    `end_within_s` makes the time that the present one has to end shorter than its spec's.
+    `end_within_s` shortens the present incarnation's time to end.
     """
 
     name: str
@@ -115,67 +111,53 @@ class RestartAsked:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """Stop the tree. `asker` None: a signal."""
+    """Stop the tree. `asker` is None after a signal."""
 
     asker: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went on; send when `next_wakeup` has come. Messages that have arrived by then go first."""
+    """Check deadlines. Due at `next_wakeup`, after all messages that have arrived by then."""
 
 
-Event = Boot | Forked | ForkFailed | ReadySaid | Ended | Ponged | EvidenceSaved | RestartAsked | StopAsked | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Make a process. The incarnation must be on disk before."""
-
-    name: str
-    incarnation: int
+Event = (
+    Boot | Forked | ForkFailed | ReadyReceived | Ended | PongReceived | EvidenceSaved | RestartAsked | StopAsked | Tick
+)
 
 
 @dataclass(frozen=True, slots=True)
-class AskStop:
-    """Ask politely: the Stop message when `in_service`, else SIGTERM."""
+class Fork(_OfIncarnation):
+    """Fork a process. The incarnation must be on disk before."""
 
-    name: str
-    incarnation: int
+
+@dataclass(frozen=True, slots=True)
+class AskStop(_OfIncarnation):
+    """Request an orderly end: the Stop message when `in_service`, else SIGTERM."""
+
     in_service: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    """SIGKILL."""
-
-    name: str
-    incarnation: int
+class Kill(_OfIncarnation):
+    """Send SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
-class SendPing:
-    """Ask the mailbox for a sign of life."""
-
-    name: str
-    incarnation: int
+class SendPing(_OfIncarnation):
+    """Send a Ping to the mailbox."""
 
 
 @dataclass(frozen=True, slots=True)
-class SaveEvidence:
-    """Save what a hung child is doing, then say EvidenceSaved; it is killed anyway when that takes too long."""
+class SaveEvidence(_OfIncarnation):
+    """Save the state of a hung child, then report EvidenceSaved. It is killed anyway when that takes too long."""
 
-    name: str
-    incarnation: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOff:
+class WriteOff(_OfIncarnation):
     """Forget a process that SIGKILL did not end."""
-
-    name: str
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,13 @@ def toy():
         yield process
 
 
-def test_what_it_is_told_it_has_handled_when_asked_next(toy):
+def test_tell_is_handled_before_a_later_ask(toy):
     for value in range(100):
         toy.tell(m.Remember(value=value))
     assert toy.ask(m.Recall()).values == tuple(range(100))
 
 
-def test_a_slow_request_does_not_hold_up_others(toy):
+def test_slow_request_does_not_delay_others(toy):
     slow = threading.Thread(target=lambda: toy.ask(m.SlowRecall(delay_s=3.0)))
     slow.start()
     wait_for(lambda: toy.ask(Describe()).tasks > 1, what="the slow one is under way, beside the ticks")
@@ -63,7 +63,7 @@ queue.Queue._put = put
 """
 
 
-def test_a_sigterm_that_comes_while_a_message_is_put_into_the_mailbox_ends_it():
+def test_sigterm_during_a_delivery_ends_the_actor():
     with ActorProcess("toy", prelude=PRELUDE + WITHIN) as toy:
         toy.tell(m.Remember(value=1))
         assert toy.wait_exit() == 0
@@ -80,7 +80,7 @@ def test_refused_carries_reason_and_message(toy):
 
 
 @pytest.mark.parametrize("where", ["handler", "coroutine"])
-def test_an_unexpected_exception_ends_the_process_with_its_traceback_kept(toy, where):
+def test_unexpected_exception_ends_process_with_its_traceback(toy, where):
     with pytest.raises(Exception, match="toy"):
         toy.ask(m.Crash(where=where), timeout_s=5)
     assert toy.wait_exit() == 70
@@ -124,7 +124,7 @@ def test_bad_frames_are_counted_and_never_stop_the_actor(toy, frames):
         [b"\x01" + b"x" * 5000],
     ],
 )
-def test_what_a_subscriber_of_the_tap_sends_harms_nobody(toy, frames):
+def test_frames_of_tap_subscribers_are_ignored(toy, frames):
     context = zmq.Context()
     attacker, reader = context.socket(zmq.XSUB), context.socket(zmq.SUB)
     for socket in (attacker, reader):
@@ -146,7 +146,7 @@ def test_what_a_subscriber_of_the_tap_sends_harms_nobody(toy, frames):
     assert toy.ask(Describe()).incarnation == 1
 
 
-def test_a_flood_of_bad_frames_is_counted_and_does_not_fill_the_log(capfd):
+def test_flood_of_bad_frames_does_not_fill_the_log(capfd):
     with ActorProcess(
         "toy", prelude=PRELUDE + "import actors._base.messaging.bus as bus; bus.COMPLAINTS_S = 0.5; "
     ) as toy:
@@ -166,28 +166,28 @@ def test_a_flood_of_bad_frames_is_counted_and_does_not_fill_the_log(capfd):
             return "4990 more lines like the ones before were not logged" in said
 
         wait_for(counted)
-        assert said.count("dropped a frame") == 10
+        assert said.count("cannot decode a message of") == 10
 
 
 @pytest.mark.parametrize("v", [-1, 11, 10**9, 2**63])
-def test_a_verbosity_that_there_is_not_is_refused(toy, v):
+def test_invalid_verbosity_is_refused(toy, v):
     with pytest.raises(Refused, match=f"cannot set the verbosity to {v}: it is a number from 0 to 10"):
         toy.ask(SetVerbosity(v=v))
     assert toy.ask(SetVerbosity(v=10)) == Done()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), 1e9])
-def test_a_profile_that_would_not_end_is_refused(toy, seconds):
+def test_too_long_profile_is_refused(toy, seconds):
     with pytest.raises(Refused, match="cannot profile for"):
         toy.ask(Profile(seconds=seconds))
 
 
-def test_a_number_that_no_frame_can_carry_is_an_error_of_its_message():
+def test_too_large_number_is_an_error_of_its_message():
     with pytest.raises(ProtocolError, match="cannot send SetVerbosity"):
         codec.encode(SetVerbosity(v=10**30))
 
 
-def test_an_ask_of_an_unknown_type_is_answered(toy):
+def test_ask_of_an_unknown_type_is_answered(toy):
     class Nonsense(m.Recall, frozen=True, kw_only=True):
         pass
 
@@ -195,7 +195,7 @@ def test_an_ask_of_an_unknown_type_is_answered(toy):
         toy.ask(Nonsense())
 
 
-def test_an_answer_that_is_too_large_is_an_error_of_its_ask_alone():
+def test_too_large_answer_is_an_error_of_its_ask_alone():
     with ActorProcess(
         "toy", prelude=PRELUDE + "import proto.wire.codec; proto.wire.codec.MAX_BODY_BYTES = 1000; "
     ) as toy:
@@ -214,7 +214,7 @@ def test_every_pod_of_a_node_fits_in_one_message():
     assert Settings().max_pods * MAX_MANIFEST_BYTES < MAX_BODY_BYTES
 
 
-def test_an_ask_fails_at_once_when_its_target_dies(toy):
+def test_ask_fails_at_once_when_its_target_dies(toy):
     with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
         asker.publish(Started(name="peer", incarnation=4))
         wait_for(lambda: asker.ask(m.Recall()).peers)
@@ -227,11 +227,11 @@ def test_an_ask_fails_at_once_when_its_target_dies(toy):
         assert answers[0].errors == ("ActorDead: peer #4 exited: killed by SIGKILL",)
 
 
-def test_an_ask_has_a_deadline(toy):
+def test_ask_has_a_deadline(toy):
     assert "AskTimeout" in toy.ask(m.AskPeer(timeout_s=0.05)).errors[0]
 
 
-def test_what_comes_from_a_dead_incarnation_is_ignored(toy):
+def test_messages_of_a_dead_incarnation_are_ignored(toy):
     toy.publish(Exited(name="peer", incarnation=7, reason="killed"))
     toy.publish(Started(name="peer", incarnation=8))
     wait_for(lambda: toy.ask(m.Recall()).peers == ("peer#8",))
@@ -246,18 +246,18 @@ def test_what_comes_from_a_dead_incarnation_is_ignored(toy):
     context.destroy(linger=0)
 
 
-def test_peers_in_service_before_the_actor_are_told_to_it():
+def test_actor_learns_of_peers_that_were_ready_before():
     with ActorProcess("toy", prelude=PRELUDE, peers=("status",)) as toy:
         wait_for(lambda: toy.ask(m.Recall()).peers == ("status#1",))
 
 
-def test_a_periodic_function_that_fails_runs_again(toy):
+def test_periodic_function_that_fails_runs_again(toy):
     wait_for(lambda: toy.ask(Describe()).state["ticks"] > 5)
     tick = next(counter for counter in toy.ask(Describe()).messages if counter.type == "every:tick")
     assert tick.failed == 1
 
 
-def test_a_hung_handler_shows_in_the_dump_and_in_the_stacks(toy):
+def test_hung_handler_shows_in_dump_and_stacks(toy):
     toy.tell(m.Hang())
     wait_for(lambda: toy.ask(Dump()).in_flight == "Hang")
     toy.tell(m.Remember(value=1))
@@ -276,13 +276,13 @@ def test_stop_and_sigterm_end_it_with_exit_code_0(toy):
     assert toy.wait_exit() == 0
 
 
-def test_it_ends_when_the_supervisor_is_gone(toy):
+def test_actor_ends_with_the_supervisor(toy):
     os.close(toy._supervisor_w)
     assert toy.wait_exit() == 0
     toy._supervisor_w = os.open("/dev/null", os.O_RDONLY)
 
 
-def test_the_tap_shows_messages_only_while_somebody_listens(toy):
+def test_tap_publishes_only_with_subscribers(toy):
     context = zmq.Context()
     tap = context.socket(zmq.SUB)
     tap.subscribe(b"")

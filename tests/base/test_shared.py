@@ -1,4 +1,4 @@
-"""Work that several ask for and that is done once."""
+"""One run of work for several callers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Work:
         return await self.ends[-1]
 
 
-def test_questions_during_the_work_share_it_and_later_ones_what_came_of_it() -> None:
+def test_concurrent_and_later_callers_share_a_result() -> None:
     here, work = Here(), Work()
     shared: Shared[int] = Shared(here, work, "work")
     first, second = here.spawn(shared.get(60.0)), here.spawn(shared.get(60.0))
@@ -43,7 +43,7 @@ def test_questions_during_the_work_share_it_and_later_ones_what_came_of_it() -> 
     assert shared.runs == 1
 
 
-def test_work_that_began_too_early_is_waited_for_and_done_again() -> None:
+def test_work_that_began_too_early_is_repeated() -> None:
     here, work = Here(), Work()
     shared: Shared[int] = Shared(here, work, "work")
     here.spawn(shared.get(0.0))
@@ -55,7 +55,7 @@ def test_work_that_began_too_early_is_waited_for_and_done_again() -> None:
     assert late.result(0) == 2
 
 
-def test_a_failure_is_everybodys_and_the_next_question_tries_again() -> None:
+def test_failure_reaches_all_callers_and_the_next_retries() -> None:
     here, work = Here(), Work()
     shared: Shared[int] = Shared(here, work, "work")
     asked = [here.spawn(shared.get(60.0)) for _ in range(2)]
@@ -68,7 +68,7 @@ def test_a_failure_is_everybodys_and_the_next_question_tries_again() -> None:
     assert again.result(0) == 3
 
 
-def test_what_is_old_can_be_forgotten() -> None:
+def test_old_result_can_be_dropped() -> None:
     here, work = Here(), Work()
     shared: Shared[int] = Shared(here, work, "work")
     here.spawn(shared.get(60.0))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec import inspect as types
 
-from actors._base.actor import MOST_EARLY
+from actors._base.actor import MAX_WAITING
 from proto.agent.actor import Describe, Dump, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
 from proto.agent.supervisor import Exited, Started
 from proto.wire.errors import ActorError, ProtocolError
@@ -77,7 +77,7 @@ def own_messages(name: str) -> list[Message]:
 
 @contextmanager
 def slow(name: str, directory: Path, *, peers: tuple[str, ...] = ()) -> Iterator[ActorProcess]:
-    """That actor with nothing outside to talk to, its start just begun."""
+    """Start the actor without runtime and peers."""
     port = free_port()
     kubeconfig = directory / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
@@ -124,7 +124,7 @@ def no_death(process: ActorProcess) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_comes_during_a_slow_start_is_answered_and_harms_nothing(name: str, tmp_path: Path) -> None:
+def test_messages_during_a_slow_start_are_answered(name: str, tmp_path: Path) -> None:
     with slow(name, tmp_path) as process, ThreadPoolExecutor(16) as askers:
         began = time.monotonic()
         description = askers.submit(process.ask, Describe(), 30)
@@ -152,7 +152,7 @@ def test_what_comes_during_a_slow_start_is_answered_and_harms_nothing(name: str,
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_an_actor_that_is_stopped_while_it_starts_ends_well(name: str, tmp_path: Path) -> None:
+def test_actor_stopped_during_its_start_ends_with_0(name: str, tmp_path: Path) -> None:
     with slow(name, tmp_path) as process:
         wait_for(lambda: process._listens.is_set() or no_death(process), 20, "it hears of others")
         process.tell(Stop())
@@ -160,12 +160,12 @@ def test_an_actor_that_is_stopped_while_it_starts_ends_well(name: str, tmp_path:
         no_death(process)
 
 
-def test_what_waits_for_a_start_is_bounded(tmp_path: Path) -> None:
+def test_messages_that_wait_for_a_start_are_bounded(tmp_path: Path) -> None:
     with slow("stats", tmp_path) as process:
         wait_for(process._listens.is_set, 20)
-        for _ in range(MOST_EARLY + 10):
+        for _ in range(MAX_WAITING + 10):
             process.tell(Describe())
-        with pytest.raises(ActorError, match=f"stats is starting, and {MOST_EARLY} messages wait"):
+        with pytest.raises(ActorError, match=f"stats is starting, and {MAX_WAITING} messages wait"):
             process.ask(Describe())
         assert process.ready.wait(30)
         assert process.ask(Describe()).dropped["too_early"] >= 11

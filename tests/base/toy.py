@@ -1,4 +1,4 @@
-"""An actor that does what an actor can do, and misbehaves when asked to."""
+"""An actor that uses each feature of the base class, and misbehaves on request."""
 
 import threading
 from collections.abc import Coroutine

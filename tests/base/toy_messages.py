@@ -1,4 +1,4 @@
-"""What the actor of these tests receives."""
+"""Messages of the toy actor."""
 
 from proto.wire.message import Message, Request
 

@@ -1,8 +1,8 @@
-"""A stand-in for `supervisor start`: each manifest is a pod, ready 0.3 s after somebody first heard of it.
+"""A fake `supervisor start`, in which each manifest is a pod that gets ready 0.3 s after it was first listed.
 
-`python -m tests.cli.directory_agent FLAGS`. A pod is gone 0.3 s after its file. By the manifest's name: `stay` is never
-gone, `die` ends the agent with exit code 3, `complain` is a warning in the log besides, `stuck` has no image until
-there is a file stuck.pulled beside the run directory. What it had left when it was asked to end, it says in its log.
+`python -m tests.cli.directory_agent FLAGS`. A pod ends 0.3 s after its file is removed. Names of manifests change that.
+`stay` never ends, `die` ends the agent with exit code 3, `complain` logs a warning too. `stuck` has no image until
+there is a file stuck.pulled beside the run directory. At SIGTERM the agent logs the pods that it still has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent that speaks the contract of the sockets (real ROUTER and XPUB), with answers a test chooses."""
+"""A fake agent with real ROUTER and XPUB sockets, whose answers a test chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real supervisor with two real actor processes whose managers are stand-ins: `python -m tests.cli.real_agent DIR`.
+"""A real supervisor with two real actor processes and fake managers: `python -m tests.cli.real_agent DIR`.
 
 The `status` here holds one running pod; `probe` does nothing. For tests of the command line that need the processes,
 not what the managers do.

@@ -1,4 +1,4 @@
-"""The client against sockets that speak the contract."""
+"""The client against a fake agent with real sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from supervisor.sockets.client import CannotReach, Client
 from tests.cli.fake_agent import FakeAgent
 
 
-def test_an_ask_gets_its_answer_and_says_who_asks(run_dir: Path) -> None:
+def test_ask_gets_its_answer_and_names_the_asker(run_dir: Path) -> None:
     with FakeAgent(run_dir, {"probe": lambda _: Pong(mailbox=7)}) as agent, Client(run_dir) as client:
         assert client.ask("probe", Ping()) == Pong(mailbox=7)
         assert [row.name for row in client.actors()] == ["supervisor", "forkserver", "probe"]
@@ -27,7 +27,7 @@ def test_an_ask_gets_its_answer_and_says_who_asks(run_dir: Path) -> None:
     assert (header.version, header.kind, header.source, header.incarnation) == (VERSION, Kind.ASK, "console", 0)
 
 
-def test_an_agent_that_is_not_there_is_said_at_once(run_dir: Path) -> None:
+def test_missing_agent_is_reported_at_once(run_dir: Path) -> None:
     began = time.monotonic()
     with Client(run_dir) as client, pytest.raises(CannotReach) as caught:
         client.ask("supervisor", ListActors(), timeout_s=30)
@@ -36,31 +36,31 @@ def test_an_agent_that_is_not_there_is_said_at_once(run_dir: Path) -> None:
     assert f"supervisor start --run-dir {run_dir}" in str(caught.value)
 
 
-def test_a_socket_that_a_killed_agent_left_is_said_at_once(run_dir: Path) -> None:
+def test_stale_socket_is_reported_at_once(run_dir: Path) -> None:
     code = f"import socket; socket.socket(socket.AF_UNIX).bind('{run_dir}/control.sock')"
     subprocess.run([sys.executable, "-c", code], check=True)
     with Client(run_dir) as client, pytest.raises(CannotReach, match="nothing listens"):
         client.ask("supervisor", ListActors(), timeout_s=30)
 
 
-def test_a_run_dir_too_long_for_a_socket_is_said(tmp_path: Path) -> None:
+def test_run_dir_too_long_for_a_socket_is_an_error(tmp_path: Path) -> None:
     with Client(tmp_path / ("x" * 100)) as client, pytest.raises(CannotReach, match=r"has \d+ bytes.*at most 107"):
         client.actors()
 
 
-def test_a_run_dir_of_another_user_is_said(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_dir_of_another_user_is_an_error(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "_connect_error", lambda *_: 13)
     with Client(run_dir) as client, pytest.raises(CannotReach, match="Permission denied"):
         client.actors()
 
 
-def test_an_unknown_actor_is_said_with_those_there_are(run_dir: Path) -> None:
+def test_unknown_actor_is_reported_with_the_known_ones(run_dir: Path) -> None:
     with FakeAgent(run_dir, {"probe": lambda _: None}), Client(run_dir) as client, pytest.raises(CannotReach) as caught:
         client.ask("prob", Describe(), timeout_s=30)
     assert str(caught.value) == "cannot reach prob: no such actor; there are probe"
 
 
-def test_an_actor_that_restarts_is_waited_for(run_dir: Path) -> None:
+def test_ask_waits_for_a_restarting_actor(run_dir: Path) -> None:
     with FakeAgent(run_dir, {}) as agent, Client(run_dir) as client:
         agent.rows = (*agent.rows, agent.rows[0].__class__(**_fields(agent, "probe")))
         later = threading.Timer(0.2, lambda: _serve_actor(run_dir, done))
@@ -84,20 +84,20 @@ def _serve_actor(run_dir: Path, done: threading.Event) -> None:
         done.wait(5)
 
 
-def test_an_actor_that_stays_away_is_said_after_the_deadline(run_dir: Path) -> None:
+def test_missing_actor_is_reported_after_the_deadline(run_dir: Path) -> None:
     with FakeAgent(run_dir, {}) as agent, Client(run_dir) as client:
         agent.rows = (*agent.rows, agent.rows[0].__class__(**_fields(agent, "probe")))
         with pytest.raises(CannotReach, match="it is not in service"):
             client.ask("probe", Ping(), timeout_s=0.2)
 
 
-def test_no_answer_is_a_time_out(run_dir: Path) -> None:
+def test_missing_answer_is_a_timeout(run_dir: Path) -> None:
     silent = FakeAgent(run_dir, {"probe": lambda _: None})
     with silent, Client(run_dir) as client, pytest.raises(AskTimeout, match=r"probe gave none within 0\.2 s"):
         client.ask("probe", Ping(), timeout_s=0.2)
 
 
-def test_a_target_that_ends_before_it_answers_is_said_at_once(run_dir: Path) -> None:
+def test_target_that_ends_before_its_answer_is_reported_at_once(run_dir: Path) -> None:
     agent = FakeAgent(run_dir, {})
 
     def die(_: Message) -> None:
@@ -120,12 +120,12 @@ def test_a_target_that_ends_before_it_answers_is_said_at_once(run_dir: Path) -> 
     ],
     ids=["refused", "not understood", "crashed", "answer of another type"],
 )
-def test_errors_come_back_as_what_they_are(run_dir: Path, answer: Message | Exception, raised: type[Exception]) -> None:
+def test_errors_come_back_as_their_classes(run_dir: Path, answer: Message | Exception, raised: type[Exception]) -> None:
     with FakeAgent(run_dir, {"probe": lambda _: answer}), Client(run_dir) as client, pytest.raises(raised):
         client.ask("probe", Ping())
 
 
-def test_events_begin_with_the_world_and_end_with_the_supervisor(run_dir: Path) -> None:
+def test_events_begin_with_a_snapshot_and_end_with_supervisor(run_dir: Path) -> None:
     with FakeAgent(run_dir, {}) as agent, Client(run_dir) as client:
         events = client.events()
         assert next(events) == World(peers=())
@@ -138,7 +138,7 @@ def test_events_begin_with_the_world_and_end_with_the_supervisor(run_dir: Path) 
             next(events)
 
 
-def test_a_tap_gives_what_an_actor_handled(run_dir: Path) -> None:
+def test_tap_reports_handled_messages(run_dir: Path) -> None:
     with FakeAgent(run_dir, {"probe": lambda _: None}) as agent, Client(run_dir) as client:
         agent.publish_tap("probe", {"type": "Ping", "source": "supervisor", "handled_ms": 0.5})
         tapped = next(client.tap("probe"))

@@ -1,4 +1,4 @@
-"""The commands against an agent that speaks the contract."""
+"""The commands against a fake agent with real sockets."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_ps_draws_the_tree_on_a_terminal() -> None:
     assert [line[0] for line in ps_rows(rows, drawn=True)] == ["supervisor", "└─ forkserver", "   ├─ a", "   └─ b"]
 
 
-def test_ps_shows_when_an_actor_comes_back() -> None:
+def test_ps_shows_the_time_of_the_next_start() -> None:
     down = ActorRow(name="a", pid=0, state="backoff", incarnation=3, uptime_s=0, restarts=2, restart_in_s=1.25)
     (line,) = ps_rows((down,), drawn=False)
     assert line[1:6] == ["", "backoff 1.2s", "3", "", "2"]
@@ -143,7 +143,7 @@ def restarting(agent: FakeAgent) -> None:
     agent.answers["supervisor"] = answer
 
 
-def test_restart_says_what_was_and_what_is(runner: CliRunner, run_dir: Path) -> None:
+def test_restart_prints_old_and_new_process(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir) as agent:
         restarting(agent)
         text = run(runner, run_dir, "restart", "status")
@@ -160,7 +160,7 @@ def test_restart_of_an_unknown_actor_fails(runner: CliRunner, run_dir: Path) -> 
     assert result.stderr == "supervisor: cannot restart nobody: no such actor; there are status\n"
 
 
-def test_a_refusal_is_said_with_its_reason(runner: CliRunner, run_dir: Path) -> None:
+def test_refusal_is_printed_with_its_reason(runner: CliRunner, run_dir: Path) -> None:
     with FakeAgent(run_dir, {"status": lambda _: Refused("Starting", "not yet")}):
         result = run(runner, run_dir, "pods")
     assert (result.exit_code, result.stderr) == (1, "supervisor: not yet (Starting)\n")
@@ -203,7 +203,7 @@ def test_pods_are_a_table(runner: CliRunner, run_dir: Path) -> None:
     assert [line.split()[1] for line in named[1:]] == ["web-node"]
 
 
-def test_pods_that_are_not_begun_say_why(runner: CliRunner, run_dir: Path) -> None:
+def test_pods_not_begun_are_listed_with_their_reason(runner: CliRunner, run_dir: Path) -> None:
     said = Description(
         name="pod_workers", pid=5, incarnation=2, uptime_s=61, mailbox=0, tasks=1, timers=2, pending_asks=0, dropped={},
         messages=(), state={"not_begun": {"default/st-vm": "it waits for the container runtime"}},
@@ -217,7 +217,7 @@ def test_pods_that_are_not_begun_say_why(runner: CliRunner, run_dir: Path) -> No
     assert described.stderr.endswith(line)
 
 
-def test_no_pods_are_said_on_stderr(runner: CliRunner, run_dir: Path) -> None:
+def test_no_pods_is_reported_on_stderr(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir):
         result = run(runner, run_dir, "pods")
         data = json.loads(run(runner, run_dir, "pods", "-o", "json").stdout)
@@ -240,17 +240,17 @@ def test_pods_for_programs_are_a_v1_list(runner: CliRunner, run_dir: Path) -> No
     [
         ("nobody", "cannot find pod 'nobody' in any namespace"),
         ("x/web-node", "cannot find pod 'web-node' in namespace x"),
-        ("twice-node", "cannot tell which pod 'twice-node' is meant: there is one in a, b; write NAMESPACE/twice-node"),
+        ("twice-node", "cannot choose pod 'twice-node': there is one in a, b; write NAMESPACE/twice-node"),
     ],
 )
-def test_a_pod_that_is_not_one_pod_is_said(name: str, message: str, runner: CliRunner, run_dir: Path) -> None:
+def test_ambiguous_or_unknown_pod_is_an_error(name: str, message: str, runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir, make_pod(), make_pod("twice-node", "a"), make_pod("twice-node", "b")):
         result = run(runner, run_dir, "pods", name)
     assert result.exit_code == 1
     assert message in result.stderr
 
 
-def test_watching_shows_a_pod_again_only_when_it_changed() -> None:
+def test_watch_prints_a_pod_again_only_when_it_changed() -> None:
     watch = Watch()
     pod = make_pod()
     assert [line.name for line, _ in watch.changes([pod], 0.0)] == ["web-node"]
@@ -288,7 +288,7 @@ def write_log(log_dir: Path, pod: Pod, container: str, *lines: str) -> None:
         (["--since", "1000000h"], "one\nerror\nlong line\n"),
     ],
 )
-def test_logs_are_what_the_container_wrote(
+def test_logs_print_the_containers_output(
     options: list[str], shown: str, runner: CliRunner, run_dir: Path, log_dir: Path
 ) -> None:
     pod = make_pod()
@@ -298,9 +298,7 @@ def test_logs_are_what_the_container_wrote(
     assert (result.exit_code, result.stdout, result.stderr) == (0, shown, "")
 
 
-def test_logs_of_several_containers_begin_with_the_first_and_say_so(
-    runner: CliRunner, run_dir: Path, log_dir: Path
-) -> None:
+def test_logs_name_the_default_container_of_several(runner: CliRunner, run_dir: Path, log_dir: Path) -> None:
     pod = make_pod(containers=("a", "b"))
     write_log(log_dir, pod, "a", "stdout F from a")
     write_log(log_dir, pod, "b", "stdout F from b")
@@ -327,7 +325,7 @@ def test_following_ends_when_the_pod_is_gone(runner: CliRunner, run_dir: Path, l
     assert (result.exit_code, result.stdout) == (0, "one\n")
 
 
-def test_a_log_that_is_not_there_is_said(runner: CliRunner, run_dir: Path, log_dir: Path) -> None:
+def test_missing_log_is_an_error(runner: CliRunner, run_dir: Path, log_dir: Path) -> None:
     with agent_with(run_dir, make_pod()):
         result = run(runner, run_dir, "logs", "web")
     assert result.exit_code == 1
@@ -338,13 +336,13 @@ def test_a_log_that_is_not_there_is_said(runner: CliRunner, run_dir: Path, log_d
 # streams
 
 
-def test_the_supervisors_stream_for_programs_is_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
+def test_process_events_as_json_are_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir):
         result = run(runner, run_dir, "events", "--processes", "--count", "1", "-o", "json")
     assert json.loads(result.stdout) == {"event": "World", "peers": []}
 
 
-def test_a_tap_says_who_sent_what(runner: CliRunner, run_dir: Path) -> None:
+def test_tap_prints_sender_and_message(runner: CliRunner, run_dir: Path) -> None:
     record: dict[str, Any] = {"type": "Ping", "source": "supervisor", "incarnation": 1, "queued_ms": 1, "failed": True}
     with agent_with(run_dir) as agent:
         agent.publish_tap("status", record)

@@ -1,4 +1,4 @@
-"""The console: lines run the commands of the command line, complete as they do, and end with their exit code."""
+"""The console: its lines run the same commands, with the same completion and exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from proto.pods.status import Pods
 from supervisor.cli import group
-from supervisor.cli.views.console import complete, history_file, run_line
+from supervisor.cli.console import complete, history_file, run_line
 from tests.cli.fake_agent import FakeAgent
 from tests.cli.test_commands import agent_with, make_pod
 
@@ -49,10 +49,10 @@ def test_the_consoles_run_dir_wins_over_the_environments(
         ("", 0, ""),
         ("  # nothing", 0, ""),
         ("nonsense", 2, "No such command"),
-        ("ps --nonsense", 2, "No such option '--nonsense'. `help ps` says more."),
-        ("ps 'open", 2, "cannot read the line"),
-        ("start", 2, "start is for the command line"),
-        ("console", 2, "console is for the command line"),
+        ("ps --nonsense", 2, "No such option '--nonsense'. See `help ps`."),
+        ("ps 'open", 2, "cannot parse the line"),
+        ("start", 2, "cannot run start in the console"),
+        ("console", 2, "cannot run console in the console"),
         ("ps", 1, "cannot reach the agent"),
     ],
 )
@@ -67,7 +67,7 @@ def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[
     assert run_line("help", str(run_dir)) == 0
     assert run_line("help logs", str(run_dir)) == 0
     out = capsys.readouterr().out
-    assert "Look at and steer" in out
+    assert "Run commands on a running agent" in out
     assert "--follow" in out
 
 

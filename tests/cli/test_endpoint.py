@@ -1,4 +1,4 @@
-"""Finding the runtime in a process of its own: what it may print, and what becomes of that."""
+"""The search for a container runtime in a process of its own, and its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def saying(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_what_is_found_comes_back() -> None:
+def test_found_endpoint_is_returned() -> None:
     assert find(saying(f"print('{FOUND}')")) == Runtime("unix:///s", "containerd", "1.6", "v1")
 
 
@@ -29,12 +29,12 @@ def test_what_is_found_comes_back() -> None:
         ("print('{}')", "cannot look for a container runtime"),
     ],
 )
-def test_what_is_not_found_is_said(code: str, message: str) -> None:
+def test_missing_runtime_is_an_error(code: str, message: str) -> None:
     with pytest.raises(NoRuntime, match=message):
         find(saying(code))
 
 
-def test_the_real_search_says_what_it_found_or_how_to_get_one() -> None:
+def test_real_search_finds_a_runtime_or_gives_advice() -> None:
     try:
         said = find().endpoint
     except NoRuntime as error:

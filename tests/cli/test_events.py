@@ -1,4 +1,4 @@
-"""Events and described pods as people and programs get them."""
+"""`supervisor events` and `supervisor describe pod`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def event(name: str = "web-vm", message: str = "m", at: str = T0, first: str = T
         ("pod", About("pod", "", "")),
     ],
 )
-def test_what_events_are_wanted_of(text: str, expected: About) -> None:
+def test_about_is_parsed(text: str, expected: About) -> None:
     assert parse_about(text) == expected
 
 
 @pytest.mark.parametrize("text", ["web", "deployment/web", "pod/a/b/c", "pod//c", ""])
-def test_what_nothing_can_be_about(text: str) -> None:
-    with pytest.raises(ValueError, match="is not of the form"):
+def test_invalid_about_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="must be pod/NAME"):
         parse_about(text)
 
 
@@ -78,7 +78,7 @@ def test_a_static_pod_may_be_named_without_its_node(text: str, found: bool) -> N
     assert is_about(event(), parse_about(text)) is found
 
 
-def test_order_is_that_of_the_last_occurrence_and_exact_within_a_second() -> None:
+def test_order_is_by_last_occurrence_exact_within_a_second() -> None:
     late = event("late", at="2027-01-15T08:00:02Z")
     first, second = event("first", hex="10"), event("second", hex="1f")
     assert ordered([late, second, first]) == [first, second, late]
@@ -117,7 +117,7 @@ def run(run_dir: Path, *arguments: str) -> Result:
     return CliRunner().invoke(group, [*arguments, "--run-dir", str(run_dir)])
 
 
-def test_no_events_are_said_on_stderr(run_dir: Path) -> None:
+def test_no_events_is_reported_on_stderr(run_dir: Path) -> None:
     with FakeAgent(run_dir, {"events": Answering()}):
         result = run(run_dir, "events")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No events found.\n")
@@ -130,7 +130,7 @@ def test_a_list_for_programs_is_a_v1_event_list(run_dir: Path) -> None:
     assert (found["kind"], [one["involvedObject"]["kind"] for one in found["items"]]) == ("EventList", ["Node"])
 
 
-def test_a_watch_prints_what_there_is_then_what_comes(run_dir: Path) -> None:
+def test_watch_prints_stored_then_new_events(run_dir: Path) -> None:
     later = (event(message="second", count=2), event("other", "not asked for"), event(message="third"))
     with FakeAgent(run_dir, {"events": Answering(event(message="first"), later=later)}):
         result = run(run_dir, "events", "-A", "--for", "pod/web", "--count", "3", "-o", "json")
@@ -140,7 +140,7 @@ def test_a_watch_prints_what_there_is_then_what_comes(run_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--for", "deployment/web"], "is not of the form"),
+        (["--for", "deployment/web"], "must be pod/NAME"),
         (["--types", "Error"], "neither Normal nor Warning"),
     ],
 )
@@ -209,17 +209,17 @@ def test_a_described_pod() -> None:
     assert text.endswith("  Normal   Pulled   90s (x2 over 90s)   kubelet   m")
 
 
-def test_a_described_pod_says_what_its_worker_waits_for() -> None:
+def test_described_pod_shows_its_workers_wait_reasons() -> None:
     worker = {
         "waits_for": ["image a of container b (9s)", "x (1s)"],
-        "trouble": "the container runtime does not answer",
+        "last_error": "the container runtime does not answer",
     }
     text = "\n".join(lines(from_dict(Pod, POD), [], NOW, worker))
-    assert "Waits For:    image a of container b (9s), x (1s)\nTrouble:      the container runtime does not" in text
-    assert "Waits For" not in "\n".join(lines(from_dict(Pod, POD), [], NOW, {"waits_for": [], "trouble": ""}))
+    assert "Waits For:    image a of container b (9s), x (1s)\nLast Error:   the container runtime does not" in text
+    assert "Waits For" not in "\n".join(lines(from_dict(Pod, POD), [], NOW, {"waits_for": [], "last_error": ""}))
 
 
-def test_describing_a_pod_shows_its_own_events_only_and_works_without_the_actor(run_dir: Path) -> None:
+def test_describe_pod_shows_own_events_and_needs_no_events_actor(run_dir: Path) -> None:
     pods = {"status": lambda _: Pods(pods=(from_dict(Pod, POD),))}
     with FakeAgent(run_dir, pods | {"events": Answering(event(message="mine"), event("other", "another's"))}):
         shown = run(run_dir, "describe", "pod", "web")
@@ -231,11 +231,11 @@ def test_describing_a_pod_shows_its_own_events_only_and_works_without_the_actor(
         without = run(run_dir, "describe", "pod", "web")
     assert without.exit_code == 0
     assert without.stdout.endswith("Events:  <none>\n")
-    assert "the events are not known" in without.stderr
+    assert "cannot list events" in without.stderr
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["pleg", "x"], "takes no name"), (["pod"], "which pod?")])
-def test_what_describe_cannot_take(run_dir: Path, arguments: list[str], said: str) -> None:
+@pytest.mark.parametrize(("arguments", "said"), [(["pleg", "x"], "takes no name"), (["pod"], "without its name")])
+def test_describe_refuses_invalid_arguments(run_dir: Path, arguments: list[str], said: str) -> None:
     with FakeAgent(run_dir, {}):
         result = run(run_dir, "describe", *arguments)
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Flags of every command stand wherever kubectl's users write them: before, between and after the arguments."""
+"""Flags of every command at any position, as kubectl's users write them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_table_covers_every_command_with_arguments() -> None:
         (["web", "--", "--run-dir", "x"], None, ("--run-dir", "x")),
     ],
 )
-def test_exec_tells_its_flags_from_the_programs(
+def test_exec_separates_its_flags_from_the_programs(
     words: list[str], container: str | None, program: tuple[str, ...]
 ) -> None:
     found = parsed("exec", remote.exec, words)
@@ -97,7 +97,7 @@ def test_exec_tells_its_flags_from_the_programs(
 
 
 @pytest.mark.parametrize("line", ["web ls", "web ls -l", "web -c main ls", "web", "web --", "web ls -- x", "-- web ls"])
-def test_exec_without_dashes_runs_nothing_and_says_how_to_write_it(line: str, tmp_path: Path) -> None:
+def test_exec_without_dashes_is_refused_with_the_usage(line: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(group, ["exec", "--run-dir", str(tmp_path), *line.split()])
     assert result.exit_code == 2
     assert "supervisor exec" in result.output

@@ -1,4 +1,4 @@
-"""`supervisor images` against an embedded runtime, and against one that only lists."""
+"""`supervisor images` against the embedded runtime, and against a runtime that only lists images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import PullUnderWay
-from supervisor.cli import CommandError, group
+from supervisor.cli import group
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods import images
 from supervisor.host import settings_file
 from tests.containerd.images import BUSYBOX
@@ -56,7 +57,7 @@ def test_images_are_listed_imported_and_removed(run: Any, tmp_path: Path) -> Non
     assert not left & {"registry.test/one", "registry.test:5000/two"}
 
 
-def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
+def test_errors_are_one_line(run: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tar"
     bad.write_bytes(b"no archive")
     for words, why in (
@@ -70,10 +71,10 @@ def test_what_goes_wrong_is_one_line(run: Any, tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_without_an_agent_that_is_said(runner: CliRunner, run_dir: Path) -> None:
+def test_images_without_an_agent_is_an_error(runner: CliRunner, run_dir: Path) -> None:
     done = runner.invoke(group, ["images", "--run-dir", str(run_dir)])
     assert done.exit_code == 1
-    assert "no agent has run" in done.stderr
+    assert "no agent has used" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_an_image_is_named_by_the_start_of_its_id() -> None:
     assert images.chosen("123456", found) == found[2].id
     assert images.chosen("busybox", found) == "busybox"
     assert images.chosen("fedcba9", found) == "fedcba9"
-    with pytest.raises(CommandError, match="which image"):
+    with pytest.raises(CommandError, match="cannot choose image"):
         images.chosen("abcdef0", found)
 
 

@@ -1,4 +1,4 @@
-"""`supervisor objects`: what is there, where from, and never the data."""
+"""`supervisor objects`: objects with their source, and never their data."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_objects_are_a_table_and_problems_are_on_stderr(runner: CliRunner, run_d
     assert lines[1][:6] == ["RuntimeClass", "-", "gvisor", "0", "0", "/o/rc.yaml:1"]
     assert lines[2] == ["Secret", "default", "db", "2", "2", "/o/db.yaml:3", "40d"]
     assert len(filtered.stdout.splitlines()) == 2
-    assert result.stderr == "cannot use /o/bad.yaml:2: data.a: not base64; its last good version stands\n"
+    assert result.stderr == "cannot use /o/bad.yaml:2: data.a: not base64; its last good version stays in use\n"
     assert data["objects"][1]["keys"] == ["user", "password"]
     assert data["problems"][0]["keepsPrevious"] is True
 
 
-def test_without_a_directory_that_is_said(runner: CliRunner, run_dir: Path) -> None:
+def test_objects_without_a_directory_is_reported(runner: CliRunner, run_dir: Path) -> None:
     with FakeAgent(run_dir, {"objects": lambda _: ObjectList()}):
         result = runner.invoke(group, ["objects", "--run-dir", str(run_dir)])
     assert (result.exit_code, result.stdout) == (0, "")

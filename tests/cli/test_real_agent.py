@@ -73,7 +73,7 @@ def test_ps_restart_pods_describe_and_events(run_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("agent")
-def test_an_actor_that_is_killed_does_not_fail_a_command(run_dir: Path) -> None:
+def test_killed_actor_does_not_fail_a_command(run_dir: Path) -> None:
     for _ in range(3):
         os.kill(rows(run_dir)["status"]["pid"], signal.SIGKILL)
         done = supervisor("pods", "--run-dir", f"{run_dir}/run")
@@ -82,7 +82,7 @@ def test_an_actor_that_is_killed_does_not_fail_a_command(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "SIGTERM"])
-def test_the_agent_ends_when_told_to(how: str, run_dir: Path, agent: subprocess.Popen[bytes]) -> None:
+def test_stop_ends_the_agent(how: str, run_dir: Path, agent: subprocess.Popen[bytes]) -> None:
     pids = [row["pid"] for row in rows(run_dir).values()]
     if how == "stop":
         done = supervisor("stop", "--run-dir", f"{run_dir}/run")
@@ -95,7 +95,7 @@ def test_the_agent_ends_when_told_to(how: str, run_dir: Path, agent: subprocess.
 
 
 @pytest.mark.usefixtures("agent")
-def test_a_second_start_on_the_run_dir_is_refused(run_dir: Path) -> None:
+def test_second_start_on_the_run_dir_is_refused(run_dir: Path) -> None:
     done = start(run_dir)
     assert done.returncode == 1
     assert f"{run_dir}/run is in use by the supervisor with pid" in done.stderr
@@ -133,9 +133,7 @@ def start(directory: Path, **flags: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["long path", "run dir", "root dir", "endpoint", "config", "supervisor config"],
 )
-def test_a_start_that_cannot_be_is_one_line_on_stderr(
-    flags: Callable[[Path], dict[str, str]], said: str, run_dir: Path
-) -> None:
+def test_refused_start_is_one_line_on_stderr(flags: Callable[[Path], dict[str, str]], said: str, run_dir: Path) -> None:
     done = start(run_dir, **flags(run_dir))
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("supervisor: ")]
@@ -144,7 +142,7 @@ def test_a_start_that_cannot_be_is_one_line_on_stderr(
     assert "Traceback" not in done.stderr
 
 
-def test_a_watch_may_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) -> None:
+def test_watch_can_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) -> None:
     line = [sys.executable, "-m", "supervisor", "pods", "--watch", "--wait=20", f"--run-dir={run_dir}/run"]
     with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None

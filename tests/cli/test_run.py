@@ -1,4 +1,4 @@
-"""`supervisor run` from its start to every way it can end, on a stand-in for the agent."""
+"""`supervisor run` with a fake agent, from the start to every kind of end."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def start(run_dir: Path, manifests: Path) -> Iterator[Callable[[], Run]]:
                 wait_for(lambda pid=int(found[1]): not alive(pid), DEADLINE_S, "the agent ends")
 
 
-def test_pods_are_shown_as_they_change_and_once_more_when_all_are_ready(start: Callable[[], Run]) -> None:
+def test_pod_changes_are_shown_and_the_end_of_the_start(start: Callable[[], Run]) -> None:
     run = start()
     run.wait_for(r"^ +\d+\.\ds  web +0/1 +ContainerCreating$")
     run.wait_for(r"^ +\d+\.\ds  web +1/1 +Running$")
@@ -102,7 +102,7 @@ def test_pods_are_shown_as_they_change_and_once_more_when_all_are_ready(start: C
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_pods_then_agent_and_removes_the_directory(start: Callable[[], Run], number: int) -> None:
+def test_signal_ends_pods_then_agent_and_removes_directory(start: Callable[[], Run], number: int) -> None:
     run = start()
     run.wait_for("All pods are ready")
     agent = run.agent_pid()
@@ -114,7 +114,7 @@ def test_a_signal_ends_pods_then_agent_and_removes_the_directory(start: Callable
     assert run.directories() == []
 
 
-def test_a_manifest_added_to_the_copies_becomes_a_pod(start: Callable[[], Run], manifests: Path) -> None:
+def test_added_manifest_becomes_a_pod(start: Callable[[], Run], manifests: Path) -> None:
     run = start()
     run.wait_for("All pods are ready")
     (run.directories()[0] / "manifests" / "more.yaml").write_text("{}")
@@ -122,9 +122,7 @@ def test_a_manifest_added_to_the_copies_becomes_a_pod(start: Callable[[], Run], 
     assert not (manifests / "more.yaml").exists()
 
 
-def test_the_second_signal_ends_the_agent_at_once_and_says_that_pods_stay(
-    start: Callable[[], Run], manifests: Path
-) -> None:
+def test_second_signal_ends_the_agent_and_leaves_pods(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "stay.yaml").write_text("{}")
     run = start()
     run.wait_for("All pods are ready")
@@ -139,9 +137,7 @@ def test_the_second_signal_ends_the_agent_at_once_and_says_that_pods_stay(
     assert not (run.tmp / "sessions").exists(), "no other session clears what was left on purpose"
 
 
-def test_an_agent_that_dies_is_reported_with_its_last_words_and_a_failure(
-    start: Callable[[], Run], manifests: Path
-) -> None:
+def test_dead_agent_is_reported_with_the_end_of_its_log(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "die.yaml").write_text("{}")
     run = start()
     assert run.process.wait(DEADLINE_S) == 1
@@ -149,7 +145,7 @@ def test_an_agent_that_dies_is_reported_with_its_last_words_and_a_failure(
     assert "out of luck" in run.text
 
 
-def test_an_agent_killed_while_pods_run_leaves_their_files(start: Callable[[], Run]) -> None:
+def test_agent_killed_while_pods_run_leaves_their_files(start: Callable[[], Run]) -> None:
     run = start()
     run.wait_for("All pods are ready")
     os.kill(run.agent_pid(), signal.SIGKILL)
@@ -166,7 +162,7 @@ def test_the_agent_ends_when_its_session_is_killed(start: Callable[[], Run]) -> 
     wait_for(lambda: not alive(agent), DEADLINE_S, "the agent ends")
 
 
-def test_the_next_session_clears_what_a_killed_one_left(start: Callable[[], Run]) -> None:
+def test_next_session_clears_a_killed_one(start: Callable[[], Run]) -> None:
     killed, live = start(), start()
     killed.wait_for("All pods are ready")
     live.wait_for("All pods are ready")
@@ -194,7 +190,7 @@ def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Pa
     start().wait_for(r"^config cannot use complain.yaml: line 1$")
 
 
-def test_what_hinders_a_pod_is_said_once_and_again_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
+def test_advice_is_shown_once_and_again_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "stuck.yaml").write_text("{}")
     run = start()
     run.wait_for(r"^stuck cannot get the image : its registry cannot be reached; connect to the network")
@@ -208,7 +204,7 @@ def test_what_hinders_a_pod_is_said_once_and_again_at_the_end(start: Callable[[]
     assert run.text.count("connect to the network") == 1
 
 
-def test_what_no_longer_hinders_a_pod_is_not_said_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
+def test_solved_obstacle_is_not_shown_at_the_end(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "stuck.yaml").write_text("{}")
     run = start()
     run.wait_for(r"^stuck cannot get the image")
@@ -219,7 +215,7 @@ def test_what_no_longer_hinders_a_pod_is_not_said_at_the_end(start: Callable[[],
     assert run.text.rstrip().endswith("The pods and the agent have ended.")
 
 
-def test_a_manifest_that_is_not_there_is_wrong_usage(runner: CliRunner) -> None:
+def test_missing_manifest_is_wrong_usage(runner: CliRunner) -> None:
     result = runner.invoke(group, ["run", "/nonexistent.yaml"])
     assert result.exit_code == 2
     assert "/nonexistent.yaml" in result.output

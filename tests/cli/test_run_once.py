@@ -1,4 +1,4 @@
-"""`supervisor start --run-once`: what counts as fine, and what it says and returns for a whole agent."""
+"""`supervisor start --run-once`: verdicts on pods, output and exit codes."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def pod(phase: str, state: dict[str, Any], *, ready: bool = False, policy: str =
         ),
     ],
 )
-def test_a_pod_is_fine_when_it_is_ready_for_good_or_has_succeeded(found: Pod, expected: Verdict) -> None:
+def test_pod_is_fine_when_ready_or_succeeded_by_its_policy(found: Pod, expected: Verdict) -> None:
     assert verdicts(Sources(pods={"file": ("default/p",)}), [found]) == [expected]
 
 
-def test_only_what_manifests_declare_counts_and_one_that_is_wrong_is_final() -> None:
+def test_only_declared_pods_count_invalid_manifests_are_final() -> None:
     problem = SourceProblem(file="/m/a.yaml", line=3, field="spec.containers", problem="is required")
     sources = Sources(pods={"file": ()}, problems=(problem,))
     found = verdicts(sources, [pod("Running", RUNNING)])
@@ -110,7 +110,7 @@ spec:
 
 
 @pytest.mark.usefixtures("own_cgroup")
-def test_what_is_not_fine_in_time_is_told_with_its_reason(run_dir: Path) -> None:
+def test_pod_that_is_not_fine_in_time_is_reported_with_reason(run_dir: Path) -> None:
     manifest(run_dir, "web", "Always", "sleep 600")
     (run_dir / "manifests/broken.yaml").write_text("kind: Pod\nspec: {}\n")
     done = run(run_dir, f"unix://{run_dir}/none.sock", "12s")  # in which a busy machine has read the manifests

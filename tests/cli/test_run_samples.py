@@ -1,4 +1,4 @@
-"""What `make run` needs besides the agent: manifests that are right, images, and a runtime that is free."""
+"""`make run`: valid manifests, images without a registry, and a free container runtime."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ OBJECTS = sorted((DIRECTORY / "objects").iterdir())
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_is_a_pod_without_warnings_whose_image_needs_no_registry(path: Path) -> None:
+def test_sample_has_no_warnings_and_needs_no_registry(path: Path) -> None:
     found = load(str(path), path.read_bytes(), "node", objects_dir=True)
     assert found.warnings == ()
     containers = (*found.pod.spec.init_containers, *found.pod.spec.containers)
     assert {(c.image, c.image_pull_policy) for c in containers} <= {(i.name, "IfNotPresent") for i in sample_images()}
 
 
-def test_what_samples_refer_to_is_in_their_objects() -> None:
+def test_objects_of_samples_exist() -> None:
     files = [load_objects(str(path), path.read_bytes()) for path in OBJECTS]
     assert [file.warnings for file in files] == [()] * len(files)
     pods = [load(str(path), path.read_bytes(), "node", objects_dir=True).pod for path in SAMPLES]
@@ -61,11 +61,11 @@ def test_what_samples_refer_to_is_in_their_objects() -> None:
         ({}, ""),
     ],
 )
-def test_the_sandbox_image_is_what_the_runtime_says(info: dict[str, str], expected: str) -> None:
+def test_sandbox_image_is_the_runtimes(info: dict[str, str], expected: str) -> None:
     assert sandbox_image_of(info) == expected
 
 
-def test_images_are_made_without_asking_a_registry_and_go_at_the_end(containerd: ContainerdInstance, cri: Cri) -> None:
+def test_images_are_made_without_a_registry_and_removed_at_end(containerd: ContainerdInstance, cri: Cri) -> None:
     said: list[str] = []
     with mute_registry(containerd.registries, "docker.io") as asked:
         began = time.monotonic()
@@ -134,7 +134,7 @@ def done(value: object) -> Future[object]:
     return call
 
 
-def test_a_runtime_that_gets_no_images_is_passed_over_with_the_reason(
+def test_runtime_without_images_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = Found(NotContainerd.endpoint, "cri-o", "1.36", "v1")
@@ -148,7 +148,7 @@ def test_a_runtime_that_gets_no_images_is_passed_over_with_the_reason(
     assert lines[2].startswith(f"Runtime: not cri-o after all: it cannot pull {BUSYBOX} within 5 s (")
 
 
-def test_a_private_containerd_that_does_not_start_is_passed_over_with_the_reason(
+def test_failed_private_containerd_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: object) -> None:
@@ -164,7 +164,7 @@ def test_a_private_containerd_that_does_not_start_is_passed_over_with_the_reason
     os.rmdir(directory)  # it is empty
 
 
-def test_a_full_disk_is_named_with_what_to_do(
+def test_full_disk_is_reported_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -184,7 +184,7 @@ def test_a_full_disk_is_named_with_what_to_do(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_that_is_taken_or_anothers_is_passed_over_until_it_is_free() -> None:
+def test_busy_or_foreign_port_is_skipped_until_it_is_free() -> None:
     with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
         taken = server.getsockname()[1]
         other.close()
@@ -203,7 +203,7 @@ def is_free(port: int) -> bool:
     return False
 
 
-def test_samples_get_another_port_in_a_copy_only(tmp_path: Path) -> None:
+def test_samples_get_another_port_only_in_a_copy(tmp_path: Path) -> None:
     assert with_port(DIRECTORY, tmp_path / "copy", PORT) == DIRECTORY
     copy = with_port(DIRECTORY, tmp_path / "copy", 18080)
     assert [path.name for path in sorted(copy.iterdir()) if path.is_file()] == [path.name for path in SAMPLES]

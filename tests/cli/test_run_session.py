@@ -1,4 +1,4 @@
-"""What a session of `supervisor run` has besides its directory: its record, its cgroups, and who may remove them."""
+"""Sessions of `supervisor run`: their records and cgroups, and the removal of dead ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def process_in(cgroup: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.needs("cgroups")
-def test_a_session_that_lives_is_nobody_elses_and_a_killed_one_is_cleared(tmp_path: Path, name: str) -> None:
+def test_living_session_stays_and_killed_one_is_cleared(tmp_path: Path, name: str) -> None:
     one = hold_session(tmp_path / name, f"/{name}")
     pod = process_in(f"/{name}/kubepods/besteffort/podx")
     try:
@@ -102,7 +102,7 @@ def test_without_kill_a_cgroup_in_use_stays(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["/kubepods", "/", "/nodevisor", "/nodevisor-abcdefgh/..", "/nodevisor-abc", "x"])
-def test_no_other_cgroup_is_removed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_cgroups_are_not_removed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs, "remove", lambda *_: pytest.fail("removed"))
     assert not session.remove_cgroups(name, kill=True)
 
@@ -126,7 +126,7 @@ def test_after_a_reboot_nothing_is_killed(tmp_path: Path, name: str, records: Pa
 
 
 @pytest.mark.needs("cgroups")
-def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path, name: str) -> None:
+def test_directory_with_a_mount_stays_and_is_retried(tmp_path: Path, name: str) -> None:
     end(hold_session(tmp_path / name))
     mounted = tmp_path / name / "mounted"
     mounted.mkdir()
@@ -146,7 +146,7 @@ def test_a_directory_with_a_mount_in_it_stays_and_is_tried_again(tmp_path: Path,
 
 
 @pytest.mark.needs("cgroups")
-def test_a_directory_of_that_name_that_is_not_ours_stays(tmp_path: Path, name: str) -> None:
+def test_foreign_directory_of_that_name_stays(tmp_path: Path, name: str) -> None:
     end(hold_session(tmp_path / name))
     os.chown(tmp_path / name, 4242, 4242)
     (dead,) = leftovers.dead_sessions()
@@ -155,13 +155,13 @@ def test_a_directory_of_that_name_that_is_not_ours_stays(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"directory": 1}'])
-def test_what_is_no_record_is_left(content: bytes, records: Path) -> None:
+def test_files_that_are_no_records_stay(content: bytes, records: Path) -> None:
     records.mkdir(mode=0o700)
     (records / "nodevisor-abcdefgh.json").write_bytes(content)
     assert list(leftovers.dead_sessions()) == []
 
 
-def test_records_that_others_may_write_are_not_believed(records: Path) -> None:
+def test_records_that_others_may_write_are_ignored(records: Path) -> None:
     records.mkdir()
     records.chmod(0o777)
     (records / "nodevisor-abcdefgh.json").write_bytes(b"{}")
@@ -169,7 +169,7 @@ def test_records_that_others_may_write_are_not_believed(records: Path) -> None:
     assert session.Claim.take(records, ["start"], "") is None
 
 
-def test_a_session_that_leaves_its_pods_on_purpose_is_not_cleared(tmp_path: Path) -> None:
+def test_session_that_leaves_its_pods_is_not_cleared(tmp_path: Path) -> None:
     directory = tmp_path / "nodevisor-abcdefgh"
     directory.mkdir()
     claim = session.Claim.take(directory, ["start"], "")
@@ -179,7 +179,7 @@ def test_a_session_that_leaves_its_pods_on_purpose_is_not_cleared(tmp_path: Path
     assert list(leftovers.dead_sessions()) == []
 
 
-def test_the_lock_is_there_before_the_record_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_is_locked_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "nodevisor-abcdefgh"
     directory.mkdir()
     order: list[str] = []
@@ -191,7 +191,7 @@ def test_the_lock_is_there_before_the_record_has_its_name(tmp_path: Path, monkey
     wait_for(lambda: list(leftovers.dead_sessions()) == [])
 
 
-def test_the_last_record_takes_the_directory_of_records_with_it(tmp_path: Path, records: Path) -> None:
+def test_last_record_removes_the_directory_of_records(tmp_path: Path, records: Path) -> None:
     one, other = (session.Claim.take(tmp_path / name, ["start"], "") for name in ("one", "other"))
     assert one is not None
     assert other is not None

@@ -1,4 +1,4 @@
-"""The set-up of a clone by `make`: what goes wrong is said in a line, and the next try works."""
+"""The set-up of a clone by `make`: errors are one line, and the next try works."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ def is_whole(clone: Path) -> bool:
 
 
 def said_in_a_line(done: subprocess.CompletedProcess[str]) -> str:
-    """What make wrote to stderr, but for its own last line."""
+    """The stderr of make, without its own last line."""
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert len(lines) == 1, done.stderr
     return lines[0]
 
 
-def test_a_set_up_says_what_it_does_and_the_next_make_does_nothing(made: Made) -> None:
+def test_set_up_reports_its_steps_and_the_next_make_has_none(made: Made) -> None:
     assert made.by.returncode == 0, made.by.stderr
     assert made.by.stdout.splitlines() == [
         "Setting up .venv: making the environment ...",
@@ -156,7 +156,7 @@ def test_a_set_up_says_what_it_does_and_the_next_make_does_nothing(made: Made) -
     assert "Setting up" not in make(made.directory).stdout
 
 
-def test_tools_that_no_index_gives_leave_the_agents_environment_as_it_was(clone: Path) -> None:
+def test_missing_tools_leave_the_agents_environment_unchanged(clone: Path) -> None:
     (clone / ".venv/.ready-run").touch()
     line = said_in_a_line(make(clone, command("dev")))
     assert line.startswith("cannot set up: no package index answers; connect to the network, or name an index")
@@ -164,7 +164,7 @@ def test_tools_that_no_index_gives_leave_the_agents_environment_as_it_was(clone:
     assert not (clone / ".venv/.unfinished").exists()
 
 
-def test_ctrl_c_while_packages_are_fetched_leaves_the_environment_for_the_next(clone: Path) -> None:
+def test_ctrl_c_during_downloads_leaves_a_usable_environment(clone: Path) -> None:
     with making(clone) as broken:
         os.killpg(broken.pid, signal.SIGINT)
         said = broken.communicate(timeout=DEADLINE_S)[0]
@@ -176,7 +176,7 @@ def test_ctrl_c_while_packages_are_fetched_leaves_the_environment_for_the_next(c
     assert is_whole(clone)
 
 
-def test_a_second_set_up_waits_for_the_first_and_does_nothing_twice(clone: Path) -> None:
+def test_second_set_up_waits_and_repeats_nothing(clone: Path) -> None:
     with making(clone) as first, subprocess.Popen(command(), cwd=clone, stdout=subprocess.PIPE, text=True) as second:
         assert second.stdout is not None
         assert second.stdout.readline().startswith("Another set-up works on .venv")
@@ -187,7 +187,7 @@ def test_a_second_set_up_waits_for_the_first_and_does_nothing_twice(clone: Path)
     assert is_whole(clone)
 
 
-def test_after_a_kill_the_next_waits_for_the_pip_that_is_left_and_begins_anew(clone: Path) -> None:
+def test_set_up_after_a_kill_waits_for_the_old_pip_and_restarts(clone: Path) -> None:
     with making(clone) as first:
         below = psutil.Process(first.pid).children(recursive=True)
         [pid] = [process.pid for process in below if process.cmdline()[1:] == [".ci/setup.py", "run"]]
@@ -202,7 +202,7 @@ def test_after_a_kill_the_next_waits_for_the_pip_that_is_left_and_begins_anew(cl
     assert is_whole(clone)
 
 
-def test_an_environment_is_not_used_when_its_python_is_gone_or_it_was_not_finished(
+def test_unfinished_or_broken_environment_is_not_used(
     setup: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "VENV", clone / ".venv")
@@ -216,7 +216,7 @@ def test_an_environment_is_not_used_when_its_python_is_gone_or_it_was_not_finish
     assert not setup.is_usable()
 
 
-def test_no_python_and_an_old_one_are_named(clone: Path, tmp_path: Path) -> None:
+def test_missing_or_old_python_is_reported(clone: Path, tmp_path: Path) -> None:
     line = said_in_a_line(make(clone, ["make", "PYTHON=no-such-python", ".venv/.ready-run"]))
     assert line.startswith("cannot set up: no no-such-python here; install Python 3.11 or later")
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 10, 12, 'final', 0)")
@@ -225,7 +225,7 @@ def test_no_python_and_an_old_one_are_named(clone: Path, tmp_path: Path) -> None
     assert "make PYTHON=" in line
 
 
-def test_the_set_up_can_be_read_by_an_older_python() -> None:
+def test_set_up_parses_in_an_older_python() -> None:
     ast.parse((ROOT / ".ci" / "setup.py").read_text(), feature_version=(3, 8))
 
 
@@ -237,7 +237,7 @@ def test_the_set_up_can_be_read_by_an_older_python() -> None:
         ("mount --bind . . && mount -o remount,bind,ro .", "is on a read-only file system; clone to a directory"),
     ],
 )
-def test_a_disk_that_cannot_be_written_is_named(tmp_path: Path, mounts: str, says: str) -> None:
+def test_unwritable_disk_is_reported(tmp_path: Path, mounts: str, says: str) -> None:
     for name in ("whole", "clone"):
         (tmp_path / name).mkdir()
         fill(tmp_path / name)
@@ -262,7 +262,5 @@ def test_a_disk_that_cannot_be_written_is_named(tmp_path: Path, mounts: str, say
         ("one\n\nerror: the compiler\n", [], "a step failed; the end of its output:\n  one\n  error: the compiler"),
     ],
 )
-def test_the_reason_is_taken_from_what_the_step_said(
-    setup: ModuleType, said: str, full: list[str], expected: str
-) -> None:
+def test_reason_comes_from_the_steps_output(setup: ModuleType, said: str, full: list[str], expected: str) -> None:
     assert setup.reason(said, full).startswith(expected)

@@ -1,4 +1,4 @@
-"""From a command line of `supervisor start` to settings, and what is said on the way."""
+"""From a command line of `supervisor start` to settings, with warnings and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from proto.agent.settings import Settings
-from supervisor.cli import CommandError, group
+from supervisor.cli import group
 from supervisor.cli.agent.start import (
     configuration,
     say,
@@ -23,6 +23,7 @@ from supervisor.cli.agent.start import (
     why_no_api,
     with_runtime,
 )
+from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.host import endpoint
@@ -77,7 +78,7 @@ def settings(*arguments: str) -> Settings:
         ),
     ],
 )
-def test_a_flag_is_a_setting(argument: str, attribute: str, value: object) -> None:
+def test_flag_sets_a_setting(argument: str, attribute: str, value: object) -> None:
     assert getattr(settings(argument), attribute) == value
 
 
@@ -87,16 +88,14 @@ def test_without_flags_the_settings_are_the_defaults() -> None:
     assert found == Settings(run_dir="/x", node_name="n")
 
 
-def test_flags_win_over_the_file_and_all_else_is_the_files(tmp_path: Path) -> None:
+def test_flags_win_over_the_file_for_their_fields_only(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(HEAD + "maxPods: 20\nsyncFrequency: 5s\ncrashLoopBackOff: {maxContainerRestartPeriod: 30s}\n")
     found = settings(f"--config={file}", "--max-pods=30")
     assert (found.max_pods, found.sync_frequency_s, found.crash_loop_max_back_off_s) == (30, 5.0, 30.0)
 
 
-def test_paths_of_flags_are_relative_to_the_directory_it_is_started_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_paths_of_flags_are_relative_to_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     given = parse(["--pod-manifest-path=m", "--root-dir=r", "--run-dir=run"])
     found = settings_of(configuration(given), given)
@@ -104,7 +103,7 @@ def test_paths_of_flags_are_relative_to_the_directory_it_is_started_in(
     assert found.run_dir == f"{tmp_path}/run"
 
 
-def test_the_node_is_named_as_the_kubelet_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_name_is_the_kubelets(monkeypatch: pytest.MonkeyPatch) -> None:
     class Host:
         nodename = "Node-A.Example"
 
@@ -123,7 +122,7 @@ def test_an_endpoint_is_a_unix_socket() -> None:
             socket_url(bad)
 
 
-def test_without_a_runtime_our_own_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_runtime_is_used_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise endpoint.NoRuntime("cannot find a container runtime: none.")
 
@@ -131,13 +130,13 @@ def test_without_a_runtime_our_own_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     assert with_runtime(Settings(run_dir="/r")).container_runtime_endpoint == "unix:///r/cri.sock"
 
 
-def test_our_own_runtime_can_be_asked_for() -> None:
+def test_embedded_runtime_can_be_configured() -> None:
     found = with_runtime(Settings(run_dir="/r", container_runtime_endpoint="embedded"))
     assert found.container_runtime_endpoint == "unix:///r/cri.sock"
     configuration(parse(["--container-runtime-endpoint=embedded"]))
 
 
-# What is said
+# Messages
 
 
 def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
@@ -147,7 +146,7 @@ def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
     return caplog.messages
 
 
-def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pytest.LogCaptureFixture) -> None:
+def test_ineffective_setting_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     lines = said(
         caplog,
         "--runtime-cgroups=/r",
@@ -165,7 +164,7 @@ def test_what_has_no_effect_is_said_once_when_it_is_not_the_default(caplog: pyte
     assert "s3cret" not in caplog.text
 
 
-def test_deprecated_flags_are_said(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     said(caplog, "--max-pods=3", "--root-dir=/r", "--maximum-dead-containers=1")
     assert capsys.readouterr().err.splitlines() == [
         "Flag --max-pods has been deprecated, set maxPods in the file of --config instead",
@@ -193,9 +192,7 @@ def test_deprecated_flags_are_said(capsys: pytest.CaptureFixture[str], caplog: p
         (["--run-once", "--run-once-timeout=soon"], ["--run-once-timeout"]),
     ],
 )
-def test_what_is_wrong_is_said_and_the_exit_code_is_1(
-    runner: CliRunner, arguments: list[str], messages: list[str]
-) -> None:
+def test_errors_are_printed_with_exit_code_1(runner: CliRunner, arguments: list[str], messages: list[str]) -> None:
     done = runner.invoke(group, ["start", *arguments])
     assert done.exit_code == 1
     for message in messages:
@@ -218,7 +215,7 @@ def test_the_help_is_grouped_and_shows_every_flag(runner: CliRunner) -> None:
 # `supervisor config`
 
 
-def test_a_file_of_kubeadms_is_valid_and_shown_as_it_is(runner: CliRunner, kubeadm: Path) -> None:
+def test_kubeadm_file_is_valid_and_shown_unchanged(runner: CliRunner, kubeadm: Path) -> None:
     assert runner.invoke(group, ["config", "validate", str(kubeadm)]).output == f"{kubeadm}: valid\n"
     done = runner.invoke(group, ["config", "show", "--config", str(kubeadm)])
     shown, written = yaml.safe_load(done.output), yaml.safe_load(KUBEADM)
@@ -230,7 +227,7 @@ def test_a_file_of_kubeadms_is_valid_and_shown_as_it_is(runner: CliRunner, kubea
 
 
 def assert_agrees(shown: Any, written: Any) -> None:
-    """What is written is shown, but for zeros, which stand for the default."""
+    """Explicit values are shown, except zeros, which mean the default."""
     for key, value in written.items():
         if isinstance(value, dict):
             assert_agrees(shown.get(key, {}), value)
@@ -253,14 +250,14 @@ def test_sources_are_shown_beside_the_values(runner: CliRunner, tmp_path: Path) 
     assert shown["sources"]["clusterDNS"] == "--cluster-dns"
 
 
-def test_shown_yaml_is_a_file_that_gives_the_same(runner: CliRunner, kubeadm: Path, tmp_path: Path) -> None:
+def test_shown_yaml_is_an_equal_configuration(runner: CliRunner, kubeadm: Path, tmp_path: Path) -> None:
     first = runner.invoke(group, ["config", "show", "--sources", "--config", str(kubeadm), "--max-pods=9"]).output
     (tmp_path / "again.yaml").write_text(first)
     second = runner.invoke(group, ["config", "show", "--config", str(tmp_path / "again.yaml")]).output
     assert yaml.safe_load(second) == yaml.safe_load(first)
 
 
-def test_every_file_that_is_wrong_is_named_with_every_line(runner: CliRunner, tmp_path: Path) -> None:
+def test_every_invalid_file_is_reported_with_every_line(runner: CliRunner, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(HEAD)
     bad.write_text(HEAD + "maxPod: 3\nsyncFrequency: soon\n")
@@ -289,17 +286,17 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 
 
-def test_showing_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:
+def test_config_show_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:
     done = runner.invoke(group, ["config", "show", "--run-dir", str(run_dir)])
     assert done.exit_code == 1
-    assert "is it running?" in done.output
+    assert "start the agent, or give flags" in done.output
 
 
 # Completion
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_completion_script(runner: CliRunner, shell: str) -> None:
+def test_completion_prints_a_script(runner: CliRunner, shell: str) -> None:
     done = runner.invoke(group, ["completion", shell])
     assert done.exit_code == 0
     assert f"_SUPERVISOR_COMPLETE={shell}_complete" in done.output
@@ -330,17 +327,17 @@ def test_flags_are_completed(runner: CliRunner, words: str, word: int, expected:
         ("[::1]:10260", "[::1]:10260"),
     ],
 )
-def test_the_page_is_on_loopback_unless_an_address_is_given(given: str, address: str) -> None:
+def test_page_is_on_loopback_without_an_address(given: str, address: str) -> None:
     assert settings(f"--page-address={given}").page_address == address
 
 
 @pytest.mark.parametrize("given", ["x", "1.2.3.4", "host:80", "127.0.0.1:0", "127.0.0.1:70000", ":", "[::1]"])
-def test_an_address_of_the_page_that_is_none_is_refused(given: str) -> None:
+def test_invalid_page_address_is_refused(given: str) -> None:
     with pytest.raises(CommandError, match="--page-address"):
         settings(f"--page-address={given}")
 
 
-def test_a_standalone_agent_has_no_server_but_for_its_page() -> None:
+def test_standalone_agent_has_a_server_only_for_its_page() -> None:
     assert not serves_its_api(settings())
     assert serves_its_api(settings("--page-address=10260"))
 
@@ -357,7 +354,7 @@ def test_a_standalone_agent_has_no_server_but_for_its_page() -> None:
         ({"enable_server": False}, ""),
     ],
 )
-def test_an_api_that_nobody_could_use_is_not_served_and_why_is_said(changes: dict[str, Any], words: str) -> None:
+def test_unusable_api_is_not_served_and_the_reason_given(changes: dict[str, Any], words: str) -> None:
     given = msgspec.structs.replace(settings(), **changes)
     assert (words in why_no_api(given)) if words else not why_no_api(given)
     assert serves_its_api(given) == (not words and given.enable_server)

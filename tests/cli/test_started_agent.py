@@ -1,4 +1,4 @@
-"""`supervisor start` with every actor and no container runtime: what it does at its start, and commands about that."""
+"""`supervisor start` with every actor and no container runtime, and commands for it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def shown(agent: Agent) -> dict[str, Any]:
     return found
 
 
-def test_a_configuration_of_kubeadms_starts_and_is_shown_as_it_is(agent: Agent) -> None:
+def test_kubeadm_configuration_starts_and_is_shown_unchanged(agent: Agent) -> None:
     file = agent.dir / "kubeadm.yaml"
     file.write_text(KUBEADM)
     agent.start(f"--config={file}", "--max-pods=20")
@@ -96,7 +96,7 @@ def test_a_configuration_of_kubeadms_starts_and_is_shown_as_it_is(agent: Agent) 
     assert agent.end() == 0
 
 
-def test_a_configuration_with_every_field_starts_and_is_shown_as_it_is(agent: Agent) -> None:
+def test_full_configuration_starts_and_is_shown_unchanged(agent: Agent) -> None:
     file = agent.dir / "every.yaml"
     file.write_text(EVERY)
     port, read_only_port = free_ports(2)
@@ -114,7 +114,7 @@ def test_a_configuration_with_every_field_starts_and_is_shown_as_it_is(agent: Ag
     assert len(ours) > 90
 
 
-def test_the_healthz_port_tells_of_every_actor(agent: Agent) -> None:
+def test_healthz_reports_every_actor(agent: Agent) -> None:
     (port,) = free_ports(1)
     agent.start(f"--healthz-port={port}")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz?verbose", timeout=20) as answer:
@@ -143,7 +143,7 @@ def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:
     assert not lines("status")
 
 
-def test_somebody_who_wants_the_lock_gets_it(agent: Agent) -> None:
+def test_lock_is_released_on_contention(agent: Agent) -> None:
     lock = agent.dir / "lock"
     agent.start(f"--lock-file={lock}", "--exit-on-lock-contention")
     assert agent.process is not None
@@ -153,10 +153,10 @@ def test_somebody_who_wants_the_lock_gets_it(agent: Agent) -> None:
     )
     assert done.stdout == "mine\n"
     assert agent.process.wait(20) == 0
-    assert "was opened or removed by somebody else, giving way" in agent.log.read_text()
+    assert "another process opened or removed lock file" in agent.log.read_text()
 
 
-def test_the_service_manager_hears_of_it(agent: Agent) -> None:
+def test_service_manager_is_notified(agent: Agent) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(agent.dir / "notify"))
         heard: list[str] = []

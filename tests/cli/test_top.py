@@ -65,12 +65,12 @@ def test_exact_figures_for_programs(runner: CliRunner, run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["-n", "elsewhere"], ["--containers", "-n", "elsewhere"]])
-def test_no_pods_is_said_on_stderr(arguments: list[str], runner: CliRunner, run_dir: Path) -> None:
+def test_top_without_pods_is_reported_on_stderr(arguments: list[str], runner: CliRunner, run_dir: Path) -> None:
     result = top(runner, run_dir, *arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No pods found.\n")
 
 
-def test_what_cannot_be_measured_is_an_error(runner: CliRunner, run_dir: Path) -> None:
+def test_unavailable_statistics_are_an_error(runner: CliRunner, run_dir: Path) -> None:
     with FakeAgent(run_dir, {"stats": lambda _: Refused("Unavailable", "cannot measure: no cgroups")}):
         result = runner.invoke(group, ["top", "--run-dir", str(run_dir)])
     assert result.exit_code == 1

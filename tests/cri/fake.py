@@ -1,6 +1,6 @@
 """A CRI server inside the test process, for what a real runtime cannot be made to do: hang, refuse, stream."""
 
-# ruff: noqa: ARG002, N802  (names and arguments are those of the generated servicer)
+# ruff: noqa: ARG002, N802  (names and arguments are those of the rpcs)
 
 import queue
 import threading
@@ -12,15 +12,10 @@ from typing import Any
 import grpc
 
 from proto.cri import api_pb2 as pb
-from proto.cri.api_pb2_grpc import (
-    ImageServiceServicer,
-    RuntimeServiceServicer,
-    add_ImageServiceServicer_to_server,
-    add_RuntimeServiceServicer_to_server,
-)
+from tests.cri.services import serve
 
 
-class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore[misc]
+class FakeRuntime:
     """Answers Version; hangs in Status until `release` is set; streams what is put into `events`, None to end it."""
 
     def __init__(self, socket: Path) -> None:
@@ -35,8 +30,7 @@ class FakeRuntime(RuntimeServiceServicer, ImageServiceServicer):  # type: ignore
         self.seconds_left: float | None = None
         """What the last caller's deadline left when its call came in; None for no deadline."""
         self._server = grpc.server(ThreadPoolExecutor(4))
-        add_RuntimeServiceServicer_to_server(self, self._server)
-        add_ImageServiceServicer_to_server(self, self._server)
+        serve(self, self._server, "RuntimeService", "ImageService")
         self._server.add_insecure_port(self.endpoint)
         self._server.start()
 

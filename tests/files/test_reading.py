@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_read_is_no_other_ones_trouble(bad: str, monkeypat
     reader = Reader(Read, read, lambda _, why: Read(why=why))
     found = reader.read({"a": b"1", bad: b"2", "b": b"3"})
     assert (found["a"], found["b"]) == (Read("1"), Read("3"))
-    assert found[bad].why.startswith("cannot be read: the child process for it ")
+    assert found[bad].why.startswith("cannot be read: the child process ")
     assert reader.read({"a": b"1", "b": b"3"}) == {"a": Read("1"), "b": Read("3")}
 
 
@@ -45,4 +45,4 @@ def test_many_files_that_hang_hold_up_no_other_for_longer_than_is_waited_for(mon
     assert time.monotonic() - began < reading.longest_s(contents)
     assert found.pop("good") == Read("1")
     assert "signal 9" in found.pop("dies").why
-    assert {one.why for one in found.values()} == {"cannot be read: the child process for it took too long"}
+    assert {one.why for one in found.values()} == {"cannot be read: the child process took too long"}

@@ -1,4 +1,4 @@
-"""Command lines as the kubelet reads them."""
+"""Parsing of command lines by the kubelet's rules."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_flag_has_the_kubelets_syntax(arguments: list[str], expected: dict[str
     ("arguments", "message"),
     [
         (["--no-such-flag"], "unknown flag: --no-such-flag"),
-        (["--max-pod=3"], "unknown flag: --max-pod; is --max-pods meant?"),
+        (["--max-pod=3"], "unknown flag: --max-pod; did you mean --max-pods?"),
         (["-x"], "unknown shorthand flag: 'x' in -x"),
         (["start"], "unknown argument 'start'"),
         (["--cpu-cfs-quota", "false"], "unknown argument 'false'"),
@@ -116,29 +116,29 @@ def test_a_flag_has_the_kubelets_syntax(arguments: list[str], expected: dict[str
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_line_that_is_wrong_is_said(arguments: list[str], message: str) -> None:
+def test_invalid_command_line_is_reported(arguments: list[str], message: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse(arguments)
     assert message in str(caught.value)
 
 
-def test_a_header_that_is_wrong_is_not_repeated_in_the_message() -> None:
+def test_invalid_header_is_not_in_the_message() -> None:
     with pytest.raises(FlagError) as caught:
         parse(["--manifest-url-header=Authorization Bearer s3cret"])
     assert "s3cret" not in str(caught.value)
 
 
-def test_what_older_installers_write_is_taken_without_effect() -> None:
+def test_flags_of_older_installers_are_accepted() -> None:
     given = parse(["--pod-infra-container-image", "registry.k8s.io/pause:3.9", "--max-pods=3"])
     assert given.values == {"max-pods": 3}
     assert "pod-infra-container-image" in given.ignored
 
 
-def test_help_anywhere_is_help() -> None:
+def test_help_flag_works_at_any_position() -> None:
     assert parse(["--max-pods", "3", "-h", "nonsense"]).help
     assert parse(["--help"]).help
 
 
-def test_values_by_where_they_go() -> None:
+def test_values_are_grouped_by_field_and_setting() -> None:
     given = parse(["--max-pods=3", "--root-dir=/r", "--config=c", "--kubeconfig=k"])
     assert (given.by_field(), given.by_setting()) == ({"maxPods": 3}, {"root_dir": "/r", "kubeconfig": "k"})

@@ -15,12 +15,12 @@ SPLITTING = {"langleMap": "mapStringString", "mapStringStringNoSplit": "mapStrin
 """Types that the kubelet's help calls the same."""
 
 
-def test_the_kubelets_flags_are_all_there_and_no_other_says_it_is_one() -> None:
+def test_table_has_exactly_the_kubelets_flags() -> None:
     assert {name for name, flag in table.flags().items() if not flag.own} == {row[0] for row in KUBELET}
 
 
 @pytest.mark.parametrize("row", KUBELET, ids=lambda row: row[0])
-def test_a_flag_is_as_the_kubelets(row: list[str]) -> None:
+def test_flag_has_the_kubelets_type_and_default(row: list[str]) -> None:
     name, kind, default, deprecated, hidden, shorthand = row
     flag = table.flags()[name]
     assert SPLITTING.get(flag.kind.name, flag.kind.name) == kind
@@ -38,7 +38,7 @@ def test_every_flag_goes_to_one_place_that_exists() -> None:
     assert len(set(fields)) == len(fields)
 
 
-def test_flags_that_start_acts_on_are_these() -> None:
+def test_flags_that_start_handles_itself() -> None:
     unmapped = {f.name for f in table.flags().values() if not (f.field or f.setting or f.ignored)}
     assert unmapped == {
         "config", "config-dir", "lock-file", "exit-on-lock-contention", "version", "run-dir", "supervisor-config",
@@ -46,7 +46,7 @@ def test_flags_that_start_acts_on_are_these() -> None:
     }  # fmt: skip
 
 
-def test_every_flag_has_words_for_the_help_but_those_without_any_meaning_here() -> None:
+def test_every_flag_has_a_help_unless_it_has_no_meaning() -> None:
     assert all(flag.help for flag in table.flags().values() if flag.group != table.CADVISOR)
 
 

@@ -13,8 +13,8 @@ from actors.config.pods import static_pods
 from actors.config.validation.problems import ManifestError
 from actors.objects.local.load import load as load_objects
 from actors.objects.problems import ObjectsError
-from actors.runtime.images.registry import hosts
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.errors import ImageError
+from actors.runtime.images.sources import hosts
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
 from proto.agent.settings import Settings

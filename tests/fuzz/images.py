@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Iterator
 
 from actors.runtime.images import manifest
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.stack import Stack
 from actors.runtime.images.local.unpack import unpack
-from actors.runtime.images.registry.errors import ImageError
 from tests.fuzz.target import Target
 from tests.runtime.build import Made, entry, hardlink, symlink, tar
 

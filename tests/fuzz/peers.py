@@ -15,11 +15,11 @@ from actors._net.probing.http import BadResponse, Exchange, judge
 from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import Url, redirected
 from actors.image_pull import keyring, providers
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import ImageStore
-from actors.runtime.images.registry import client
-from actors.runtime.images.registry.client import Credentials, Registry
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.images.sources import client
+from actors.runtime.images.sources.client import Credentials, Registry
 from proto.schema.credential_provider import API_VERSION, CredentialProvider
 from tests.fuzz.target import Target
 

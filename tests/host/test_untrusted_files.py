@@ -29,11 +29,11 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import ContainerView, SandboxView
 from actors.pod_workers.shared.userns import UserNamespaces
 from actors.pod_workers.status.termination_message import read_termination_message
-from actors.runtime.containers.preparing import _read as read_image_file
+from actors.runtime.containers.bundle import _read as read_image_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.network.api import NetworkError
 from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
-from actors.runtime.oci.runtime import last_complaint
+from actors.runtime.oci.runtime import last_error
 from actors.volume.csi.blocking import disk as csi_disk
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.reading import read as read_volume_file
@@ -137,7 +137,7 @@ PLACES = (
     Place("CSI volume's mark", f"pods/u/plugins/kubernetes.io~csi/v/{READY}", csi_mark, "CSI drivers"),
     Place("pod's user namespace", "pods/u/userns", user_namespaces, "who has the kubelet's directory as a hostPath"),
     Place("image's users", "layer/etc/passwd", image_users, "the image"),
-    Place("OCI runtime's log", "oci.log", lambda root: last_complaint(root / "oci.log"), "messages name a pod's words"),
+    Place("OCI runtime's log", "oci.log", lambda root: last_error(root / "oci.log"), "messages name a pod's words"),
     Place("CNI result", "network.json", lambda root: CniNetwork(str(root), ()).release(root), "CNI plugins"),
 )
 

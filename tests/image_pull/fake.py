@@ -1,6 +1,6 @@
 """An image service in the test process whose registries hang, fail and answer when told to."""
 
-# ruff: noqa: N802  (names and arguments are those of the generated servicer)
+# ruff: noqa: N802  (names and arguments are those of the rpcs)
 
 import threading
 from collections import Counter
@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 
 from proto.cri import api_pb2 as pb
-from proto.cri.api_pb2_grpc import ImageServiceServicer, add_ImageServiceServicer_to_server
+from tests.cri.services import serve
 
 
-class FakeImages(ImageServiceServicer):  # type: ignore[misc]
+class FakeImages:
     """`present` are the images there; a pull waits for its `gates` entry, fails with `failures` or makes it present."""
 
     def __init__(self, socket: Path) -> None:
@@ -27,7 +27,7 @@ class FakeImages(ImageServiceServicer):  # type: ignore[misc]
         self.calls: Counter[tuple[str, str]] = Counter()
         self.status_delay_s = 0.0
         self._server = grpc.server(ThreadPoolExecutor(16))
-        add_ImageServiceServicer_to_server(self, self._server)
+        serve(self, self._server, "ImageService")
         self._server.add_insecure_port(self.endpoint)
         self._server.start()
 

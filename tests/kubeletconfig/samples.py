@@ -1,4 +1,4 @@
-"""Configurations that are right: as kubeadm writes one, and one with every field set to something of its own."""
+"""Valid configurations: kubeadm's, and one with every field set to another value than its default."""
 
 KUBEADM = """\
 apiVersion: kubelet.config.k8s.io/v1beta1

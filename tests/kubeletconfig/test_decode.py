@@ -1,4 +1,4 @@
-"""Files to configurations: what is wrong, in which line, with a hint; all of it at once."""
+"""Decoding of files: all errors together, with line and hint."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 
@@ -32,7 +32,7 @@ def test_valid_files_are_read_and_written_back_as_they_were(text: str) -> None:
     assert again == (loaded.config, [])
 
 
-def test_every_field_of_the_full_example_arrives() -> None:
+def test_every_field_of_the_full_example_is_decoded() -> None:
     loaded = load(EVERY)
     written = yaml.safe_load(EVERY)
     shown = encode.plain(loaded.config, mask=False)
@@ -100,7 +100,7 @@ def test_single_values_are_converted_exactly(path: str, text: Any, expected: Any
         ("registerWithTaints", [{"kye": "a"}], "[0].kye: unknown field, did you mean key?"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_what_the_field_takes(path: str, value: Any, message: str) -> None:
+def test_wrong_type_is_refused_with_the_expected_type(path: str, value: Any, message: str) -> None:
     with pytest.raises(decode.ConversionError) as raised:
         decode.convert(path, value)
     assert message in str(raised.value)
@@ -164,7 +164,7 @@ def test_tags_build_nothing() -> None:
     assert load(HEAD + "maxPods: !!int 5\n").config.max_pods == 5
 
 
-def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_in_the_order_of_the_file() -> None:
     text = (
         HEAD
         + "maxPods: many\nmaxPods: 5\nsyncFrequency: 5\nnope: 1\nauthentication: {anonymus: {}}\nclusterDNS: [1, 2]\n"
@@ -191,7 +191,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("? " + "x" * 500_000 + "\n: 1\n", 1),
     ],
 )
-def test_a_huge_file_full_of_faults_takes_no_long_time(text: str, count: int) -> None:
+def test_huge_file_of_errors_is_read_quickly(text: str, count: int) -> None:
     started = time.process_time()
     loaded = load(HEAD + text)
     assert len(loaded.errors) == count
@@ -216,12 +216,12 @@ def test_merge_keys_and_anchors_work() -> None:
     assert loaded.config.eviction_soft == {"memory.available": "1Mi", "pid.available": "5"}
 
 
-def test_null_is_as_if_it_were_not_there() -> None:
+def test_null_means_absent() -> None:
     loaded = load(HEAD + "maxPods:\nauthentication: ~\ntracing: null\n")
     assert (loaded.errors, loaded.config) == ((), load(HEAD).config)
 
 
-def test_a_further_document_is_not_read_and_said() -> None:
+def test_further_document_is_ignored_with_a_warning() -> None:
     loaded = load(HEAD + "---\nmaxPods: 5\n")
     assert (loaded.errors, loaded.config.max_pods) == ((), 0)
     assert [str(warning) for warning in loaded.warnings] == [
@@ -229,7 +229,7 @@ def test_a_further_document_is_not_read_and_said() -> None:
     ]
 
 
-def test_sources_tell_file_and_line_of_every_field() -> None:
+def test_sources_have_file_and_line_of_every_field() -> None:
     sources = load(HEAD + "evictionHard:\n  memory.available: 1Mi\nlogging: {verbosity: 4}\n").sources
     assert {field: str(origin) for field, origin in sources.items() if field[0] in "el"} == {
         "evictionHard": "kubelet.yaml:3",

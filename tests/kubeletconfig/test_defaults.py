@@ -1,4 +1,4 @@
-"""Fields, types and defaults are those of Kubernetes 1.36; dependent defaults follow what they depend on."""
+"""Fields, types and defaults are those of Kubernetes 1.36, also defaults that depend on fields."""
 
 import json
 from pathlib import Path
@@ -88,11 +88,11 @@ def test_applying_defaults_again_changes_nothing() -> None:
         ({"maxPods": None}, "maxPods", 110),
     ],
 )
-def test_presence_decides_where_go_has_a_pointer(fields: dict[str, Any], path: str, expected: Any) -> None:
+def test_explicit_zero_counts_for_go_pointers(fields: dict[str, Any], path: str, expected: Any) -> None:
     assert encode.leaf(of(**fields), path) == expected
 
 
-def test_what_is_written_stays() -> None:
+def test_explicit_values_stay() -> None:
     config = of(maxPods=7, evictionHard={"memory.available": "1Gi"})
     assert (config.max_pods, config.eviction_hard) == (7, {"memory.available": "1Gi"})
     assert defaults.changed(config) == ["maxPods", "evictionHard"]

@@ -1,10 +1,11 @@
-"""Feature gates: the table of 1.36, the groups, the locked, and the words of the kubelet."""
+"""Feature gates: the table of 1.36, groups, locked gates, and the kubelet's messages."""
 
 from pathlib import Path
 
 import pytest
 
-from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, parse, warnings
+from supervisor.config.flags.kinds import KINDS
+from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, warnings
 
 FACTS = [
     line.split()
@@ -35,20 +36,20 @@ def test_the_gates_are_those_of_kubernetes() -> None:
     ],
 )
 def test_the_flag_is_read(text: str, expected: dict[str, bool]) -> None:
-    assert parse(text) == expected
+    assert KINDS["mapStringBool"].read(text, None) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A", "'A' has no value; write A=true or A=false"),
-        ("A=yes", "A=yes: must be true or false"),
-        ("A=", "A=: must be true or false"),
+        ("A", "expected KEY=VALUE, not 'A'"),
+        ("A=yes", "expected A=true or A=false, not A=yes"),
+        ("A=", "expected A=true or A=false, not A="),
     ],
 )
 def test_the_flag_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse(text)
+        KINDS["mapStringBool"].read(text, None)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_the_flag_is_refused(text: str, message: str) -> None:
         ({"AllAlpha": True}, "AllBeta", False),
     ],
 )
-def test_a_gate_is_on_or_off(entries: dict[str, bool], name: str, enabled: bool) -> None:
+def test_gate_state_follows_from_entries(entries: dict[str, bool], name: str, enabled: bool) -> None:
     assert Gates(entries).enabled(name) is enabled
 
 
@@ -82,7 +83,7 @@ def test_a_gate_is_on_or_off(entries: dict[str, bool], name: str, enabled: bool)
         ),
     ],
 )
-def test_what_is_refused(entries: dict[str, bool], message: str) -> None:
+def test_unknown_and_locked_gates_are_refused(entries: dict[str, bool], message: str) -> None:
     assert [str(problem) for problem in check(entries)] == [message]
 
 

@@ -1,4 +1,4 @@
-"""Valid files, damaged at random: either every fault is named, or a whole configuration comes out. Never anything else.
+"""Randomly damaged files give either errors or a whole configuration, and no other result.
 
 NODEVISOR_MUTATIONS sets the number of examples for a long run (10000 before a release).
 """
@@ -202,18 +202,18 @@ def damaged_structures(draw: st.DrawFn) -> bytes:
 
 @RUN
 @given(damaged_bytes())
-def test_damaged_bytes(data: bytes) -> None:
+def test_damaged_bytes_are_decoded_or_an_error(data: bytes) -> None:
     check(parse("kubelet.yaml", data))
 
 
 @RUN
 @given(damaged_structures())
-def test_damaged_structures(data: bytes) -> None:
+def test_damaged_structures_are_decoded_or_an_error(data: bytes) -> None:
     check(parse("kubelet.yaml", data))
 
 
 @pytest.mark.parametrize("text", FILES, ids=["kubeadm", "every field", "json"])
-def test_a_file_cut_off_anywhere_is_no_surprise(text: str, tmp_path: Path) -> None:
+def test_truncated_file_is_decoded_or_an_error(text: str, tmp_path: Path) -> None:
     file = tmp_path / "kubelet.yaml"
     data = text.encode()
     for end in range(0, len(data), 97):

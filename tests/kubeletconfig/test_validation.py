@@ -1,4 +1,4 @@
-"""Every rule: what breaks it, the field it is reported for, and words a person can act on."""
+"""Every validation rule, with the field and the message of its violation."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 
@@ -68,7 +68,7 @@ RANGES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("field", "good", "bad", "bounds"), RANGES, ids=[row[0] for row in RANGES])
-def test_ranges(field: str, good: tuple[Any, ...], bad: tuple[Any, ...], bounds: str) -> None:
+def test_numbers_out_of_range_are_refused(field: str, good: tuple[Any, ...], bad: tuple[Any, ...], bounds: str) -> None:
     for value in good:
         assert errors(**{field: value}) == []
     for value in bad:
@@ -117,8 +117,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
         ({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages", "preloadedImagesVerificationAllowlist": [bad]}, f"preloadedImagesVerificationAllowlist[0]: {bad!r} {reason}")
         for bad, reason in (
             (" a.example/b", "must not begin or end with spaces"),
-            ("a.example/b*", "is no pattern: the only wildcard is /* at the end"),
-            ("a.example/*/b", "is no pattern"),
+            ("a.example/b*", "is not a pattern: the only wildcard is /* at the end"),
+            ("a.example/*/b", "is not a pattern"),
             ("/*", "must name at least a registry before /*"),
             ("a.example/b:latest", "must be an image's full name"),
             ("a.example/b@sha256:00", "must be an image's full name"),
@@ -236,7 +236,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"registerWithTaints": [{"key": "a", "effect": "Never"}]}, "registerWithTaints[0].effect: must be one of NoSchedule, PreferNoSchedule, NoExecute, not 'Never'"),
     ({"registerWithTaints": [{"key": "a", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]}, "registerWithTaints[0].timeAdded: must not be set"),
     ({"registerWithTaints": [{"key": "a", "effect": "NoSchedule"}] * 2}, "registerWithTaints[1]: a:NoSchedule is there twice; remove one"),
-    ({"allowedUnsafeSysctls": ["kernel.sem", "vm.swappiness"]}, "allowedUnsafeSysctls[1]: vm.swappiness is the whole machine's; what pods may be let set is among kernel.sem, kernel.shm*, kernel.msg*, fs.mqueue.*, net.*"),
+    ({"allowedUnsafeSysctls": ["kernel.sem", "vm.swappiness"]}, "allowedUnsafeSysctls[1]: vm.swappiness is not namespaced; pods can only set kernel.sem, kernel.shm*, kernel.msg*, fs.mqueue.*, net.*"),
     ({"allowedUnsafeSysctls": ["kernel.*.x"]}, "allowedUnsafeSysctls[0]: must be a sysctl such as kernel.sem, or a pattern that ends in *, not 'kernel.*.x'"),
     # logs, metrics, traces
     ({"logging": {"verbosity": 2**31}}, "logging.verbosity: must be between 0 and 2147483647, inclusive, not 2147483648"),
@@ -256,7 +256,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), CHOICES + RULES)
-def test_rules(fields: dict[str, Any], expected: str) -> None:
+def test_broken_rules_are_reported(fields: dict[str, Any], expected: str) -> None:
     found = errors(**fields)
     assert any(error.startswith(expected) for error in found), found
 
@@ -294,7 +294,7 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"reservedMemory": [{"numaNode": n, "limits": {"memory": "1Gi", "hugepages-1Gi": "1Gi"}} for n in range(2)]},
     ],
 )  # fmt: skip
-def test_accepted(fields: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     assert errors(**fields) == []
 
 
@@ -327,7 +327,7 @@ def test_all_violations_are_reported_together_with_their_lines() -> None:
     )
 
 
-def test_the_place_of_a_field_is_that_of_the_nearest_field_written() -> None:
+def test_place_is_that_of_the_nearest_written_field() -> None:
     sources = {"a.b": Origin("--a-b"), "a": Origin("f", 3)}
     problems = [Problem("a.b[0].c", "x"), Problem("a[k.l]", "x"), Problem("b", "x"), Problem("a", "x", "g", 9)]
     assert [problem.place for problem in located(problems, sources)] == ["--a-b", "f:3", "", "g:9"]
@@ -358,7 +358,7 @@ def test_warnings_are_no_errors() -> None:
         ({"evictionHard": {"memory.available": "5Mi"}, "mergeDefaultEvictionSettings": True}, {"memory.available": "5Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"}),
     ],
 )  # fmt: skip
-def test_thresholds_in_force(fields: dict[str, Any], expected: dict[str, str]) -> None:
+def test_effective_thresholds(fields: dict[str, Any], expected: dict[str, str]) -> None:
     assert hard(of(fields)) == expected
 
 

@@ -1,4 +1,4 @@
-"""A supervisor that follows configuration files, in a process of its own, and what a test sees of it."""
+"""Runs a supervisor that watches configuration files, in a process of its own."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class LiveAgent:
         return int(said.read_text()) if said.exists() else 0
 
     def shown(self) -> int:
-        """What `config show` says."""
+        """The output of `config show` says."""
         found = settings_file.read_configuration(self.run_dir)["configuration"]
         return int(found["imageGCHighThresholdPercent"])
 

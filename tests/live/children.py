@@ -1,4 +1,4 @@
-"""Children that misbehave by their settings, and say with which ones they were started."""
+"""Children that misbehave by their settings and record the settings of their start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     if threshold == CRASHES:
         child.crash("ValueError: no such threshold")
     if threshold != NEVER_READY:
-        child.say_ready()
+        child.report_ready()
     if threshold == CRASHES_LATER:
         time.sleep(0.3)
         child.crash("ValueError: no such threshold")

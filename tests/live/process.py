@@ -1,4 +1,4 @@
-"""`supervisor start` with children of the tests' own and a shorter trial.
+"""Runs `supervisor start` with the tests' children and a shorter trial.
 
 `python -m tests.live.process JSON FLAG...`, where JSON has the times of a trial, the actors and the child entry.
 """
@@ -24,20 +24,20 @@ def main(how: dict[str, object], line: list[str]) -> int:
     policy.READY_WITHIN_S = how["ready_within_s"]  # type: ignore[assignment]
     given = parse(line)
     try:
-        effective, settings, live = boot.choose(given, start.LOADER)
+        effective, settings, reload = boot.choose(given, start.LOADER)
     except CommandError as error:
         sys.stderr.write(f"{error.format_message()}\n")
         return 1
     logs.setup("supervisor", settings.verbosity)
     plan = msgspec.structs.replace(
-        start.plan_of(settings, given), configuration=start.encoded(effective), live=live, settings=settings
+        start.plan_of(settings, given), configuration=start.encoded(effective), reload=reload, settings=settings
     )
     return daemon.run(
         settings,
         specs.select(plan.specs, how["actors"]),  # type: ignore[arg-type]
         on_event=agent._Files(plan),
         child_entry=str(how["entry"]),
-        live=agent.keeper_of(plan),
+        reload=agent.reload_controller(plan),
     )
 
 

@@ -1,4 +1,4 @@
-"""Changes of configuration files while a real supervisor runs: what restarts, what is put back, what survives."""
+"""Changed configuration files and a real supervisor: restarts, roll-backs and state after a kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.live.children import CRASHES, CRASHES_LATER, HANGS, NEVER_READY
 from tests.supervisor.agent import event_of
 
 
-def test_a_drop_in_restarts_only_the_actor_that_reads_it_within_a_second() -> None:
+def test_drop_in_restarts_only_its_reader_within_a_second() -> None:
     """Measured with 50 changes: the time to image_gc's next incarnation in service has p95 far below 1 s."""
     with LiveAgent(actors=("stats", "image_pull", "image_gc"), entry=REAL) as agent:
         took = []
@@ -46,7 +46,7 @@ def test_a_drop_in_restarts_only_the_actor_that_reads_it_within_a_second() -> No
 
 
 @pytest.mark.parametrize("value", [CRASHES, CRASHES_LATER, NEVER_READY, HANGS])
-def test_a_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
+def test_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.threshold(84)
@@ -67,7 +67,7 @@ def test_a_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
 
 
 def test_at_its_real_pace_a_roll_back_takes_less_than_15_s() -> None:
-    """The worst case: an actor that answers nobody, found out by the heartbeat, and that does not end when asked."""
+    """The worst case: an actor that does not answer its heartbeat and does not end when asked."""
     with LiveAgent(stable_s=8.0, answer_s=2.0, ready_within_s=10.0) as agent:
         agent.wait_verdict("good")
         agent.threshold(HANGS)
@@ -79,7 +79,7 @@ def test_at_its_real_pace_a_roll_back_takes_less_than_15_s() -> None:
         assert 5.0 < seconds(since) < 15.0 + machine.longest_s
 
 
-def test_an_invalid_file_changes_nothing_and_is_reported_once() -> None:
+def test_invalid_file_changes_nothing_and_is_reported_once() -> None:
     with LiveAgent() as agent, zmq.Context() as context, context.socket(zmq.SUB) as events:
         agent.settle()
         events.subscribe(b"")
@@ -102,7 +102,7 @@ def test_an_invalid_file_changes_nothing_and_is_reported_once() -> None:
         assert agent.rows()["image_pull"].pid == before["image_pull"].pid
 
 
-def test_what_no_running_agent_can_take_is_applied_not_even_in_part() -> None:
+def test_fixed_settings_are_not_applied_in_part() -> None:
     with LiveAgent() as agent:
         agent.settle()
         before = agent.rows()
@@ -115,7 +115,7 @@ def test_what_no_running_agent_can_take_is_applied_not_even_in_part() -> None:
         assert {name: row.pid for name, row in agent.rows().items()} == {name: row.pid for name, row in before.items()}
 
 
-def test_an_actor_that_dies_for_another_reason_comes_back_with_the_settings_in_force() -> None:
+def test_restarted_actor_has_the_settings_in_force() -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.threshold(86)
@@ -150,7 +150,7 @@ def test_verbosity_is_told_without_a_restart() -> None:
 # Across supervisors
 
 
-def test_a_supervisor_killed_during_a_trial_comes_back_with_the_last_known_good_until_the_files_change() -> None:
+def test_supervisor_killed_during_a_trial_uses_last_known_good() -> None:
     with LiveAgent(stable_s=30.0) as agent:
         agent.how["stable_s"] = 0.3
         agent.stop()
@@ -176,7 +176,7 @@ def test_a_supervisor_killed_during_a_trial_comes_back_with_the_last_known_good_
         assert agent.started_with() == 87
 
 
-def test_an_orderly_stop_during_a_trial_says_nothing_against_the_configuration() -> None:
+def test_orderly_stop_does_not_fail_the_trial() -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.stop()
@@ -191,7 +191,7 @@ def test_an_orderly_stop_during_a_trial_says_nothing_against_the_configuration()
         assert agent.started_with() == 86
 
 
-def test_a_start_with_invalid_files_uses_the_last_known_good_and_follows_the_files() -> None:
+def test_start_with_invalid_files_uses_last_known_good() -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.stop()
@@ -207,7 +207,7 @@ def test_a_start_with_invalid_files_uses_the_last_known_good_and_follows_the_fil
         agent.wait_started_with(82)
 
 
-def test_a_start_with_invalid_files_and_no_last_known_good_fails() -> None:
+def test_start_with_invalid_files_fails_without_known_good() -> None:
     agent = LiveAgent()
     try:
         agent.write("imageGCHighThresholdPercent: many\n")
@@ -217,7 +217,7 @@ def test_a_start_with_invalid_files_and_no_last_known_good_fails() -> None:
         agent.__exit__()
 
 
-def test_a_configuration_that_fails_at_a_start_gives_way_to_the_last_known_good() -> None:
+def test_configuration_that_fails_at_start_is_rolled_back() -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.stop()
@@ -227,7 +227,7 @@ def test_a_configuration_that_fails_at_a_start_gives_way_to_the_last_known_good(
         agent.wait_started_with(85)
 
 
-def test_without_a_last_known_good_a_failing_configuration_stays_and_is_reported_once() -> None:
+def test_failing_configuration_stays_without_known_good() -> None:
     agent = LiveAgent()
     try:
         agent.threshold(CRASHES_LATER)
@@ -242,7 +242,7 @@ def test_without_a_last_known_good_a_failing_configuration_stays_and_is_reported
         agent.__exit__()
 
 
-def test_config_history_shows_it() -> None:
+def test_config_history_shows_a_change() -> None:
     with LiveAgent() as agent:
         agent.settle()
         agent.threshold(86)

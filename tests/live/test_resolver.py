@@ -1,4 +1,4 @@
-"""The process that reads the files, and what a start makes of them."""
+"""The process that reads the files, and the choice of configuration at a start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_files_become_a_candidate(line: tuple[str, ...], tmp_path: Path) -> None
     assert b"10.conf:3" in bytes(found.configuration)
 
 
-def test_what_is_wrong_comes_back_with_its_place(line: tuple[str, ...], config: Path) -> None:
+def test_error_comes_back_with_file_and_line(line: tuple[str, ...], config: Path) -> None:
     config.write_text(f"{HEAD}maxPods: -5\n")
     found = run(line)
     assert found.candidate is None
@@ -69,7 +69,7 @@ def test_no_descriptor_is_left(line: tuple[str, ...]) -> None:
     wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, what="no descriptor is left")
 
 
-def test_one_that_takes_too_long_is_given_up(line: tuple[str, ...]) -> None:
+def test_reader_that_takes_too_long_is_killed(line: tuple[str, ...]) -> None:
     resolver = Resolver(line, time.monotonic())
     resolver.kill()
     assert select.select([resolver.pidfd], [], [], 10)[0]
@@ -77,7 +77,7 @@ def test_one_that_takes_too_long_is_given_up(line: tuple[str, ...]) -> None:
     assert "within 10 s" in resolver.result().error
 
 
-def test_one_that_fails_is_an_error_too(line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_that_fails_is_an_error(line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     command = interpreter.command("json", "x")  # a module without such a main
     monkeypatch.setattr("supervisor.config.reload.resolver.interpreter.command", lambda *_: command)
     assert "failed" in run(line).error
@@ -112,17 +112,17 @@ def started(line: tuple[str, ...]) -> Start:
     return found
 
 
-def test_without_files_there_is_nothing_to_follow() -> None:
+def test_start_without_files_watches_nothing() -> None:
     assert choose(("--max-pods=5",)).start is None
 
 
-def test_valid_files_are_taken(line: tuple[str, ...], tmp_path: Path, good: Candidate) -> None:
+def test_valid_files_are_used(line: tuple[str, ...], tmp_path: Path, good: Candidate) -> None:
     remembered(line, tmp_path, good)
     found = started(line)
     assert (found.candidate.settings.max_pods, found.good, found.entries) == (30, good, ())
 
 
-def test_invalid_files_give_way_to_the_last_known_good(
+def test_invalid_files_fall_back_to_last_known_good(
     line: tuple[str, ...], tmp_path: Path, config: Path, good: Candidate
 ) -> None:
     remembered(line, tmp_path, good)
@@ -137,7 +137,7 @@ def test_invalid_files_give_way_to_the_last_known_good(
 
 
 @pytest.mark.parametrize("how", ["trial", "bad"])
-def test_what_has_failed_gives_way_until_it_changes(
+def test_failed_files_fall_back_until_they_change(
     how: str, line: tuple[str, ...], tmp_path: Path, config: Path, good: Candidate
 ) -> None:
     failed = started(line).candidate.digest
@@ -149,7 +149,7 @@ def test_what_has_failed_gives_way_until_it_changes(
     assert started(line).candidate.settings.max_pods == 30
 
 
-def test_a_last_known_good_of_other_flags_does_not_count(
+def test_last_known_good_of_other_flags_does_not_count(
     line: tuple[str, ...], tmp_path: Path, config: Path, good: Candidate
 ) -> None:
     remembered(line, tmp_path, good)
@@ -158,7 +158,7 @@ def test_a_last_known_good_of_other_flags_does_not_count(
         choose((*line, "--v=3"))
 
 
-def test_the_digest_is_of_names_and_contents(line: tuple[str, ...], tmp_path: Path, config: Path) -> None:
+def test_digest_is_of_names_and_contents(line: tuple[str, ...], tmp_path: Path, config: Path) -> None:
     def digest() -> str:
         return boot.digest(str(config), f"{tmp_path}/d")
 

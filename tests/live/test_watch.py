@@ -1,4 +1,4 @@
-"""What counts as a change of the files, with real files and the kernel's inotify."""
+"""Changes of real files, seen by the kernel's inotify."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.reload.watch import DEBOUNCE_S, NET_S, WRITER_S, Watch, look, places
+from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch, look, places
 
 
 class Follower:
@@ -22,7 +22,7 @@ class Follower:
         assert not self.settled(0.1)
 
     def settled(self, within_s: float = 20.0) -> bool:
-        """Whether a change is reported within that time."""
+        """True when a change is reported within that time."""
         end = time.monotonic() + within_s
         while (now := time.monotonic()) < end:
             if now >= self.watch.due():
@@ -73,7 +73,7 @@ def with_backup(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [by_rename, in_place, with_backup, Path.unlink])
-def test_a_file_is_changed(change: Callable[[Path], None], config: Path, follow: Callable[..., Follower]) -> None:
+def test_file_is_changed(change: Callable[[Path], None], config: Path, follow: Callable[..., Follower]) -> None:
     follower = follow(config)
     for _ in range(2):
         change(config)
@@ -93,7 +93,7 @@ def configmap(directory: Path, generation: str, content: str) -> None:
         (directory / "kubelet.yaml").symlink_to("..data/kubelet.yaml")
 
 
-def test_a_configmap_volume_s_swap_is_seen_every_time(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+def test_every_swap_of_a_configmap_volume_is_seen(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     configmap(tmp_path / "v", "1", "a")
     follower = follow(tmp_path / "v" / "kubelet.yaml")
     for generation in "2345":
@@ -130,7 +130,7 @@ def test_drop_ins_come_change_and_go(tmp_path: Path, follow: Callable[..., Follo
         assert follower.settled()
 
 
-def test_what_is_no_drop_in_is_no_change(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+def test_other_files_in_the_directory_are_no_change(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     follower = follow(None, tmp_path)
     (tmp_path / "notes.txt").write_text("a")
     (tmp_path / "..hidden").mkdir()
@@ -138,16 +138,16 @@ def test_what_is_no_drop_in_is_no_change(tmp_path: Path, follow: Callable[..., F
     assert not follower.settled(0.3)
 
 
-def test_another_file_beside_it_costs_no_look(config: Path, follow: Callable[..., Follower]) -> None:
+def test_sibling_file_causes_no_check(config: Path, follow: Callable[..., Follower]) -> None:
     follower = follow(config)
     (config.parent / "other").write_text("x")
     time.sleep(0.01)
     now = time.monotonic()
     follower.watch.read(now)
-    assert follower.watch.due() > now + NET_S / 2
+    assert follower.watch.due() > now + RESCAN_S / 2
 
 
-def test_a_writer_in_place_is_waited_for(config: Path, follow: Callable[..., Follower]) -> None:
+def test_writer_in_place_is_waited_for(config: Path, follow: Callable[..., Follower]) -> None:
     follower = follow(config)
     with config.open("w") as file:
         file.write("half")
@@ -161,7 +161,7 @@ def test_a_writer_in_place_is_waited_for(config: Path, follow: Callable[..., Fol
     assert follower.settled()
 
 
-def test_a_writer_that_never_closes_is_not_waited_for_for_ever(config: Path, follow: Callable[..., Follower]) -> None:
+def test_wait_for_an_open_writer_is_bounded(config: Path, follow: Callable[..., Follower]) -> None:
     follower = follow(config)
     with config.open("w") as file:
         file.write("half")
@@ -169,7 +169,7 @@ def test_a_writer_that_never_closes_is_not_waited_for_for_ever(config: Path, fol
         assert follower.settled(WRITER_S + 20)
 
 
-def test_a_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
+def test_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
     seen = look(str(config), "")
     config.write_text("meanwhile")
     watch = Watch(str(config), "", seen, time.monotonic())
@@ -178,14 +178,14 @@ def test_a_change_between_the_reading_and_the_watch_is_seen(config: Path) -> Non
     watch.close()
 
 
-def test_a_directory_that_is_replaced_is_found_by_the_net(tmp_path: Path, config: Path) -> None:
+def test_replaced_directory_is_found_by_the_rescan(tmp_path: Path, config: Path) -> None:
     watch = Watch(str(config), "", look(str(config), ""), time.monotonic())
     assert not watch.changed(time.monotonic())
     config.parent.rename(tmp_path / "gone")
     config.parent.mkdir()
     config.write_text("another")
-    assert watch.due() <= time.monotonic() + NET_S
-    assert watch.changed(time.monotonic() + NET_S)
+    assert watch.due() <= time.monotonic() + RESCAN_S
+    assert watch.changed(time.monotonic() + RESCAN_S)
     config.write_text("and once more")
     assert select.select([watch.fileno()], [], [], 20)[0]
     watch.close()
@@ -198,7 +198,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert look(str(tmp_path / "a"), "") == ((str(tmp_path / "a"), 0, 0, 0),)
 
 
-def test_without_inotify_the_net_is_left(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rescan_works_without_inotify(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(**_: object) -> None:
         raise OSError(24, os.strerror(24))
 

@@ -22,7 +22,7 @@ import msgspec
 import pykka
 
 from actors._base import PooledActor
-from actors._base.actor import Runtime as ActorRuntime
+from actors._base.actor import ActorContext
 from actors._base.messaging.bus import Delivery
 from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
@@ -42,7 +42,7 @@ ACTORS = ("actors.pod_workers", "actors._base")
 """Packages in which time and chance are the world's."""
 
 
-class Crew:
+class ThreadPool:
     """The threads of all mailboxes: one after the other, in the order they asked."""
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class Crew:
 class InlinePodWorkers(PodWorkers, PooledActor):
     """The actor without a thread of its own."""
 
-    def __init__(self, runtime: ActorRuntime) -> None:
-        super().__init__(runtime)
-        self.world: World = runtime.bus.world
-        runtime.bus.actor = self
+    def __init__(self, context: ActorContext) -> None:
+        super().__init__(context)
+        self.world: World = context.bus.world
+        context.bus.actor = self
 
     def blocking(self, timeout_s: float, function: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ARG002
         """Done at once."""
@@ -93,7 +93,7 @@ class Bus:
         self.ready = False
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
-        self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
         self.on_terminate: Any = None
         self.dump: Any = None
         self.actor: Any = None
@@ -132,14 +132,14 @@ class Bus:
     def peer_exited(self, name: str, incarnation: int) -> None:
         for future in [future for future, target in self._pending.items() if target == name]:
             future.set_error(ActorDead(f"{name} ended"))
-        self.on_world_event(Exited(name=name, incarnation=incarnation, reason="killed"))
+        self.on_peer_event(Exited(name=name, incarnation=incarnation, reason="killed"))
 
     def answer(self, _: Delivery, result: Message | BaseException) -> None:
         """To an ask of a peer."""
         if isinstance(result, Exception):
             self.world.answers.append(result)
 
-    def say_ready(self) -> None:
+    def report_ready(self) -> None:
         self.ready = True
         self.world.clock.call_later(self.world.message_s, self._started)
 
@@ -156,10 +156,10 @@ class Process:
 
     def __init__(self, world: World, incarnation: int) -> None:
         self.bus = Bus(world, incarnation)
-        self.crew = Crew()
+        self.pool = ThreadPool()
         self.cri = ModelCri(world.runtime, world.call_fault, world.cancelled)
-        PooledActor._crew = self.crew
-        InlinePodWorkers.start(ActorRuntime(settings=world.settings, bus=self.bus))
+        PooledActor._pool = self.pool
+        InlinePodWorkers.start(ActorContext(settings=world.settings, bus=self.bus))
         self.actor: InlinePodWorkers = self.bus.actor
 
     def receive(self, source: str, message: Message, kind: Kind = Kind.TELL) -> None:
@@ -171,8 +171,8 @@ class Process:
     def kill(self) -> None:
         """SIGKILL: nothing of it happens any more, and the runtime sees its connection end."""
         self.bus.dead = True
-        self.crew.jobs.clear()
-        self.crew.submit = lambda _: None
+        self.pool.jobs.clear()
+        self.pool.submit = lambda _: None
         self.cri.close()
         for actor in (self.actor, *self.actor.workers.values()):
             pykka.ActorRegistry.unregister(actor.actor_ref)
@@ -204,7 +204,7 @@ def patched(world: World) -> Iterator[None]:
     """Time, chance, the client of the runtime and the checkpoint of the actors are the world's meanwhile."""
     clock = world.clock
     fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
-    crew = PooledActor._crew
+    pool = PooledActor._pool
     replaced: list[tuple[Any, str, Any]] = []
     disk = Memory()
     for module in [one for name, one in sys.modules.items() if name.startswith(ACTORS)]:
@@ -223,7 +223,7 @@ def patched(world: World) -> Iterator[None]:
         try:
             yield
         finally:
-            PooledActor._crew = crew
+            PooledActor._pool = pool
 
 
 class _Errors(logging.Handler):

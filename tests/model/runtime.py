@@ -95,7 +95,7 @@ class Sandbox:
         return str(self.config.metadata.uid)
 
 
-class Runtime:
+class ActorContext:
     """The state. Methods are named and answered as the rpcs, take their requests, and raise CriError."""
 
     def __init__(self, clock: Clock, programs: Programs = by_command) -> None:

@@ -70,7 +70,7 @@ class World:
 
     def _settle(self) -> None:
         if self.process is not None:
-            self.process.crew.run()
+            self.process.pool.run()
 
     def _program_of(self, config: Any) -> Program:
         return self.programs.get(config.metadata.name, self.program)
@@ -108,13 +108,13 @@ class World:
         peer.restart()
         if self.process is not None:
             self.process.bus.peer_exited(name, peer.incarnation - 1)
-            self.process.bus.on_world_event(Started(name=name, incarnation=peer.incarnation))
+            self.process.bus.on_peer_event(Started(name=name, incarnation=peer.incarnation))
             self._settle()
 
     def pod_workers_started(self, bus: Any) -> None:
         """It is in service: the supervisor says so to everybody, and who is there to it."""
         for name, peer in self.peers.items():
-            bus.on_world_event(Started(name=name, incarnation=peer.incarnation))
+            bus.on_peer_event(Started(name=name, incarnation=peer.incarnation))
         undelivered, self._undelivered = self._undelivered, []
         for source, message in undelivered:
             self.tell_pod_workers(source, message)

@@ -1,4 +1,4 @@
-"""Processes that look like another agent's, and ours as a user starts it."""
+"""Starts processes that look like another agent's, and our agent as a user does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks on directories: who gets them by which path, what is made for them and what is left."""
+"""Locks on directories: by any path, with directories made for them and removed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def claimed(settings: Settings) -> Iterator[list[int]]:
             os.close(descriptor)
 
 
-def test_everything_that_an_agent_owns_is_locked_until_its_descriptors_are_closed(settings: Settings) -> None:
+def test_places_are_locked_until_descriptors_are_closed(settings: Settings) -> None:
     owned = places(settings, hierarchy())
     with claimed(settings) as descriptors:
         assert len(descriptors) == len(owned)
@@ -67,9 +67,7 @@ def test_everything_that_an_agent_owns_is_locked_until_its_descriptors_are_close
 
 
 @pytest.mark.parametrize("setting", ["root_dir", "pod_logs_dir", "container_logs_dir", "cgroup_root"])
-def test_one_place_in_common_is_enough_also_by_a_symbolic_link(
-    settings: Settings, directory: Path, setting: str
-) -> None:
+def test_one_common_place_is_refused_also_by_a_link(settings: Settings, directory: Path, setting: str) -> None:
     other = Settings(
         run_dir=f"{directory}/run2",
         root_dir=f"{directory}/root2",
@@ -94,9 +92,7 @@ def test_one_place_in_common_is_enough_also_by_a_symbolic_link(
 
 
 @pytest.mark.parametrize("what", ["root", "cgroup"])
-def test_a_bind_mount_in_other_namespaces_leads_to_the_same_lock(
-    settings: Settings, directory: Path, what: str
-) -> None:
+def test_bind_mount_in_other_namespaces_leads_to_the_same_lock(settings: Settings, directory: Path, what: str) -> None:
     with claimed(settings):
         pass  # what is to be locked is there
     tree = hierarchy()
@@ -120,7 +116,7 @@ def test_a_bind_mount_in_other_namespaces_leads_to_the_same_lock(
 @pytest.mark.parametrize(
     ("root", "overlap"), [("kubepods/besteffort", "contains"), ("..", "is inside")], ids=["below", "above"]
 )
-def test_a_cgroup_root_in_the_pods_of_another_agent_is_refused(
+def test_cgroup_root_in_the_pods_of_another_agent_is_refused(
     settings: Settings, directory: Path, root: str, overlap: str
 ) -> None:
     lower = replace(settings, cgroup_root=f"{settings.cgroup_root}/kubepods/besteffort")
@@ -135,7 +131,7 @@ def test_a_cgroup_root_in_the_pods_of_another_agent_is_refused(
         claim(second)
 
 
-def test_agents_beside_each_other_do_not_meet(settings: Settings, directory: Path) -> None:
+def test_agents_with_separate_places_do_not_conflict(settings: Settings, directory: Path) -> None:
     other = Settings(
         root_dir=f"{directory}/root2",
         pod_logs_dir=f"{directory}/logs2",
@@ -151,12 +147,12 @@ def test_one_directory_for_two_purposes_is_no_conflict(settings: Settings) -> No
         pass
 
 
-def test_an_ordinary_users_agent_claims_the_directories_that_it_has(settings: Settings) -> None:
+def test_ordinary_users_agent_claims_its_directories(settings: Settings) -> None:
     with claimed(replace(settings, cgroups_per_qos=False)) as descriptors:
         assert len(descriptors) == 3
 
 
-def test_who_waits_for_a_place_gets_it_when_its_holder_ends(settings: Settings) -> None:
+def test_waiting_start_gets_the_place_when_its_holder_ends(settings: Settings) -> None:
     descriptors = claim(settings)
     script = "import sys, time; time.sleep(0.1)"  # less than claims wait
     passed = tuple(descriptors)
@@ -167,7 +163,7 @@ def test_who_waits_for_a_place_gets_it_when_its_holder_ends(settings: Settings) 
             pass
 
 
-def test_a_refused_claim_leaves_what_was_there(settings: Settings, directory: Path) -> None:
+def test_refused_claim_leaves_existing_directories(settings: Settings, directory: Path) -> None:
     (directory / "logs").mkdir()
     claims = Claims()
     claims.take(places(settings, hierarchy()))
@@ -176,7 +172,7 @@ def test_a_refused_claim_leaves_what_was_there(settings: Settings, directory: Pa
     assert not any(Path(path).exists() for path in hierarchy().paths(settings.cgroup_root))
 
 
-def test_a_refused_claim_leaves_a_directory_that_another_agent_has_locked_meanwhile(settings: Settings) -> None:
+def test_refused_claim_leaves_a_directory_locked_meanwhile(settings: Settings) -> None:
     place = places(settings, hierarchy())[0]
     late, first = Claims(), Claims()
     late._make(place)
@@ -188,7 +184,7 @@ def test_a_refused_claim_leaves_a_directory_that_another_agent_has_locked_meanwh
     first.release()
 
 
-def test_a_cgroup_that_was_made_again_is_claimed_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cgroup_that_was_made_again_is_claimed_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hierarchy().paths(f"{settings.cgroup_root}/kubepods")[0]
     os.makedirs(path)
     descriptor = os.open(path, os.O_RDONLY)
@@ -201,13 +197,13 @@ def test_a_cgroup_that_was_made_again_is_claimed_again(settings: Settings, monke
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.rmdir(path)
-    held.tick(held_claims.LOOK_S)  # not there at all: nothing to claim, and no error
+    held.tick(held_claims.CHECK_S)  # not there at all: nothing to claim, and no error
     os.mkdir(path)
     third = os.open(path, os.O_RDONLY)
     fcntl.flock(third, fcntl.LOCK_EX)
-    held.tick(2 * held_claims.LOOK_S)  # another agent was faster: said, and looked at again
+    held.tick(2 * held_claims.CHECK_S)  # another agent was faster: said, and looked at again
     os.close(third)
-    held.tick(3 * held_claims.LOOK_S)
+    held.tick(3 * held_claims.CHECK_S)
     wait_for(lambda: _is_locked(path), 1, "claimed once the other is gone")
     os.close(other)
 

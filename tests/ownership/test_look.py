@@ -1,4 +1,4 @@
-"""Other agents that take no lock of ours: kubelets, ports, pods of another root directory."""
+"""The search for agents without our locks: kubelets, ports, pods of another root directory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def elsewhere(directory: Path) -> str:
     return f"--root-dir={directory}/elsewhere"
 
 
-def test_a_kubelet_on_our_root_directory_is_named(settings: Settings, directory: Path) -> None:
+def test_kubelet_on_our_root_directory_is_named(settings: Settings, directory: Path) -> None:
     with process("kubelet", f"--root-dir={settings.root_dir}", "--lock-file", f"{directory}/k.lock") as pid:
         said = refusal(settings)
         assert said.startswith(f"cannot start: kubelet (pid {pid}) serves root directory {settings.root_dir}")
@@ -55,7 +55,7 @@ def test_a_kubelet_on_our_root_directory_is_named(settings: Settings, directory:
     assert refusal(settings) == ""
 
 
-def test_a_look_does_not_open_a_kubelets_lock_file(settings: Settings, directory: Path) -> None:
+def test_look_does_not_open_a_kubelets_lock_file(settings: Settings, directory: Path) -> None:
     """With --exit-on-lock-contention that would end the kubelet."""
     lock = directory / "k.lock"
     with (
@@ -75,7 +75,7 @@ def opens_of(path: Path) -> Iterator[Callable[[], list[Any]]]:
         yield lambda: watcher.read(timeout=0)
 
 
-def test_a_kubelet_is_recognized_by_inode_in_a_mount_namespace_of_its_own(settings: Settings, directory: Path) -> None:
+def test_kubelet_in_another_mount_namespace_is_recognized(settings: Settings, directory: Path) -> None:
     Path(settings.root_dir).mkdir()
     (directory / "elsewhere").mkdir()
     bind = f"mount --bind {settings.root_dir} {directory}/elsewhere"
@@ -83,7 +83,7 @@ def test_a_kubelet_is_recognized_by_inode_in_a_mount_namespace_of_its_own(settin
         assert f"kubelet (pid {pid}) serves root directory {settings.root_dir}" in refusal(settings)
 
 
-def test_an_absolute_link_of_a_kubelet_is_resolved_in_its_own_root(settings: Settings, directory: Path) -> None:
+def test_kubelets_absolute_link_is_resolved_in_its_root(settings: Settings, directory: Path) -> None:
     """There the link leads to another directory than the same path does here."""
     root = directory / "chroot"
     Path(settings.root_dir).mkdir()
@@ -95,9 +95,7 @@ def test_an_absolute_link_of_a_kubelet_is_resolved_in_its_own_root(settings: Set
         assert "serves root directory" in refusal(settings)
 
 
-def test_a_kubelet_with_cgroups_and_directories_of_its_own_is_no_conflict(
-    settings: Settings, directory: Path, cgroup_root: str
-) -> None:
+def test_kubelet_with_separate_places_is_no_conflict(settings: Settings, directory: Path, cgroup_root: str) -> None:
     """As in kind: the same paths in namespaces of its own, and other inodes behind them."""
     ours, theirs = f"{cgroup_root}/ours", f"{cgroup_root}/theirs"
     before = []
@@ -113,7 +111,7 @@ def test_a_kubelet_with_cgroups_and_directories_of_its_own_is_no_conflict(
 
 
 @pytest.mark.parametrize("flags", [["--cgroup-root={root}"], ["--config={config}"]], ids=["flag", "file"])
-def test_a_kubelet_on_our_cgroup_root_is_named(
+def test_kubelet_on_our_cgroup_root_is_named(
     settings: Settings, directory: Path, flags: list[str], cgroup_root: str
 ) -> None:
     config = directory / "kubelet.yaml"
@@ -135,14 +133,14 @@ def test_a_kubelet_on_our_cgroup_root_is_named(
         ("k3s", "kubectl", "get", "pods"),
     ],
 )
-def test_odd_command_lines_stop_nobody(settings: Settings, arguments: tuple[str, ...]) -> None:
+def test_odd_command_lines_prevent_no_start(settings: Settings, arguments: tuple[str, ...]) -> None:
     with process(*arguments):
         assert refusal(settings) == ""
 
 
 @pytest.mark.parametrize("user", [0, 65_534], ids=["root", "ordinary user"])
 def test_only_root_can_keep_root_from_starting(settings: Settings, user: int) -> None:
-    """A process of an ordinary user could not serve root's directories, whatever it is called."""
+    """A process of an ordinary user cannot serve root's directories, with any name."""
     Path(settings.root_dir).mkdir()
     script = 'exec -a "$0" bash -c "echo up; read end" "$0" "$@"'
     line = ["setpriv", f"--reuid={user}", "bash", "-c", script, "kubelet", f"--root-dir={settings.root_dir}"]
@@ -153,7 +151,7 @@ def test_only_root_can_keep_root_from_starting(settings: Settings, user: int) ->
         started.kill()
 
 
-def test_a_process_that_has_ended_and_is_not_reaped_is_not_alive() -> None:
+def test_zombie_is_not_alive() -> None:
     ended = subprocess.Popen(["true"])
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{ended.pid}").exists()
@@ -163,7 +161,7 @@ def test_a_process_that_has_ended_and_is_not_reaped_is_not_alive() -> None:
 
 
 @pytest.mark.parametrize(("listens", "wanted"), [("127.0.0.1", "0.0.0.0"), ("::", "127.0.0.1")])
-def test_a_port_that_is_in_use_is_named_with_its_process(settings: Settings, listens: str, wanted: str) -> None:
+def test_port_that_is_in_use_is_named_with_its_process(settings: Settings, listens: str, wanted: str) -> None:
     family = socket.AF_INET6 if ":" in listens else socket.AF_INET
     port = free_port()
     script = (
@@ -200,7 +198,7 @@ def pod_cgroup(settings: Settings, uid: str, *, hierarchies: int = 99, lives: bo
             started.kill()
 
 
-def test_a_pod_of_another_root_directory_refuses_the_start_and_lives_on(settings: Settings) -> None:
+def test_foreign_pod_prevents_the_start_and_lives_on(settings: Settings) -> None:
     with pod_cgroup(settings, "f0e1", hierarchies=1) as pid:
         said = refusal(settings)
         assert said.startswith("cannot start: 1 pod of another agent runs below our cgroup root")
@@ -210,7 +208,7 @@ def test_a_pod_of_another_root_directory_refuses_the_start_and_lives_on(settings
         assert not Path(settings.root_dir, "pods").exists()
 
 
-def test_taking_over_makes_the_pod_ours_also_for_the_next_start(settings: Settings) -> None:
+def test_taken_over_pod_is_ours_also_for_the_next_start(settings: Settings) -> None:
     with pod_cgroup(settings, "f0e1", hierarchies=1) as pid:
         assert refusal(settings, take_over=True) == ""
         assert Path(settings.root_dir, "pods/f0e1").is_dir()
@@ -219,7 +217,7 @@ def test_taking_over_makes_the_pod_ours_also_for_the_next_start(settings: Settin
 
 
 @pytest.mark.parametrize("mark", ["pods/f0e1/", "nodevisor/api-pods/f0e1.json", "nodevisor/removed-pods"])
-def test_a_pod_with_a_mark_below_our_root_directory_is_ours(settings: Settings, mark: str) -> None:
+def test_pod_with_a_mark_below_our_root_directory_is_ours(settings: Settings, mark: str) -> None:
     path = Path(settings.root_dir, mark)
     path.parent.mkdir(parents=True)
     if mark.endswith("/"):
@@ -230,13 +228,13 @@ def test_a_pod_with_a_mark_below_our_root_directory_is_ours(settings: Settings, 
         assert refusal(settings) == ""
 
 
-def test_what_a_dead_pod_left_is_no_reason_to_refuse(settings: Settings) -> None:
+def test_remains_of_a_dead_pod_do_not_prevent_the_start(settings: Settings) -> None:
     Path(settings.pod_logs_dir, "default_web_f0e1").mkdir(parents=True)
     with pod_cgroup(settings, "f0e1", lives=False):
         assert refusal(settings) == ""
 
 
-def test_a_look_at_many_processes_is_quick(settings: Settings) -> None:
+def test_search_of_many_processes_is_quick(settings: Settings) -> None:
     """300 of them, some kubelets among them, far below a second; a quiet machine takes 20 ms."""
     with ExitStack() as stack:
         for number in range(300):

@@ -39,9 +39,7 @@ def first(settings: Settings) -> Iterator[Nodevisor]:
         yield agent
 
 
-def test_a_second_agent_is_refused_by_name_and_the_first_is_unharmed(
-    first: Nodevisor, settings: Settings, directory: Path
-) -> None:
+def test_second_agent_is_refused_and_the_first_unharmed(first: Nodevisor, settings: Settings, directory: Path) -> None:
     before = first.pids()
     supervisor, run_dir = first.process.pid, settings.run_dir
     who = f"another nodevisor, pid {supervisor} with run directory {run_dir}, serves"
@@ -78,9 +76,7 @@ def test_only_the_supervisor_holds_its_claims(first: Nodevisor, settings: Settin
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["same run directory", "run directory deleted"])
-def test_after_a_kill_of_the_supervisor_a_start_succeeds_at_once(
-    first: Nodevisor, settings: Settings, deleted: bool
-) -> None:
+def test_start_after_a_killed_supervisor_succeeds_at_once(first: Nodevisor, settings: Settings, deleted: bool) -> None:
     old = first.pids()
     stopped = old["probe"]
     os.kill(stopped, signal.SIGSTOP)  # an actor of the old agent that is still there
@@ -96,14 +92,14 @@ def test_after_a_kill_of_the_supervisor_a_start_succeeds_at_once(
             os.kill(stopped, signal.SIGKILL)
 
 
-def test_an_agent_that_gives_way_on_its_lock_file_is_followed_by_the_next(settings: Settings) -> None:
+def test_agent_that_ends_on_lock_contention_is_followed(settings: Settings) -> None:
     lock = f"--lock-file={settings.run_dir}.lock"
     with Nodevisor(settings, lock, "--exit-on-lock-contention") as old, Nodevisor(settings, lock) as new:
         assert old.process.wait(10) == 0
         assert new.process.poll() is None
 
 
-def test_a_start_beside_a_foreign_pod_is_refused_until_it_is_taken_over(settings: Settings) -> None:
+def test_start_beside_a_foreign_pod_needs_take_over(settings: Settings) -> None:
     with pod_cgroup(settings, "f0e1", hierarchies=1) as pid:
         began = time.monotonic()
         said = Nodevisor(settings).refused()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proto.agent import registry
-from supervisor.supervision.transitions import MOVES
+from supervisor.supervision.transitions import TRANSITIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def actors() -> str:
 
 def states() -> str:
     """The states of a supervised process as a diagram."""
-    moves = [f"  {one.value} --> {other.value}" for one, to in MOVES.items() for other in sorted(to, key=str)]
+    moves = [f"  {one.value} --> {other.value}" for one, to in TRANSITIONS.items() for other in sorted(to, key=str)]
     return "\n".join(["```mermaid", "stateDiagram-v2", "  [*] --> stopped", *moves, "```"])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proto.agent import registry
-from supervisor.supervision.transitions import MOVES, State
+from supervisor.supervision.transitions import TRANSITIONS, State
 from tests.pages import generated
 
 ROOT = generated.ROOT
@@ -29,7 +29,7 @@ def test_part_that_a_page_lacks_is_an_error() -> None:
 def test_diagram_has_each_state_and_transition() -> None:
     diagram = generated.states()
     assert all(state.value in diagram for state in State)
-    assert diagram.count("-->") == 1 + sum(map(len, MOVES.values()))
+    assert diagram.count("-->") == 1 + sum(map(len, TRANSITIONS.values()))
 
 
 def test_registry_lists_each_package_of_an_actor() -> None:

@@ -1,4 +1,4 @@
-"""Text of others in paths, log lines, tables and on terminals."""
+"""Foreign text in paths, log lines, tables and on terminals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proto.common import logs, safe_text
 from proto.v1 import Event, Pod
 from proto.v1.codec import from_dict
-from supervisor.cli import CommandError
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods.events import _print as print_events
 from supervisor.cli.views import render
 from supervisor.cli.views.pod_description import lines
@@ -31,7 +31,7 @@ def is_calm(text: str) -> bool:
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_what_commands_a_terminal_is_escaped(evil: str) -> None:
+def test_control_sequences_are_escaped(evil: str) -> None:
     assert is_calm(safe_text.shown(f"a{evil}b"))
     assert is_calm(safe_text.one_line(f"a{evil}b"))
     assert safe_text.shown(f"a{evil}b") != f"a{evil}b"
@@ -44,7 +44,7 @@ def test_ordinary_text_stays_as_it_is() -> None:
 
 
 @given(st.text())
-def test_no_text_makes_two_lines_or_leaves_its_directory(text: str) -> None:
+def test_text_stays_on_one_line_and_in_its_directory(text: str) -> None:
     assert len(safe_text.one_line(text).splitlines()) <= 1
     if not safe_text.component_problem(text):
         assert text not in (".", "..")
@@ -74,7 +74,7 @@ def logged(formatter: logging.Formatter, message: str, error: Exception | None =
 
 
 @pytest.mark.parametrize("evil", [*EVIL, f"\n{FORGED}", f"\r\n{FORGED}", f"\u2028{FORGED}"])
-def test_a_log_line_is_one_line_that_nobody_else_has_begun(evil: str) -> None:
+def test_foreign_text_cannot_begin_a_log_line(evil: str) -> None:
     for text in (
         logged(logs.Formatter("config"), f"cannot use {evil}"),
         logged(logs.Formatter("config"), "cannot use it", ValueError(f"bad {evil}")),
@@ -130,7 +130,7 @@ def evil_event(evil: str) -> Event:
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_a_description_shows_what_a_container_wrote_and_does_not_obey_it(evil: str) -> None:
+def test_description_escapes_the_containers_text(evil: str) -> None:
     described = lines(evil_pod(evil), [evil_event(evil)], 0.0)
     assert is_calm("\n".join(described))
     assert [line for line in described if line.startswith("Events:")] == ["Events:"]
@@ -138,7 +138,7 @@ def test_a_description_shows_what_a_container_wrote_and_does_not_obey_it(evil: s
 
 @pytest.mark.parametrize("evil", EVIL)
 @pytest.mark.parametrize("colour", [False, True])
-def test_events_show_what_a_container_wrote_and_do_not_obey_it(
+def test_events_escape_the_containers_text(
     evil: str, colour: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "colours", lambda _out=None: colour)
@@ -149,7 +149,7 @@ def test_events_show_what_a_container_wrote_and_do_not_obey_it(
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_an_error_of_an_actor_is_shown_and_not_obeyed(evil: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_actors_are_escaped(evil: str, capsys: pytest.CaptureFixture[str]) -> None:
     CommandError(f"cannot do it: {evil}").show()
     assert is_calm(capsys.readouterr().err)
 

@@ -1,4 +1,4 @@
-"""State files that were damaged, or written by somebody else: no reader dies of one.
+"""Damaged and foreign state files raise only the expected errors.
 
 A reader that died would do so again at its next start, and for ever.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from actors._host.files import checkpoint
 from actors._kube.errors import ApiError
@@ -58,7 +59,7 @@ def garbage(request: pytest.FixtureRequest) -> bytes:
     return found
 
 
-def test_what_is_no_json_of_the_type_is_one_kind_of_error(garbage: bytes) -> None:
+def test_invalid_json_is_always_a_decode_error(garbage: bytes) -> None:
     for kind in (dict[str, int], state.Saved, msgspec.Raw, LifecycleHandler):
         with contextlib.suppress(msgspec.DecodeError):
             untrusted.decode_json(garbage, kind)
@@ -66,7 +67,7 @@ def test_what_is_no_json_of_the_type_is_one_kind_of_error(garbage: bytes) -> Non
         from_json(Pod, garbage)
 
 
-def test_a_damaged_checkpoint_is_none(garbage: bytes, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_none(garbage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "probe.json"
     path.write_bytes(garbage)
     assert checkpoint.load(path, 1) is None
@@ -74,14 +75,14 @@ def test_a_damaged_checkpoint_is_none(garbage: bytes, tmp_path: Path) -> None:
     checkpoint.load(path, 1)
 
 
-def test_a_damaged_state_of_the_supervisor_is_set_aside(garbage: bytes, tmp_path: Path) -> None:
+def test_damaged_supervisor_state_is_moved_away(garbage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(garbage)
     assert state.load(path).actors["*"].incarnation > 1_000_000_000
     assert path.with_suffix(".bad").read_bytes() == garbage
 
 
-def test_a_damaged_last_known_good_configuration_is_none(garbage: bytes, tmp_path: Path) -> None:
+def test_damaged_last_known_good_configuration_is_none(garbage: bytes, tmp_path: Path) -> None:
     (tmp_path / "nodevisor").mkdir()
     for name in (store.GOOD, store.HISTORY):
         (tmp_path / "nodevisor" / name).write_bytes(garbage)
@@ -120,13 +121,13 @@ def test_a_reader_of_a_damaged_file_raises_its_own_error(name: str, garbage: byt
         read(garbage)
 
 
-def test_vol_data_that_cannot_be_understood_is_a_volume_error(garbage: bytes, tmp_path: Path) -> None:
+def test_invalid_vol_data_is_a_volume_error(garbage: bytes, tmp_path: Path) -> None:
     (tmp_path / disk.DATA).write_bytes(garbage)
     with contextlib.suppress(VolumeError):
         assert isinstance(disk.read_data(str(tmp_path)), dict)
 
 
-def test_answers_and_annotations_of_others_are_survived(garbage: bytes) -> None:
+def test_invalid_answers_and_annotations_raise_nothing(garbage: bytes) -> None:
     assert isinstance(ApiError.of(500, garbage), ApiError)
     assert orphans._decoded(garbage.decode(errors="replace"), LifecycleHandler) in (None, LifecycleHandler())
     SandboxView.from_status(pb.PodSandboxStatusResponse(info={"info": garbage.decode(errors="replace")}))
@@ -139,7 +140,7 @@ OWN = {
     "actors/_pki/x509.py",  # a process of a second, its question from its parent
     "actors/_base/process/listener_store.py",  # of this process's own sockets
     "actors/runtime/helper/main.py",  # bare Python without msgspec; from its parent
-    "actors/runtime/helper/containers.py",
+    "actors/runtime/helper/commands.py",
     "actors/runtime/helper/state.py",
     "proto/common/interpreter.py",  # source text for another interpreter
     "supervisor/process/forkclient.py",
@@ -149,7 +150,19 @@ OWN = {
 DECODES = re.compile(r"msgspec\.json\.(decode|Decoder)\(|(?<!msgspec\.)\bjson\.loads?\(")
 
 
-def test_json_of_others_is_decoded_in_one_place() -> None:
+def test_foreign_json_is_decoded_in_one_place() -> None:
     paths = (path for top in ("actors", "supervisor", "proto") for path in (ROOT / top).rglob("*.py"))
     found = {str(path.relative_to(ROOT)) for path in paths if DECODES.search(path.read_text())}
     assert found - OWN == set(), "use proto.common.untrusted.decode_json"
+
+
+@pytest.mark.parametrize(
+    "content", [b"2001-01-00: x", b"!!bool x", b'!!int ""', b"!!timestamp x", b"a: [", b"? {a: 1}\n: b"]
+)
+def test_yaml_that_cannot_be_read_is_one_error(content: bytes) -> None:
+    with pytest.raises(yaml.YAMLError):
+        untrusted.load_yaml(content)
+
+
+def test_yaml_is_loaded_as_plain_values() -> None:
+    assert untrusted.load_yaml(b"a: [1, true, b]") == {"a": [1, True, "b"]}

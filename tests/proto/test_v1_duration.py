@@ -1,4 +1,4 @@
-"""Go durations: exact values both ways."""
+"""Go durations: exact values in both directions."""
 
 import contextlib
 
@@ -32,7 +32,7 @@ def test_value_and_form_are_go_s(text: str, nanoseconds: int, printed: str) -> N
 
 
 @pytest.mark.parametrize("text", ["", "1", "s", "1d", "1h 2m", "-", "1.s.", ".s", "1hour", "9" * 50 + "h", "00"])
-def test_what_is_not_a_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(DurationError):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""Quantities: exact values, rounding and what is refused."""
+"""Quantities: exact values, rounding and errors."""
 
 import contextlib
 
@@ -65,7 +65,7 @@ def test_value_is_exact(text: quantity.Quantity, nanos: int) -> None:
         1e400,
     ],
 )
-def test_what_is_not_a_quantity_is_refused(text: quantity.Quantity) -> None:
+def test_invalid_quantity_is_refused(text: quantity.Quantity) -> None:
     with pytest.raises(quantity.QuantityError, match="is not a quantity"):
         quantity.parse(text)
 

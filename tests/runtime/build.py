@@ -1,4 +1,4 @@
-"""Images for tests of the store, made member by member: also such as no tool would make."""
+"""Builds images member by member for tests of the store, also malformed ones."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ NAME = "registry.test/made:1"
 
 
 def entry(name: str, content: bytes | None = None, **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:
-    """A tar member: a directory without content, a file with it; the attributes are TarInfo's."""
+    """A tar member: a file with content, a directory without; keyword arguments are TarInfo's attributes."""
     info = tarfile.TarInfo(name)
     info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
     info.mode = 0o755 if content is None else 0o644
@@ -50,7 +50,7 @@ def packed(content: bytes, how: str) -> bytes:
 
 
 class Made:
-    """An image's blobs by digest, its index, and ways to spoil them."""
+    """An image's blobs by digest and its index, with methods that corrupt them."""
 
     def __init__(
         self, *layers: bytes, name: str = NAME, how: str = "", config: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ class Made:
         return self.blob(content, mediaType=MANIFESTS[0], annotations={"io.containerd.image.name": self.name})
 
     def write(self, directory: Path, *others: "Made") -> Path:
-        """As an OCI layout."""
+        """The image as an OCI layout."""
         blobs = directory / "blobs" / "sha256"
         blobs.mkdir(parents=True, exist_ok=True)
         described = [made.described() for made in (self, *others)]

@@ -1,4 +1,4 @@
-"""Clients of streaming sessions: SPDY with the command line's own connection, WebSocket with wsproto's other side."""
+"""Clients of streaming sessions: SPDY with the command line's connection, WebSocket with wsproto's client side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def until(ready: Callable[[], bool], fd: int, writing: Callable[[], bool], turn: Callable[[], None]) -> None:
-    """`turn` whenever `fd` has something, or room, until `ready`."""
+    """Call `turn` when `fd` is readable or writable, until `ready`."""
     deadline = time.monotonic() + PATIENCE_S
     while not ready():
         if time.monotonic() > deadline:
@@ -37,7 +37,7 @@ def until(ready: Callable[[], bool], fd: int, writing: Callable[[], bool], turn:
 
 
 class SpdySession:
-    """The streams of a remote command."""
+    """The streams of a remote command over SPDY."""
 
     def __init__(self, url: str, protocol: str, *kinds: str) -> None:
         self.connection = Connection(url, protocol)
@@ -68,7 +68,7 @@ class SpdySession:
                 self.ended.add(names[event.stream])
 
     def finish(self) -> dict[str, bytes]:
-        """All that is said until the outcome is told."""
+        """Read all streams until the outcome."""
         self.wait(lambda: "error" in self.ended or self.over)
         self.close()
         return self.said
@@ -78,12 +78,12 @@ class SpdySession:
 
 
 class WebSocketSession:
-    """The channels of a remote command, or of port-forward by their numbers."""
+    """The channels of a remote command or a port-forward session over WebSocket, by number."""
 
     def __init__(
         self, url: str, protocol: str, tls: ssl.SSLContext | None = None, early: bytes = b"", receive_buffer: int = 0
     ) -> None:
-        """`early` goes out together with the request."""
+        """`early` is sent together with the request."""
         target = urlsplit(url)
         self.socket = socket.socket()
         if receive_buffer:
@@ -110,7 +110,7 @@ class WebSocketSession:
         self._messages = Messages(ConnectionType.CLIENT)
         self.pongs: list[bytes] = []
         self.code: int | None = None
-        """Of the server's close."""
+        """The code of the server's close frame."""
         self.said: dict[Any, bytearray] = defaultdict(bytearray)
         self.whole: list[bytes] = []
         self._part = bytearray()
@@ -127,8 +127,8 @@ class WebSocketSession:
                 self.raw(bytes((number,)) + part)
 
     def carry(self, kind: str, content: bytes) -> None:
-        """Send all of it and its end, and read meanwhile: a command that gives back what it gets takes no more
-        otherwise."""
+        """Send all of the data and its end while reading: an echoing command stops taking input when its output is
+        full."""
         number = bytes((CHANNELS.index(kind),))
         parts = [number + content[at : at + 65536] for at in range(0, len(content), 65536)]
         parts.append(bytes((255,)) + number)
@@ -156,7 +156,7 @@ class WebSocketSession:
     def _turn(self) -> None:
         try:
             received = self.socket.recv(65536)
-            if isinstance(self.socket, ssl.SSLSocket):  # a session may hold more that select does not see
+            if isinstance(self.socket, ssl.SSLSocket):  # TLS may hold bytes that select does not see
                 while self.socket.pending():
                     received += self.socket.recv(65536)
         except _NOT_YET:
@@ -190,7 +190,7 @@ class WebSocketSession:
             self.said[CHANNELS[number]] += content
 
     def finish(self) -> dict[Any, bytearray]:
-        """All that is said until the end."""
+        """Read until the end of the session."""
         self.wait(lambda: self.over)
         self.close()
         return self.said

@@ -1,6 +1,6 @@
-"""CRI as critest speaks it: raw rpcs, whose errors are seen, and configurations with no more in them than it gives.
+"""A CRI client like critest's: raw rpcs with their errors, and minimal configurations.
 
-critest is the validation suite of kubernetes-sigs/cri-tools; what it expects is in its pkg/validate.
+critest is the validation suite of kubernetes-sigs/cri-tools; its pkg/validate has the expectations.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import grpc
 import pytest
 
 from proto.cri import api_pb2 as pb
-from proto.cri.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
 from tests.containerd.images import BUSYBOX
+from tests.cri.services import Caller
 from tests.runtime.instance import wait_for
 
 CALL_S = 60
 PAUSE = ("sh", "-c", "tail -f /dev/null")
-"""critest's container that stays: a program that waits for what never comes."""
+"""critest's long-running container: a program that waits forever."""
 
 
 class Pod(NamedTuple):
-    """A sandbox, and what it was made with."""
+    """A sandbox and its configuration."""
 
     id: str
     config: pb.PodSandboxConfig
 
 
 class Said(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     out: str
     err: str
@@ -42,20 +42,20 @@ class Critest:
 
     def __init__(self, endpoint: str) -> None:
         self._channel = grpc.insecure_channel(endpoint)
-        self.runtime: Any = RuntimeServiceStub(self._channel)
-        self.images: Any = ImageServiceStub(self._channel)
+        self.runtime: Any = Caller(self._channel, "RuntimeService")
+        self.images: Any = Caller(self._channel, "ImageService")
 
     def close(self) -> None:
         self._channel.close()
 
     def pod(self, **changes: Any) -> Pod:
-        """A sandbox that runs; `changes` are fields of its configuration."""
+        """Run a sandbox; `changes` are fields of its configuration."""
         config = pod_config(**changes)
         request = pb.RunPodSandboxRequest(config=config)
         return Pod(self.runtime.RunPodSandbox(request, timeout=CALL_S).pod_sandbox_id, config)
 
     def create(self, pod: Pod, command: Sequence[str] = PAUSE, **changes: Any) -> str:
-        """A container; `changes` are fields of its configuration, of its security context those in `context`."""
+        """Create a container; `changes` are fields of its configuration, `context` of its security context."""
         context = pb.LinuxContainerSecurityContext(**changes.pop("context", {}))
         linux = pb.LinuxContainerConfig(security_context=context, resources=changes.pop("resources", None))
         config = pb.ContainerConfig(
@@ -69,34 +69,34 @@ class Critest:
         return str(self.runtime.CreateContainer(request, timeout=CALL_S).container_id)
 
     def run(self, pod: Pod, command: Sequence[str] = PAUSE, **changes: Any) -> str:
-        """A container that was started."""
+        """Create and start a container."""
         container = self.create(pod, command, **changes)
         self.runtime.StartContainer(pb.StartContainerRequest(container_id=container), timeout=CALL_S)
         return container
 
     def status(self, container: str) -> Any:
-        """Its ContainerStatus."""
+        """The container's ContainerStatus."""
         return self.runtime.ContainerStatus(pb.ContainerStatusRequest(container_id=container), timeout=CALL_S).status
 
     def wait_exited(self, container: str) -> Any:
-        """Its status then."""
+        """Wait for the exit; return the status."""
         wait_for(lambda: self.status(container).state == pb.CONTAINER_EXITED)
         return self.status(container)
 
     def exec(self, container: str, *command: str, timeout_s: int = 30) -> Said:
-        """ExecSync."""
+        """Run a command with ExecSync."""
         request = pb.ExecSyncRequest(container_id=container, cmd=command, timeout=timeout_s)
         answer = self.runtime.ExecSync(request, timeout=CALL_S)
         return Said(answer.stdout.decode(), answer.stderr.decode(), answer.exit_code)
 
     def remove(self, pod: Pod) -> None:
-        """Stop and remove it, with all in it."""
+        """Stop and remove the sandbox and its containers."""
         self.runtime.StopPodSandbox(pb.StopPodSandboxRequest(pod_sandbox_id=pod.id), timeout=CALL_S)
         self.runtime.RemovePodSandbox(pb.RemovePodSandboxRequest(pod_sandbox_id=pod.id), timeout=CALL_S)
 
 
 def pod_config(**changes: Any) -> pb.PodSandboxConfig:
-    """Names nobody has had; no labels, no log directory, no parent cgroup. `context` has the security context's."""
+    """A configuration with unused names and no labels, log directory or parent cgroup. `context`: security context."""
     linux = pb.LinuxPodSandboxConfig(
         security_context=pb.LinuxSandboxSecurityContext(**changes.pop("context", {})),
         sysctls=changes.pop("sysctls", None),
@@ -115,7 +115,7 @@ def pod_config(**changes: Any) -> pb.PodSandboxConfig:
 
 
 def refused(call: Any, request: Any) -> str:
-    """The code with which a call that must fail does."""
+    """The status code of an rpc that must fail."""
     with pytest.raises(grpc.RpcError) as caught:
         call(request, timeout=CALL_S)
     error: Any = caught.value

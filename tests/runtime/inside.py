@@ -1,22 +1,22 @@
-"""What tests run in containers whose image has no more than a shell and the usual tools, or Python besides."""
+"""Programs that tests run in containers with a shell and the usual tools, or with Python."""
 
 from __future__ import annotations
 
 PROCESSES = ("sh", "-c", "for one in /proc/[0-9]*; do tr '\\0' ' ' <$one/cmdline && echo; done 2>/dev/null; true")
-"""The command line of each process, one a line, as `ps -o args` shows it."""
+"""Prints the command line of each process on a line, like `ps -o args`."""
 
 LISTENING = ("cat", "/proc/net/tcp", "/proc/net/tcp6")
-"""The connections of the network namespace; `listens` reads them."""
+"""Prints the connections of the network namespace; `listens` parses them."""
 
 RAW_SOCKET = ("python3", "-c", "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)")
-"""What ping begins with."""
+"""The beginning of ping's output."""
 
 BRIDGE = (
     "python3",
     "-c",
     "import fcntl, socket; one = socket.socket(); [fcntl.ioctl(one, call, b'foobar') for call in (0x89A0, 0x89A1)]",
 )
-"""Adds a bridge and deletes it, as brctl does: SIOCBRADDBR and SIOCBRDELBR."""
+"""Adds and deletes a bridge, as brctl does: SIOCBRADDBR and SIOCBRDELBR."""
 
 _SERVERS = """
 import shutil, socketserver, sys, threading
@@ -38,13 +38,13 @@ for port, handler in ((80, Echo), (81, Much)):
     threading.Thread(target=Server(("", port), handler).serve_forever).start()
 """
 SERVERS = ("python3", "-c", _SERVERS)
-"""Port 80 gives back what it is sent, port 81 sends 3,000,000 bytes and hangs up."""
+"""Port 80 echoes; port 81 sends 3,000,000 bytes and closes."""
 
 WEB = ("sh", "-c", "mkdir /web; echo served > /web/index.html; exec python3 -m http.server 80 --directory /web")
 """Serves one page on port 80."""
 
 
 def listens(connections: str, port: int) -> bool:
-    """Whether a line of LISTENING's output is a socket that listens on that port."""
+    """Return True when a line of LISTENING's output is a listening socket on the port."""
     lines = (line.split() for line in connections.splitlines())
     return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in lines if len(words) > 3)

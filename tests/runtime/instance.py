@@ -1,4 +1,4 @@
-"""An embedded runtime of our own, as tests.containerd has a containerd: private, and nothing left at the end."""
+"""A private embedded runtime for tests, like tests.containerd's containerd; leaves nothing behind."""
 
 import contextlib
 import os
@@ -24,15 +24,16 @@ from tests.containerd.requirements import cni_dir
 
 
 class EmbeddedInstance:
-    """The runtime without an agent. `kill` and `start` make it go away and come back while its containers run on."""
+    """The runtime without an agent. `kill` and `start` replace it while its containers keep running."""
 
     def __init__(
         self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True, netns: str = ""
     ) -> None:
-        """`isolation` is the level to use, 0 for the machine's. Without `cni`, or where no CNI
-        plug-ins are, pods are on the runtime's own bridge.
+        """`isolation` is the level, 0 for the machine's best.
 
-        `netns` is the path of the network namespace that is the machine's for it.
+        Without `cni` or CNI plugins pods are on the runtime's own bridge.
+
+        `netns` is the path of the network namespace that stands for the machine's.
         """
         plugins = cni_dir()
         self.directory = directory.resolve()
@@ -94,7 +95,7 @@ class EmbeddedInstance:
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"serving\n":
             raise RuntimeError(f"cannot start the embedded runtime:\n{self.log.read_text()[-3000:]}")
-        wait_for(self._answers)  # the client may be about to try again only in a moment
+        wait_for(self._answers)  # the client may wait before it reconnects
 
     def _answers(self) -> bool:
         with contextlib.suppress(CriError):
@@ -102,7 +103,7 @@ class EmbeddedInstance:
         return False
 
     def kill(self) -> None:
-        """End it at once, as a crash would. Its containers run on."""
+        """Kill it, as a crash would. Its containers keep running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -110,7 +111,7 @@ class EmbeddedInstance:
             self._process.stdout.close()
 
     def import_images(self, images: Iterable[Image]) -> None:
-        """Build `images` and bring them in."""
+        """Build and import `images`."""
         archive = self.directory / "further.tar"
         write_archive(archive, images)
         self.cri.pull_image(f"oci-archive:{archive}").result()
@@ -121,7 +122,7 @@ class EmbeddedInstance:
             self.cri.remove_pod_sandbox(sandbox.id).result()
 
     def monitor_pids(self) -> list[int]:
-        """Monitors of this instance."""
+        """Pids of this instance's monitors."""
         return [pid for pid in _pids() if self._is_monitor(pid)]
 
     def _is_monitor(self, pid: int) -> bool:
@@ -132,7 +133,7 @@ class EmbeddedInstance:
         return False
 
     def close(self) -> None:
-        """Take everything away."""
+        """Remove everything."""
         with contextlib.suppress(CriError, RuntimeError):
             if self._process is None or self._process.poll() is not None:
                 self.start()
@@ -145,7 +146,7 @@ class EmbeddedInstance:
         leftovers.unmount_below(self.directory)
         if self._slot is not None:
             leftovers.delete_network(self._slot.name)
-            self._slot.close()  # only now: the next who takes it has a bridge of that name
+            self._slot.close()  # last: its next owner has a bridge of the same name
         leftovers.delete_empty_cgroups("nodevisor")
         leftovers.delete_directory(self.directory)
 
@@ -155,7 +156,7 @@ def _pids() -> list[int]:
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Until `condition()` is true."""
+    """Wait until `condition()` is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

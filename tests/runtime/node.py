@@ -1,4 +1,4 @@
-"""A machine made of network namespaces, the node and somebody outside, and a bridge of the runtime's own on it."""
+"""A machine made of network namespaces: a node with the runtime's own bridge, and an outside host."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def config(*mappings: tuple[int, int, str, "pb.Protocol.ValueType"]) -> pb.PodSandboxConfig:
-    """Of host port, container port, host address and protocol."""
+    """From host port, container port, host address and protocol."""
     return pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"),
         port_mappings=[
@@ -40,7 +40,7 @@ def config(*mappings: tuple[int, int, str, "pb.Protocol.ValueType"]) -> pb.PodSa
 
 
 class Node:
-    """The machine: `inside` runs something as one of its processes would."""
+    """The machine; `inside` runs a function in the node's namespace."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -57,7 +57,7 @@ class Node:
         return namespaces.make(self.directory / name, ["network"], name, {})["network"]
 
     def runtime(self) -> BridgeNetwork:
-        """As a runtime that was just started has it."""
+        """Make a new network object, as a restarted runtime does."""
         return BridgeNetwork("nvtest", SUBNET, self._on_record)
 
     def _on_record(self) -> dict[str, Pod]:
@@ -68,7 +68,7 @@ class Node:
         return in_namespace(self.netns, function)
 
     def start(self, *mappings: tuple[int, int, str, "pb.Protocol.ValueType"], on_record: bool = True) -> str:
-        """A pod; its namespace."""
+        """Start a pod; return its network namespace."""
         told = config(*mappings).SerializeToString()
         sandbox = Sandbox(SandboxRecord(id=new_id(), config=told, created_at_ns=1, boot=""))
         netns = self.namespace(sandbox.record.id)
@@ -105,7 +105,7 @@ def machine() -> Iterator[Node]:
 
 
 def server(netns: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM, address: str = "") -> socket.socket:
-    """In that namespace, and used from here: a socket stays where it was made."""
+    """A socket of that namespace, usable here: a socket stays in its namespace."""
     made = in_namespace(netns, lambda: socket.socket(socket.AF_INET, kind))
     made.settimeout(PATIENCE_S)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,7 +122,7 @@ def client(netns: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.s
 
 
 def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str:
-    """A connection from that namespace: there and back; the address it has for the server. Raises OSError."""
+    """Exchange bytes over a connection from that namespace; return the server's view of the client. Raises OSError."""
     with client(netns) as sock:
         sock.connect(target)
         served, peer = listener.accept()
@@ -135,10 +135,9 @@ def seen_as(listener: socket.socket, netns: str, target: tuple[str, int]) -> str
 
 
 def answered(listener: socket.socket, sock: socket.socket, target: tuple[str, int]) -> None:
-    """A datagram there and one back. One may be lost while the pod's link comes up, or be late and come twice then.
+    """Exchange datagrams. They may be lost while the pod's link comes up, or arrive late and twice.
 
-    Each call has a word of its own: what was left of an earlier one is from a client that is gone. Any other datagram
-    should not have come here.
+    Each call has its own content: leftovers of earlier calls come from closed clients. Any other datagram is an error.
     """
     listener.settimeout(PATIENCE_S / 10)
     deadline = time.monotonic() + PATIENCE_S

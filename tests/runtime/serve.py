@@ -1,4 +1,4 @@
-"""The embedded runtime in a process of its own, without an agent: `python -m tests.runtime.serve SETTINGS.json`."""
+"""The embedded runtime in a process without an agent: `python -m tests.runtime.serve SETTINGS.json`."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Images that cost far more than they weigh: each is offered to a process of its own with little memory and time."""
+"""Images that need far more resources than their size: each goes to a process with little memory and time."""
 
 import io
 import json
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.stack import Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import parse, parse_config
-from actors.runtime.images.registry.errors import ImageError
 
 MORE_BYTES = 96 * 1024 * 1024
-"""That a bomb may take besides what the process takes anyway."""
+"""Memory for a bomb, besides the process's own."""
 SECONDS = 20.0
 MEGABYTE = 1024 * 1024
 
 
 def header(kind: bytes, size: int, name: bytes = b"n", extra: bytes = b"") -> bytes:
-    """A tar header as bytes; `extra` is what follows its first 345 bytes, in GNU's format."""
+    """A tar header as bytes; `extra` follows its first 345 bytes, in GNU's format."""
     block = bytearray(512)
     block[: len(name)] = name
     block[100:108], block[108:116], block[116:124] = b"0000644\0", b"0000000\0", b"0000000\0"
@@ -71,7 +71,7 @@ def sparse_numbers() -> Iterator[bytes]:
 
 
 def sparse_size() -> Iterator[bytes]:
-    """A file of 60 GB that has no data."""
+    """A file of 60 GB without data."""
     size = 60 * 1024**3
     extra = bytes(41) + bytes(96) + b"\0" + b"%011o\0" % (size & 0o77777777777)
     yield header(b"S", 0, extra=extra[:138] + b"\x80" + size.to_bytes(11, "big"))
@@ -123,7 +123,7 @@ def replaced_below_whiteouts() -> Iterator[bytes]:
 
 
 def long_ways() -> Iterator[bytes]:
-    """Links of a thousand steps each, that every further entry follows."""
+    """Links of a thousand steps each, which every further entry follows."""
     deep = b"/".join([b"d"] * 200)
     yield header(b"L", len(deep)) + padded(deep) + header(b"5", 0, b"d")
     way = (b"d/" * 200 + b"../" * 200) * 2 + b"d"
@@ -160,7 +160,7 @@ LAYERS: dict[str, Callable[[], Iterable[bytes]]] = {
 
 
 class Stream(io.RawIOBase):
-    """A layer that is made while it is read: the process has no other memory of it."""
+    """A layer that is generated while it is read, so that the process needs no memory for it."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)
@@ -174,7 +174,7 @@ class Stream(io.RawIOBase):
 
 
 def offer(name: str, directory: str) -> str:
-    """What comes of it."""
+    """The outcome of the import."""
     try:
         if name in DOCUMENTS:
             DOCUMENTS[name]()

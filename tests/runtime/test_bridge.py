@@ -1,4 +1,4 @@
-"""The runtime's own bridge, on a machine made for it: two network namespaces, the node and somebody outside."""
+"""The runtime's own bridge on a machine of two network namespaces, the node and an outside host."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
-    """A node with a runtime, of which no test leaves a pod."""
+    """A node with a runtime; removes pods that a test leaves."""
     with (
         machine() as made,
         EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvbr-")), [python()], cni=False, netns=made.netns) as one,
@@ -65,8 +65,8 @@ def served() -> Iterator[tuple[Node, EmbeddedInstance]]:
         yield made, one
 
 
-@pytest.mark.parametrize("filtered", ["0", "1"])  # whether frames that are bridged pass netfilter
-def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str) -> None:
+@pytest.mark.parametrize("filtered", ["0", "1"])  # bridged frames bypass or pass netfilter
+def test_host_port_reaches_its_pod_from_everywhere(node: Node, filtered: str) -> None:
     node.sysctl("bridge/bridge-nf-call-iptables", filtered)
     web, other = node.start((8080, 80, "", pb.TCP), (8080, 80, "", pb.UDP)), node.start()
     with server(web, 80) as listener:
@@ -90,7 +90,7 @@ def test_a_host_port_leads_to_its_pod_from_everywhere(node: Node, filtered: str)
                 answered(listener, sock, (address, 8080))
 
 
-def test_what_pods_send_beyond_the_node_comes_from_the_node(node: Node) -> None:
+def test_pods_traffic_to_others_has_the_nodes_address(node: Node) -> None:
     pod = node.start()
     with server(node.outside, 80) as listener:
         assert seen_as(listener, pod, (OUTSIDE, 80)) == NODE
@@ -98,7 +98,7 @@ def test_what_pods_send_beyond_the_node_comes_from_the_node(node: Node) -> None:
         assert seen_as(listener, pod, (NODE, 81)) == node.pods[pod][1]
 
 
-def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
+def test_host_port_of_one_address_is_not_on_others(node: Node) -> None:
     local, public = node.start((8080, 80, "127.0.0.1", pb.TCP)), node.start((8080, 80, NODE, pb.TCP))
     with server(local, 80) as one, server(public, 80) as two:
         assert seen_as(one, node.netns, ("127.0.0.1", 8080)) == GATEWAY
@@ -108,8 +108,8 @@ def test_a_host_port_of_one_address_is_of_that_alone(node: Node) -> None:
         sock.connect((NODE, 8080))
 
 
-def test_sctp_is_led_there_as_well(node: Node) -> None:
-    """Kernels without SCTP have no sockets of it, and lead it on all the same."""
+def test_sctp_host_port(node: Node) -> None:
+    """Kernels without SCTP have no SCTP sockets, but forward it all the same."""
     node.sysctl("netfilter/nf_conntrack_checksum", "0")
     pod = node.start((7000, 7, "", pb.SCTP))
     init = struct.pack("!BBHIIHHI", 1, 0, 20, 1234, 65536, 1, 1, 1)
@@ -124,8 +124,8 @@ def test_sctp_is_led_there_as_well(node: Node) -> None:
 
 
 @pytest.mark.parametrize("filtered", ["0", "1"])
-def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> None:
-    """What a host port on 127.0.0.1 takes, route_localnet, would let a pod's frames to 127.0.0.1 in."""
+def test_pods_cannot_reach_the_nodes_loopback(node: Node, filtered: str) -> None:
+    """route_localnet, which host ports on 127.0.0.1 need, would let a pod's frames to 127.0.0.1 in."""
     node.sysctl("bridge/bridge-nf-call-iptables", filtered)
     mapped, pod = node.start((8080, 80, "", pb.TCP)), node.start()
     mac = node.inside(lambda: _mac("nvtest"))
@@ -142,7 +142,7 @@ def test_the_way_to_loopback_is_not_open_to_pods(node: Node, filtered: str) -> N
             raw.sendto(frame, ("eth0", 0x0800, 0, 0, mac))
             sock.sendto(b"good", ("127.0.0.1", 6000))
             assert listener.recv(100) == b"good"
-            node.stop(mapped)  # route_localnet stays as long as the bridge
+            node.stop(mapped)  # route_localnet stays until the bridge is removed
 
 
 def _mac(link: str) -> bytes:
@@ -157,7 +157,7 @@ def _checksum(header: bytes) -> int:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: Node, others: int) -> None:
+def test_udp_client_reaches_each_new_pod_of_the_port(node: Node, others: int) -> None:
     for _ in range(others):
         node.start()
     with client(node.outside, socket.SOCK_DGRAM) as sock:
@@ -169,14 +169,14 @@ def test_a_client_that_goes_on_sending_reaches_each_pod_that_has_the_port(node: 
             with server(pod, 53, socket.SOCK_DGRAM) as listener:
                 answered(listener, sock, (NODE, 5353))
             node.stop(pod)
-        bystander = node.start()  # has that pod's address now
+        bystander = node.start()  # it gets that pod's address
         with server(bystander, 53, socket.SOCK_DGRAM) as listener:
             sock.sendto(b"stray", (NODE, 5353))
             with client(node.netns, socket.SOCK_DGRAM) as known:
                 answered(listener, known, (node.pods[bystander][1], 53))
 
 
-def test_a_host_port_that_another_pod_has_is_refused_until_it_is_free(node: Node) -> None:
+def test_host_port_in_use_is_refused_until_it_is_free(node: Node) -> None:
     first = node.start((8080, 80, "", pb.TCP))
     with pytest.raises(NetworkError, match=r"8080/tcp: pod sandbox \w+ has it"):
         node.start((8080, 81, "", pb.TCP))
@@ -186,7 +186,7 @@ def test_a_host_port_that_another_pod_has_is_refused_until_it_is_free(node: Node
         assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
 
 
-def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> None:
+def test_pod_with_a_reused_address_is_reached_at_once(node: Node) -> None:
     bystander = node.start()
     mac = node.inside(lambda: _mac("nvtest"))
     for _ in range(2):
@@ -195,10 +195,10 @@ def test_a_pod_is_reached_at_once_at_an_address_that_another_had(node: Node) -> 
             assert seen_as(listener, node.netns, ("10.249.249.3", 80)) == GATEWAY
             assert seen_as(listener, bystander, ("10.249.249.3", 80)) == "10.249.249.2"
         node.stop(pod)
-        assert node.inside(lambda: _mac("nvtest")) == mac  # or pods would look for the node in vain
+        assert node.inside(lambda: _mac("nvtest")) == mac  # else pods would have a stale MAC address of the node
 
 
-def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
+def test_bridge_and_table_are_removed_with_the_last_pod(node: Node) -> None:
     pods = [node.start(), node.start((8080, 80, "", pb.TCP))]
     assert [node.pods[netns][1] for netns in pods] == ["10.249.249.2", "10.249.249.3"]
     for netns in pods:
@@ -211,42 +211,44 @@ def test_bridge_and_table_go_with_the_last_pod(node: Node) -> None:
     assert not node.has_bridge()
 
 
-def test_what_a_kill_left_is_put_right(node: Node) -> None:
+def test_leftovers_of_a_kill_are_repaired(node: Node) -> None:
     kept = node.start((8080, 80, "", pb.TCP))
     node.start((9090, 80, "", pb.TCP), on_record=False)  # killed before its record
     node.network = node.runtime()
-    node.inside(node.network.settle)
+    node.inside(node.network.reconcile)
     with client(node.netns) as sock, pytest.raises(ConnectionRefusedError):
         sock.connect(("127.0.0.1", 9090))
     with server(kept, 80) as listener:
         assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
     assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 1
     sandbox, _ = node.pods[kept]
-    sandbox.record = msgspec.structs.replace(sandbox.record, ips=())  # its end is on record, and no more was done
+    sandbox.record = msgspec.structs.replace(
+        sandbox.record, ips=()
+    )  # the record has its end, and nothing else was done
     node.network = node.runtime()
-    node.inside(node.network.settle)
+    node.inside(node.network.reconcile)
     assert not node.has_table()
     assert not node.has_bridge()
 
 
-def test_rules_that_somebody_flushed_come_back(node: Node) -> None:
+def test_flushed_rules_are_restored(node: Node) -> None:
     web = node.start((8080, 80, "", pb.TCP))
-    for put_right in (node.start, lambda: node.inside(node.network.settle)):
+    for put_right in (node.start, lambda: node.inside(node.network.reconcile)):
         node.inside(lambda: nftables.delete("nvtest"))
         put_right()
         with server(web, 80) as listener:
             assert seen_as(listener, node.netns, ("127.0.0.1", 8080)) == GATEWAY
 
 
-def test_the_actor_settles_its_network_now_and_then() -> None:
+def test_actor_reconciles_its_network_periodically() -> None:
     with ActorProcess("runtime", None, (), container_runtime_endpoint="embedded") as actor:
         wait_for(lambda: any(one.type == "every:network" and one.handled for one in actor.ask(Describe()).messages))
 
 
-def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
+def test_pods_without_kernel_support_reach_the_node_only(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unknown = nftables.Rule("postrouting", (nftables.Statement("unheard of", nftables._expression("unheard", b"")),))
+    unknown = nftables.Rule("postrouting", (nftables.Statement("unknown thing", nftables._expression("unknown", b"")),))
     made = translation
 
     def lacking_kernel(*given: object) -> nftables.Table:
@@ -258,7 +260,7 @@ def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     assert caplog.text.count(r"pods of bridge nvtest reach the node and each other only") == 1
     with server(pods[0], 80) as listener:
         assert seen_as(listener, node.netns, (node.pods[pods[0]][1], 80)) == GATEWAY
-    with pytest.raises(NetworkError, match=r"host ports on bridge nvtest: this kernel lacks .*\(rule unheard of\)"):
+    with pytest.raises(NetworkError, match=r"host ports on bridge nvtest: this kernel lacks .*\(rule unknown thing\)"):
         node.start((8080, 80, "", pb.TCP))
     assert len(node.inside(lambda: netlink.ports_of("nvtest"))) == 2
     for netns in pods:
@@ -266,7 +268,7 @@ def test_without_the_kernels_help_pods_have_no_host_ports_and_the_node_only(
     assert not node.has_bridge()
 
 
-def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, EmbeddedInstance]) -> None:
+def test_host_ports_survive_a_restart_of_the_runtime(served: tuple[Node, EmbeddedInstance]) -> None:
     node, instance = served
     _serve(instance.cri, _mapped("web"))
     bridge = _bridge(node)
@@ -289,7 +291,7 @@ def test_host_ports_outlive_the_runtime_and_are_found_again(served: tuple[Node, 
     assert bridge not in node.inside(_links)
 
 
-def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
+def test_pod_with_dead_pause_process_keeps_address_till_stop(
     served: tuple[Node, EmbeddedInstance],
 ) -> None:
     node, instance = served
@@ -307,8 +309,8 @@ def test_a_pod_whose_first_process_died_keeps_its_address_until_it_is_stopped(
     assert not any(name.startswith("nv") for name in node.inside(_links))
 
 
-def test_an_end_that_is_told_while_its_sandbox_is_stopped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who tells it goes on: whoever stops the sandbox may wait for that."""
+def test_exit_report_during_stop_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reporting thread continues: the thread that stops the sandbox may wait for it."""
     saved: list[SandboxRecord] = []
     sandboxes = Sandboxes.__new__(Sandboxes)
     engine = SimpleNamespace(boot="now", sandboxes=SimpleNamespace(save=saved.append))
@@ -354,5 +356,5 @@ def _links() -> list[str]:
 
 
 def _bridge(node: Node) -> str:
-    """`nv` and eight digits; a pod's link has more."""
+    """`nv` and eight digits; a pod's link name is longer."""
     return next(name for name in node.inside(_links) if len(name) == 10 and name.startswith("nv"))

@@ -1,4 +1,4 @@
-"""Containers of the embedded runtime: what only it promises, and what happens when it or its monitor is killed."""
+"""Containers of the embedded runtime: promises beyond CRI, and kills of the runtime and its monitor."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def cri(embedded: EmbeddedInstance) -> Iterator[Cri]:
 
 
 STATIC = {"kubernetes.io/config.source": "file"}
-"""On the sandbox of a pod from a manifest of the machine."""
+"""Annotations of the sandbox of a static pod."""
 
 
 def start(cri: Cri, name: str, config: pb.ContainerConfig, **changes: Any) -> tuple[str, str]:
@@ -63,11 +63,11 @@ def pid_of(cri: Cri, container: str) -> int:
 
 
 def run_out(cri: Cri, name: str, script: str, **context: Any) -> str:
-    """What the script prints in a container of its own."""
+    """The script's output in a container of its own."""
     config = container_config(["sleep", "1000"])
     config.linux.security_context.CopyFrom(pb.LinuxContainerSecurityContext(**context))
     _, container = start(cri, name, config)
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: b"sleep 1000" in cri.exec_sync(container, PROCESSES, 10).result().stdout)
     answer = cri.exec_sync(container, ["sh", "-c", script], 20).result()
     return bytes(answer.stdout + answer.stderr).decode()
@@ -79,7 +79,7 @@ def test_a_container_is_isolated(cri: Cri) -> None:
         cri, "isolated", f"{PROCESSES[2]}; hostname; cat /proc/mounts; cat /proc/self/status; ls /dev; ls -A /var"
     )
     assert "sleep 1000" in out
-    assert "containerd" not in out  # neither the machine's processes nor its mounts
+    assert "containerd" not in out  # it sees neither the machine's processes nor its mounts
     assert re.search(r"^overlay / ", out, re.M) or "ext4" in out
     assert "CapEff:\t00000000a80425fb" in out
     assert "sda" not in out
@@ -104,7 +104,7 @@ def test_user_groups_and_read_only_root(cri: Cri) -> None:
     assert "CapEff:\t0000000000000000" in out
 
 
-def test_the_default_filter_refuses_what_it_should(cri: Cri) -> None:
+def test_default_seccomp_filter(cri: Cri) -> None:
     profile = pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
     out = run_out(cri, "seccomp", "unshare -m true || echo refused; cat /proc/self/status", seccomp=profile)
     assert "refused" in out
@@ -147,7 +147,7 @@ def test_limits_are_in_the_cgroup_and_change(cri: Cri) -> None:
 
 
 @pytest.mark.needs("mounts", "cgroups")
-def test_a_container_over_its_limit_is_told_so(cri: Cri) -> None:
+def test_container_over_its_limit_is_oom_killed(cri: Cri) -> None:
     config = container_config(["sh", "-c", "x=a; while true; do x=$x$x; done"])
     config.linux.resources.memory_limit_in_bytes = 16 << 20
     _, container = start(cri, "oom", config)
@@ -156,20 +156,20 @@ def test_a_container_over_its_limit_is_told_so(cri: Cri) -> None:
 
 
 @pytest.mark.parametrize(("script", "code", "reason"), [("exit 0", 0, "Completed"), ("exit 7", 7, "Error")])
-def test_the_end_is_on_record(cri: Cri, script: str, code: int, reason: str) -> None:
+def test_exit_is_recorded(cri: Cri, script: str, code: int, reason: str) -> None:
     _, container = start(cri, "end", container_config(["sh", "-c", script]))
     ended = wait_exited(cri, container)
     assert (ended.exit_code, ended.reason) == (code, reason)
     assert ended.created_at <= ended.started_at <= ended.finished_at
 
 
-def test_a_container_that_ends_at_once_is_started_all_the_same(cri: Cri) -> None:
+def test_container_that_exits_at_once_counts_as_started(cri: Cri) -> None:
     for number in range(5):
         _, container = start(cri, f"short{number}", container_config(["true"]))
         assert wait_exited(cri, container).exit_code == 0
 
 
-def test_a_failed_start_says_why_and_stays_ended(cri: Cri) -> None:
+def test_failed_start_has_a_message_and_is_final(cri: Cri) -> None:
     config = sandbox_config("nostart")
     sandbox = cri.run_pod_sandbox(config).result()
     container = cri.create_container(sandbox, container_config(["/no/such"]), config).result()
@@ -182,7 +182,7 @@ def test_a_failed_start_says_why_and_stays_ended(cri: Cri) -> None:
 
 
 def start_trapping(cri: Cri, name: str, trap: str, logs: Path) -> str:
-    """A container that stays; its trap is set by the time it is here."""
+    """A container that keeps running; on return its trap is set."""
     config = container_config(["sh", "-c", f"{trap}; echo up; sleep 1000 & wait"], log_path=f"{name}.log")
     _, container = start(cri, name, config, log_directory=str(logs))
     wait_for(lambda: "up" in (logs / f"{name}.log").read_text())
@@ -200,7 +200,7 @@ def test_stop_signals_then_waits_then_kills(cri: Cri, tmp_path: Path) -> None:
     assert status(cri, container).exit_code == 137
 
 
-def test_a_second_stop_shortens_the_first_and_does_not_signal_again(cri: Cri, tmp_path: Path) -> None:
+def test_second_stop_shortens_the_first_without_a_signal(cri: Cri, tmp_path: Path) -> None:
     script = "trap 'echo told' TERM; echo up; while true; do sleep 0.1; done"
     _, container = start(
         cri, "second", container_config(["sh", "-c", script], log_path="0.log"), log_directory=str(tmp_path)
@@ -215,7 +215,7 @@ def test_a_second_stop_shortens_the_first_and_does_not_signal_again(cri: Cri, tm
     assert status(cri, container).exit_code == 137
 
 
-def test_logs_are_cris_and_long_lines_come_in_parts(cri: Cri, tmp_path: Path) -> None:
+def test_cri_logs_divide_long_lines(cri: Cri, tmp_path: Path) -> None:
     script = "echo one; echo two >&2; head -c 40000 /dev/zero | tr '\\0' x; echo; printf unended"
     config = container_config(["sh", "-c", script], log_path="main/0.log")
     _, container = start(cri, "log", config, log_directory=str(tmp_path))
@@ -237,7 +237,7 @@ def test_a_terminal_is_one_stream(cri: Cri, tmp_path: Path) -> None:
     wait_for(lambda: "stdout F terminal" in (tmp_path / "0.log").read_text())
 
 
-def test_exec_ends_at_its_time_limit_with_all_it_started_there(cri: Cri) -> None:
+def test_exec_time_limit_ends_all_its_processes(cri: Cri) -> None:
     _, container = start(cri, "timeout", container_config(["sleep", "1000"]))
     with pytest.raises(CriDeadline, match="timed out"):
         cri.exec_sync(container, ["sleep", "4321"], 1).result()
@@ -247,7 +247,7 @@ def test_exec_ends_at_its_time_limit_with_all_it_started_there(cri: Cri) -> None
         cri.exec_sync(container, ["/no/such"], 10).result()
 
 
-def test_exec_in_a_container_that_is_exiting_is_an_error_and_no_hang(cri: Cri) -> None:
+def test_exec_in_an_exiting_container_fails_without_a_hang(cri: Cri) -> None:
     _, container = start(cri, "exiting", container_config(["sleep", "0.5"]))
     with contextlib.suppress(CriError):
         while True:
@@ -257,7 +257,7 @@ def test_exec_in_a_container_that_is_exiting_is_an_error_and_no_hang(cri: Cri) -
         cri.exec_sync(container, ["true"], 10).result()
 
 
-def test_names_are_reserved_for_one_of_each_attempt(cri: Cri) -> None:
+def test_names_are_unique_for_each_attempt(cri: Cri) -> None:
     config = sandbox_config("twice")
     sandbox = cri.run_pod_sandbox(config).result()
     with pytest.raises(CriError, match="reserved"):
@@ -271,12 +271,12 @@ def test_names_are_reserved_for_one_of_each_attempt(cri: Cri) -> None:
     assert len(cri.list_containers().result()) == 2
 
 
-def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
-    sandbox, first = run_pod(cri, "shared")  # CRI's default is the pod's
+def test_shared_pid_namespace_of_a_pod(cri: Cri) -> None:
+    sandbox, first = run_pod(cri, "shared")  # CRI's default is a shared namespace
     config = sandbox_config("shared")
     other = cri.create_container(sandbox, container_config(["sleep", "2000"], name="other"), config).result()
     cri.start_container(other).result()
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: b"sleep 2000" in cri.exec_sync(first, PROCESSES, 10).result().stdout)
     cri.exec_sync(first, ["sh", "-c", "(sleep 0.1 &)"], 10).result()
     wait_for(lambda: b"sleep 0.1" not in cri.exec_sync(first, PROCESSES, 10).result().stdout)  # orphans are reaped
@@ -285,7 +285,7 @@ def test_a_pods_containers_share_processes_if_they_are_to(cri: Cri) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_the_machine_itself_is_an_image_that_cannot_be_changed(cri: Cri, embedded: EmbeddedInstance) -> None:
+def test_host_image_cannot_be_written_to(cri: Cri, embedded: EmbeddedInstance) -> None:
     config = container_config(["sh", "-c", "sleep 1000"], image="host")
     config.linux.security_context.readonly_rootfs = True
     _, container = start(cri, "host", config, annotations=STATIC)
@@ -300,7 +300,7 @@ def test_the_machine_itself_is_an_image_that_cannot_be_changed(cri: Cri, embedde
 
 
 @pytest.mark.parametrize("source", ["api", ""])
-def test_a_pod_of_the_api_server_does_not_get_the_machines_files(cri: Cri, source: str) -> None:
+def test_host_image_is_refused_to_api_pods(cri: Cri, source: str) -> None:
     config = container_config(["cat", "/etc/shadow"], image="host")
     with pytest.raises(CriError, match="static pods only"):
         start(cri, "stranger", config, annotations={"kubernetes.io/config.source": source} if source else {})
@@ -308,14 +308,12 @@ def test_a_pod_of_the_api_server_does_not_get_the_machines_files(cri: Cri, sourc
 
 @pytest.mark.parametrize("privileged", [False, True])
 @pytest.mark.needs("mounts")
-def test_passwords_and_keys_are_hidden_in_the_image_of_the_machine(
-    cri: Cri, embedded: EmbeddedInstance, *, privileged: bool
-) -> None:
+def test_host_image_hides_passwords_and_keys(cri: Cri, embedded: EmbeddedInstance, *, privileged: bool) -> None:
     config = container_config(["sleep", "1000"], image="host")
     config.linux.security_context.privileged = privileged
     _, container = start(cri, "static", config, annotations=STATIC)
     run_dir = embedded.settings.run_dir
-    # The image has the file system at / alone: a run directory on another one is not there to be hidden.
+    # The image has the file system at / alone: it does not show a run directory on another one.
     empty = ["/root", run_dir] if os.stat(run_dir).st_dev == os.stat("/").st_dev else ["/root"]
     listed = f"for one in {' '.join(empty)}; do ls -Ad $one; ls -A $one; done"
     script = f"cat /etc/shadow /etc/ssh/ssh_host_*key; {listed}; echo done"
@@ -335,12 +333,12 @@ def test_an_image_that_a_container_uses_can_be_removed(cri: Cri, tmp_path: Path)
     assert cri.exec_sync(container, ["/bin/cat", "/f"], 10).result().stdout == b"data"
 
 
-def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
+def test_events_of_a_containers_life(embedded: EmbeddedInstance, cri: Cri) -> None:
     seen: list[tuple[int, str]] = []
     watch = cri.container_events(
         lambda event: seen.append((event.container_event_type, event.container_id)), lambda _: None
     )
-    for number in range(100):  # nothing tells when the stream is there, but what comes by it
+    for number in range(100):  # only an event shows that the stream is open
         start(cri, f"before{number}", container_config(["true"]))
         with contextlib.suppress(TimeoutError):
             wait_for(lambda: seen, 0.2)
@@ -353,10 +351,10 @@ def test_events_tell_what_happens(embedded: EmbeddedInstance, cri: Cri) -> None:
     watch.close()
 
 
-# Ends of ours
+# Kills of the runtime and the monitor
 
 
-def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstance, cri: Cri, tmp_path: Path) -> None:
+def test_containers_and_exits_survive_a_killed_runtime(embedded: EmbeddedInstance, cri: Cri, tmp_path: Path) -> None:
     script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
     config = container_config(["sh", "-c", script], log_path="0.log")
     config.mounts.append(pb.Mount(container_path="/data", host_path=str(tmp_path)))
@@ -365,7 +363,7 @@ def test_containers_and_their_ends_outlive_the_runtime(embedded: EmbeddedInstanc
     pid = pid_of(cri, container)
     embedded.kill()
     size = (tmp_path / "0.log").stat().st_size
-    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)  # its log goes on
+    wait_for(lambda: (tmp_path / "0.log").stat().st_size > size)  # its log grows
     embedded.start()
     assert (status(cri, container).state, pid_of(cri, container)) == (pb.CONTAINER_RUNNING, pid)
     assert cri.pod_sandbox_status(sandbox).result().status.network.ip == ip
@@ -385,7 +383,7 @@ def kernel_tells_exit_codes() -> bool:
 
 
 def kill_waiting(pid: int) -> None:
-    """SIGKILL to a process that waits in poll(2): what one has read and not yet written goes with it."""
+    """SIGKILL a process that waits in poll(2): otherwise bytes that it has read and not written would be lost."""
 
     def stopped_there() -> bool:
         os.kill(pid, signal.SIGSTOP)
@@ -400,7 +398,7 @@ def kill_waiting(pid: int) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_containers_their_output_and_their_ends_outlive_the_monitor(
+def test_containers_output_and_exits_survive_a_killed_monitor(
     embedded: EmbeddedInstance, cri: Cri, tmp_path: Path
 ) -> None:
     script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
@@ -432,8 +430,8 @@ def test_the_monitor_is_small(embedded: EmbeddedInstance, cri: Cri) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_kills_at_random_moments_lose_and_double_nothing(embedded: EmbeddedInstance, cri: Cri) -> None:
-    """Pods come and go while the runtime is killed; then what is left is exactly what was not removed."""
+def test_random_kills_lose_and_duplicate_nothing(embedded: EmbeddedInstance, cri: Cri) -> None:
+    """Pods come and go while the runtime is killed; in the end all and only the removed ones are gone."""
     rounds = int(os.environ.get("NODEVISOR_KILLS", "3"))
     kept = [start(cri, f"kept{number}", container_config(["sleep", "5000"])) for number in range(3)]
     pids = {container: pid_of(cri, container) for _, container in kept}

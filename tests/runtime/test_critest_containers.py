@@ -1,4 +1,4 @@
-"""What critest expects of pods and containers, where no other test here does: their life, their lists and figures."""
+"""critest's expectations of pods and containers that no other test covers: life cycle, lists and statistics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
 
 @pytest.fixture(scope="module")
 def pod(critest: Critest, tmp_path_factory: pytest.TempPathFactory) -> Pod:
-    """One for most of these tests, with a log directory; its containers share their processes, as is CRI's default."""
+    """A sandbox for most tests, with a log directory; its containers share a pid namespace, CRI's default."""
     return critest.pod(log_directory=str(tmp_path_factory.mktemp("logs")), hostname="test-hostname")
 
 
 @pytest.mark.needs("mounts")
-def test_what_ran_too_long_is_gone_and_nothing_else_of_that_name_is_there(critest: Critest, pod: Pod) -> None:
+def test_exec_after_its_time_limit_leaves_no_process(critest: Critest, pod: Pod) -> None:
     container = critest.run(pod)
     request = pb.ExecSyncRequest(container_id=container, cmd=["sleep", "4321"], timeout=1)
     assert refused(critest.runtime.ExecSync, request) == "DEADLINE_EXCEEDED"
@@ -71,7 +71,7 @@ def test_a_sandbox_is_stopped_and_removed_again(critest: Critest) -> None:
     assert refused(runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=pod.id)) == "NOT_FOUND"
 
 
-def test_of_one_attempt_of_a_pod_there_is_one_sandbox(critest: Critest) -> None:
+def test_one_sandbox_for_each_attempt_of_a_pod(critest: Critest) -> None:
     config = pod_config(labels={"once": NOBODY})
 
     def ask(_: int) -> str:
@@ -100,7 +100,7 @@ def test_of_one_attempt_of_a_pod_there_is_one_sandbox(critest: Critest) -> None:
         critest.remove(Pod(one, config))
 
 
-def test_log_paths_are_told_and_a_log_that_was_moved_is_begun_anew(critest: Critest, pod: Pod) -> None:
+def test_log_path_and_reopening_of_a_moved_log(critest: Critest, pod: Pod) -> None:
     container = critest.run(pod, ["sh", "-c", "while true; do echo hello World; sleep 0.05; done"], log_path="loop.log")
     log = Path(critest.status(container).log_path)
     assert log == Path(pod.config.log_directory, "loop.log")
@@ -114,7 +114,7 @@ def test_log_paths_are_told_and_a_log_that_was_moved_is_begun_anew(critest: Crit
     critest.runtime.RemoveContainer(pb.RemoveContainerRequest(container_id=container), timeout=CALL_S)
 
 
-def test_a_shell_is_attached_to_until_its_input_ends(critest: Critest, pod: Pod) -> None:
+def test_attached_shell_ends_with_its_input(critest: Critest, pod: Pod) -> None:
     container = critest.run(pod, ["/bin/sh"], stdin=True, stdin_once=True)
     asked = pb.AttachRequest(container_id=container, stdin=True, stdout=True, stderr=True)
     session = SpdySession(critest.runtime.Attach(asked).url, V4, "stdin", "stdout", "stderr")
@@ -126,7 +126,7 @@ def test_a_shell_is_attached_to_until_its_input_ends(critest: Critest, pod: Pod)
     assert exit_code_of(said["error"]) == 0
 
 
-def test_ports_of_a_pod_in_the_machines_network_are_the_machines(critest: Critest) -> None:
+def test_host_network_pods_ports_are_the_machines(critest: Critest) -> None:
     options = pb.NamespaceOption(network=pb.NODE)
     pod = critest.pod(context={"namespace_options": options}, port_mappings=[pb.PortMapping(container_port=12003)])
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
@@ -138,14 +138,14 @@ def test_ports_of_a_pod_in_the_machines_network_are_the_machines(critest: Crites
     critest.remove(pod)
 
 
-# Lists, by themselves and as streams
+# Lists and streams
 
 
 def streamed(call: Any, request: Any, field: str) -> list[Any]:
     return [one for answer in call(request, timeout=CALL_S) for one in getattr(answer, field)]
 
 
-def test_lists_are_filtered_and_streams_say_the_same(critest: Critest) -> None:
+def test_lists_are_filtered_and_streams_are_equal(critest: Critest) -> None:
     runtime, labels = critest.runtime, {"foo": NOBODY}
     pod = critest.pod(labels=labels, annotations={"abc": "def"})
     container = critest.run(pod, labels=labels)
@@ -174,7 +174,7 @@ def test_lists_are_filtered_and_streams_say_the_same(critest: Critest) -> None:
 
 
 @pytest.mark.needs("mounts", "cgroups")
-def test_statistics_are_those_of_what_runs(critest: Critest) -> None:
+def test_statistics_of_running_containers(critest: Critest) -> None:
     runtime, labels = critest.runtime, {"stats": NOBODY}
     pod = critest.pod(labels=labels)
     containers = {critest.run(pod, labels=labels) for _ in range(2)}
@@ -200,11 +200,11 @@ def test_statistics_are_those_of_what_runs(critest: Critest) -> None:
 
 
 OPTIONAL = ("container_blkio_device_usage_total", "container_fs_reads", "container_fs_writes")
-"""Without a value where the kernel does not count what a disk does."""
+"""Skips values that the kernel does not count."""
 
 
 @pytest.mark.needs("mounts", "cgroups")
-def test_metrics_have_the_labels_they_are_described_with(critest: Critest) -> None:
+def test_metrics_have_their_described_labels(critest: Critest) -> None:
     limits = pb.LinuxContainerResources(
         cpu_period=100_000, cpu_quota=20_000, cpu_shares=1024, memory_limit_in_bytes=64 << 20
     )
@@ -241,5 +241,7 @@ V2 = "8:0 rbytes=5 wbytes=6 rios=1 wios=2 dbytes=0 dios=0\n8:16\n"
         (lambda: metrics.transfers_v2(V2), (5, 6, 1, 2)),
     ],
 )
-def test_what_a_cgroup_moved(parsed: Callable[[], dict[str, metrics.Transfers]], expected: tuple[int, ...]) -> None:
+def test_disk_transfers_of_a_cgroup(
+    parsed: Callable[[], dict[str, metrics.Transfers]], expected: tuple[int, ...]
+) -> None:
     assert parsed()["8:0"][1:] == expected

@@ -1,4 +1,4 @@
-"""What critest expects of images, where no other test here does: by every kind of name, and removed at once."""
+"""critest's expectations of images that no other test covers: all kinds of names, and concurrent removal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.local.layout import import_all
 from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.sources.layout import import_all
 from actors.runtime.model.errors import RpcError
 from actors.runtime.service.image_service import ImageService
 from proto.cri import api_pb2 as pb
@@ -28,14 +28,14 @@ DIGEST = "sha256:"
 
 
 class Registry(FakeRegistry):
-    """Serves several images by tags, each as an index of images for several machines."""
+    """Serves several images by tag, each as an index for several platforms."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tags: dict[str, str] = {}
 
     def put(self, *tags: str, user: str = "") -> str:
-        """An image under these tags; its index's digest."""
+        """Add an image with these tags; return the digest of its index."""
         made = Made(tar(entry("file", tags[0].encode())), how="gzip", config={"User": user})
         platform = {"os": "linux", "architecture": made.config["architecture"]}
         other = {**made.described(), "platform": {"os": "linux", "architecture": "other"}}
@@ -69,7 +69,7 @@ def pull(critest: Critest, name: str) -> str:
 
 
 def status(critest: Critest, name: str) -> Any:
-    """None without it."""
+    """The image's status; None if it is missing."""
     answer = critest.images.ImageStatus(pb.ImageStatusRequest(image=pb.ImageSpec(image=name)), timeout=CALL_S)
     return answer.image if answer.HasField("image") else None
 
@@ -87,7 +87,7 @@ def listed(critest: Critest, *name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", ["tag", "nothing", "digest"])
-def test_an_image_is_found_by_what_it_was_pulled_by(critest: Critest, registry: Registry, how: str) -> None:
+def test_image_is_found_by_its_pulled_name(critest: Critest, registry: Registry, how: str) -> None:
     repository = f"{registry.host}/test/{how}"
     digest = registry.put("latest" if how == "nothing" else f"test-{how}")
     name = {"tag": f"{repository}:test-tag", "nothing": repository, "digest": f"{repository}@{digest}"}[how]
@@ -109,7 +109,7 @@ def test_an_image_is_found_by_what_it_was_pulled_by(critest: Critest, registry: 
     ("user", "uid", "name"),
     [("1002", 1002, ""), ("www-data", 0, "www-data"), ("1003:users", 1003, ""), ("www-data:users", 0, "www-data")],
 )
-def test_whom_an_image_runs_as(critest: Critest, registry: Registry, user: str, uid: int, name: str) -> None:
+def test_user_of_an_image(critest: Critest, registry: Registry, user: str, uid: int, name: str) -> None:
     registry.put("user", user=user)
     id_ = pull(critest, f"{registry.host}/test/user:user")
     found = status(critest, id_)
@@ -117,13 +117,13 @@ def test_whom_an_image_runs_as(critest: Critest, registry: Registry, user: str, 
     remove(critest, id_)
 
 
-def test_one_image_has_the_tags_of_all_its_repositories_and_goes_with_all(critest: Critest, registry: Registry) -> None:
+def test_image_has_all_tags_and_is_removed_with_them(critest: Critest, registry: Registry) -> None:
     registry.put("1", "2")
     names = [f"{registry.host}/{name}" for name in ("test/tags:1", "test/tags:2", "other/tags:1")]
     (id_,) = {pull(critest, name) for name in names}
     (found,) = [one for one in listed(critest) if one.id == id_]
     assert sorted(found.repo_tags) == sorted(names)
-    with ThreadPoolExecutor(5) as pool:  # at the same time, and none of them fails
+    with ThreadPoolExecutor(5) as pool:  # concurrently, without a failure
         assert list(pool.map(lambda _: (remove(critest, id_), status(critest, id_))[1], range(5))) == [None] * 5
     assert [status(critest, name) for name in names] == [None] * 3
     remove(critest, id_)
@@ -145,9 +145,7 @@ def wanted(name: str) -> pb.PullImageRequest:
     return pb.PullImageRequest(image=pb.ImageSpec(image=name))
 
 
-def test_a_client_that_has_gone_before_the_pull_began_gets_no_image(
-    registry: Registry, store: ImageStore, tmp_path: Path
-) -> None:
+def test_pull_of_a_vanished_client_adds_no_image(registry: Registry, store: ImageStore, tmp_path: Path) -> None:
     registry.put("late")
     name = f"{registry.host}/test/late:late"
     with pytest.raises(RpcError, match="cancelled"):
@@ -156,15 +154,13 @@ def test_a_client_that_has_gone_before_the_pull_began_gets_no_image(
     assert service(store, tmp_path / "none").PullImage(wanted(name), lambda _: True).image_ref
 
 
-def test_who_removes_an_image_that_somebody_else_removes_just_now_succeeds(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_image_removals_succeed(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (image,) = import_all(store, Made(tar(entry("file", b"x"))).write(tmp_path / "layout"))
     both, find = threading.Barrier(2, timeout=0.2), store.find
 
     def found_by_both(name: str) -> Image | None:
         found = find(name)
-        with contextlib.suppress(threading.BrokenBarrierError):  # the other may not look before this one has done
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other thread may start after this one has ended
             both.wait()
         return found
 
@@ -174,7 +170,7 @@ def test_who_removes_an_image_that_somebody_else_removes_just_now_succeeds(
     assert store.list() == []
 
 
-def test_an_image_that_came_from_a_file_comes_from_there_again(store: ImageStore, tmp_path: Path) -> None:
+def test_removed_image_is_imported_from_its_file_again(store: ImageStore, tmp_path: Path) -> None:
     names = [f"registry.test/made:{number}" for number in range(2)]
     one, other = (Made(tar(entry("file", name.encode())), name=name) for name in names)
     one.write(tmp_path / "drop/layout", other)

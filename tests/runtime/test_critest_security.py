@@ -1,4 +1,4 @@
-"""What critest expects of namespaces, users, rights and mounts, where no other test here does."""
+"""critest's expectations of namespaces, users, privileges and mounts that no other test covers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS = Image(
     },
 )
 REFUSING = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"action": "SCMP_ACT_ERRNO"}]}
-"""critest's profiles: no architectures, no number of an error."""
+"""critest's profiles, which have no architectures and no errno."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
 
 @pytest.fixture(scope="module")
 def pod(critest: Critest) -> Pod:
-    """One for most of these tests."""
+    """A sandbox for most tests."""
     return critest.pod(
         sysctls={"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"},
         hostname="test-hostname",
@@ -54,7 +54,7 @@ def pod(critest: Critest) -> Pod:
 
 
 @pytest.mark.needs("mounts")
-def test_a_pods_names_and_its_kernels_settings(critest: Critest, pod: Pod) -> None:
+def test_host_name_and_sysctls_of_a_pod(critest: Critest, pod: Pod) -> None:
     container = critest.run(pod)
     assert critest.exec(container, "hostname") == ("test-hostname\n", "", 0)
     resolver = critest.exec(container, "cat", "/etc/resolv.conf").out
@@ -75,7 +75,7 @@ def options(**modes: Any) -> pb.NamespaceOption:
 
 @contextlib.contextmanager
 def shared_memory() -> Iterator[str]:
-    """The ID of a segment of the machine's."""
+    """The ID of a shared memory segment of the machine."""
     libc = ctypes.CDLL(None, use_errno=True)
     id_ = libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
     assert id_ >= 0
@@ -85,7 +85,7 @@ def shared_memory() -> Iterator[str]:
         libc.shmctl(id_, 0, None)  # IPC_RMID
 
 
-def test_namespaces_of_the_machine_are_had_if_asked_for(critest: Critest) -> None:
+def test_host_namespaces_if_requested(critest: Critest) -> None:
     wanted = options(pid=pb.NODE, ipc=pb.NODE, network=pb.NODE)
     pod = critest.pod(context={"namespace_options": wanted})
     container = critest.run(pod, context={"namespace_options": wanted})
@@ -100,7 +100,7 @@ def test_namespaces_of_the_machine_are_had_if_asked_for(critest: Critest) -> Non
 
 
 @pytest.mark.needs("mounts")
-def test_namespaces_are_the_pods_else(critest: Critest, pod: Pod) -> None:
+def test_pod_namespaces_by_default(critest: Critest, pod: Pod) -> None:
     container = critest.run(pod)
     with shared_memory() as id_, contextlib.closing(socket.create_server(("", 0))) as listener:
         assert id_ not in critest.exec(container, "awk", "{print $2}", "/proc/sysvipc/shm").out.split()
@@ -108,11 +108,11 @@ def test_namespaces_are_the_pods_else(critest: Critest, pod: Pod) -> None:
     assert "tail" not in critest.exec(container, "cat", "/proc/1/cmdline").out
 
 
-def test_a_container_that_shares_no_processes_is_the_first(critest: Critest) -> None:
+def test_container_with_its_own_pid_namespace_has_pid_1(critest: Critest) -> None:
     alone = options(pid=pb.CONTAINER)
     pod = critest.pod(context={"namespace_options": alone})
     container = critest.run(pod, context={"namespace_options": alone})
-    # Started is when the OCI runtime's init may become the command, which it does a moment later.
+    # The OCI runtime reports the start when its init may execute the command, which happens a moment later.
     wait_for(lambda: critest.exec(container, "cat", "/proc/1/cmdline").out.endswith("/dev/null\0"))
     critest.remove(pod)
 
@@ -122,9 +122,7 @@ def test_a_container_that_shares_no_processes_is_the_first(critest: Critest) -> 
 
 @pytest.mark.parametrize(("policy", "groups"), [(pb.Merge, [1000, 1234, 50000]), (pb.Strict, [1000, 1234])])
 @pytest.mark.needs("mounts")
-def test_groups_of_the_first_process_of_others_and_as_told(
-    critest: Critest, pod: Pod, policy: Any, groups: list[int]
-) -> None:
+def test_groups_of_processes_follow_the_policy(critest: Critest, pod: Pod, policy: Any, groups: list[int]) -> None:
     context = {
         "run_as_user": pb.Int64Value(value=1000),
         "supplemental_groups": [1234],
@@ -141,7 +139,7 @@ def test_groups_of_the_first_process_of_others_and_as_told(
     assert critest.exec(container, "cat", "/tmp/first").out == said
 
 
-def test_a_user_by_name_and_one_with_a_group(critest: Critest, pod: Pod) -> None:
+def test_user_by_name_and_user_with_group(critest: Critest, pod: Pod) -> None:
     assert critest.exec(critest.run(pod, context={"run_as_username": "nobody"}), "id", "-nu").out == "nobody\n"
     numbers = {"run_as_user": pb.Int64Value(value=1001), "run_as_group": pb.Int64Value(value=1002)}
     container = critest.run(pod, context=numbers)
@@ -155,11 +153,11 @@ def test_a_group_without_a_user_is_refused(critest: Critest, pod: Pod) -> None:
     assert refused(critest.runtime.CreateContainer, request) == "INVALID_ARGUMENT"
 
 
-# Rights
+# Privileges
 
 
 @pytest.mark.needs("mounts")
-def test_rights_of_root_are_given_and_taken(critest: Critest, pod: Pod) -> None:
+def test_capabilities_are_added_and_dropped(critest: Critest, pod: Pod) -> None:
     plain, admin, privileged, raw = (
         critest.run(pod, image=PYTHON, context=context)
         for context in (
@@ -192,7 +190,7 @@ def test_paths_are_read_only_and_masked(critest: Critest, pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("privileges", [False, True])
-def test_new_privileges(critest: Critest, pod: Pod, privileges: bool) -> None:
+def test_no_new_privileges(critest: Critest, pod: Pod, privileges: bool) -> None:
     container = critest.run(pod, context={"no_new_privs": not privileges})
     assert critest.exec(container, "grep", "NoNewPrivs", "/proc/self/status").out.split()[1] == str(int(not privileges))
     (root,) = [line for line in critest.exec(container, "cat", "/proc/mounts").out.splitlines() if " / " in line]
@@ -208,7 +206,7 @@ def profile(directory: Path, *calls: str) -> pb.SecurityProfile:
 
 
 @pytest.mark.needs("mounts")
-def test_system_calls_are_filtered_as_asked_for(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+def test_seccomp_profiles(critest: Critest, pod: Pod, tmp_path: Path) -> None:
     unconfined = pb.SecurityProfile(profile_type=pb.SecurityProfile.Unconfined)
     for seccomp, kind in ((None, "0"), (unconfined, "0"), (pb.SecurityProfile(), "2")):
         container = critest.run(pod, context={"seccomp": seccomp})
@@ -246,7 +244,7 @@ def test_system_calls_are_filtered_as_asked_for(critest: Critest, pod: Pod, tmp_
         ({"apparmor": pb.SecurityProfile(profile_type=2, localhost_ref="not")}, ValueError),
     ],
 )
-def test_apparmor_profiles_are_those_that_are_loaded(context: dict[str, Any], expected: Any) -> None:
+def test_apparmor_profile_has_to_be_loaded(context: dict[str, Any], expected: Any) -> None:
     asked = pb.LinuxContainerSecurityContext(**context)
     if expected is ValueError:
         with pytest.raises(ValueError, match="'not' is not loaded"):
@@ -259,7 +257,7 @@ def test_apparmor_profiles_are_those_that_are_loaded(context: dict[str, Any], ex
 
 
 @pytest.mark.needs("mounts", "cgroups")
-def test_a_container_over_memory_and_swap_is_killed_and_says_so(critest: Critest, pod: Pod) -> None:
+def test_container_over_memory_and_swap_is_oom_killed(critest: Critest, pod: Pod) -> None:
     limits = pb.LinuxContainerResources(memory_limit_in_bytes=15 << 20, memory_swap_limit_in_bytes=15 << 20)
     container = critest.run(pod, ["sh", "-c", "dd if=/dev/zero of=/dev/null bs=20M"], resources=limits)
     ended = critest.wait_exited(container)
@@ -271,7 +269,7 @@ def test_a_container_over_memory_and_swap_is_killed_and_says_so(critest: Critest
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    """A mount whose changes others see, with a directory `in` to mount on."""
+    """A shared mount, with a directory `in` to mount on."""
     path = tmp_path / "mnt"
     (path / "in").mkdir(parents=True)
     mounts.bind(str(path), str(path))
@@ -289,7 +287,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 @pytest.mark.needs("mounts")
-def test_mounts_spread_as_asked_for(
+def test_mount_propagation(
     critest: Critest, pod: Pod, shared: Path, spread: Any, inwards: bool, outwards: bool
 ) -> None:
     mount = pb.Mount(host_path=str(shared), container_path=str(shared), propagation=spread)
@@ -305,9 +303,7 @@ def test_mounts_spread_as_asked_for(
 
 @pytest.mark.parametrize("recursive", [False, True])
 @pytest.mark.needs("mounts")
-def test_read_only_with_or_without_what_is_mounted_below(
-    critest: Critest, pod: Pod, shared: Path, recursive: bool
-) -> None:
+def test_read_only_and_recursively_read_only_mounts(critest: Critest, pod: Pod, shared: Path, recursive: bool) -> None:
     mounts.mount("none", str(shared / "in"), "tmpfs", "", 0)
     mount = pb.Mount(host_path=str(shared), container_path="/mnt", readonly=True, recursive_read_only=recursive)
     container = critest.run(pod, mounts=[mount])
@@ -317,7 +313,7 @@ def test_read_only_with_or_without_what_is_mounted_below(
 
 
 @pytest.mark.needs("mounts")
-def test_mounts_have_the_options_that_are_asked_for(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+def test_mount_options(critest: Critest, pod: Pod, tmp_path: Path) -> None:
     (tmp_path / "program").write_text("#!/bin/sh\necho ran\n")
     (tmp_path / "program").chmod(0o755)
     given = pb.Mount(host_path=str(tmp_path), container_path="/plain")
@@ -328,7 +324,7 @@ def test_mounts_have_the_options_that_are_asked_for(critest: Critest, pod: Pod, 
     assert critest.runtime.Status(pb.StatusRequest(), timeout=CALL_S).features.mount_options
 
 
-def test_a_source_may_be_a_link_or_missing(critest: Critest, pod: Pod, tmp_path: Path) -> None:
+def test_mount_source_may_be_a_link_or_missing(critest: Critest, pod: Pod, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real/testVolume.file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -1,6 +1,6 @@
-"""Attacks of a pod on what makes its containers. Each is run for real and looked at from the machine's side.
+"""Real attacks of a pod on the programs that create its containers, checked from the machine's side.
 
-The pod's volume holds links and files of its choice before the container is made, as an init container would leave
+The pod's volume holds links and files of its choice before the container is created, as an init container would leave
 them. The targets are harmless: files of the test, and a value of the pod's own UTS namespace.
 """
 
@@ -33,7 +33,7 @@ def instance(request: pytest.FixtureRequest) -> Iterator[EmbeddedInstance]:
 
 @pytest.fixture(scope="module")
 def second() -> Iterator[EmbeddedInstance]:
-    """Of the isolation level at which our own helper has root's privileges."""
+    """Instances at the isolation level where our helper runs as root."""
     with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvesc-")), isolation=2) as made:
         yield made
 
@@ -52,7 +52,7 @@ def helped(second: EmbeddedInstance) -> Iterator[Cri]:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    """What an earlier container of the pod could write to."""
+    """A directory that an earlier container of the pod could write to."""
     directory = tmp_path / "volume"
     directory.mkdir()
     return directory
@@ -60,7 +60,7 @@ def volume(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory of the machine that is in no container."""
+    """A directory of the machine that no container has."""
     directory = tmp_path / "outside"
     directory.mkdir(mode=0o777)
     directory.chmod(0o777)
@@ -70,7 +70,7 @@ def outside(tmp_path: Path) -> Path:
 def create(
     cri: Cri, config: pb.ContainerConfig, volume: Path, at: str, pid: "pb.NamespaceMode.ValueType" = pb.CONTAINER
 ) -> str:
-    """A container with `volume` mounted at `at`, not started yet."""
+    """A created container with `volume` mounted at `at`."""
     sandbox = sandbox_config("attack")
     sandbox.linux.security_context.namespace_options.pid = pid
     config.linux.security_context.namespace_options.pid = pid
@@ -86,7 +86,7 @@ def start(cri: Cri, config: pb.ContainerConfig, volume: Path, at: str, **more: "
 
 
 @pytest.mark.needs("mounts")
-def test_a_null_device_of_the_pods_is_not_what_masks_a_path(helped: Cri, volume: Path) -> None:
+def test_masks_never_use_a_pods_null_device(helped: Cri, volume: Path) -> None:
     (volume / "null").symlink_to("/proc/sys/kernel/hostname")
     config = container_config(["/bin/sleep", "1000"])
     config.linux.security_context.masked_paths.append("/proc/keys")
@@ -97,7 +97,7 @@ def test_a_null_device_of_the_pods_is_not_what_masks_a_path(helped: Cri, volume:
 
 
 @pytest.mark.parametrize("kind", ["a directory", "a file"])
-def test_nothing_is_made_on_the_machine_through_a_link(
+def test_links_create_nothing_on_the_machine(
     cri: Cri, instance: EmbeddedInstance, volume: Path, outside: Path, tmp_path: Path, kind: str
 ) -> None:
     (volume / "out").symlink_to(f"/proc/{instance.pid}/root{outside}")
@@ -111,7 +111,7 @@ def test_nothing_is_made_on_the_machine_through_a_link(
 
 
 @pytest.mark.needs("mounts")
-def test_no_working_directory_is_made_on_the_machine_through_a_link(
+def test_working_directory_link_creates_nothing_outside(
     helped: Cri, second: EmbeddedInstance, volume: Path, outside: Path
 ) -> None:
     (volume / "out").symlink_to(f"/proc/{second.pid}/root{outside}")
@@ -123,7 +123,7 @@ def test_no_working_directory_is_made_on_the_machine_through_a_link(
 
 
 @pytest.mark.parametrize("at", ["/proc", "/proc/sys", "/vol/proc"])
-def test_a_volume_does_not_cover_proc(cri: Cri, volume: Path, tmp_path: Path, at: str) -> None:
+def test_volume_cannot_cover_proc(cri: Cri, volume: Path, tmp_path: Path, at: str) -> None:
     (volume / "proc").symlink_to("/proc/sys")
     (tmp_path / "mine").mkdir()
     config = container_config(["/bin/sleep", "1000"])
@@ -134,7 +134,7 @@ def test_a_volume_does_not_cover_proc(cri: Cri, volume: Path, tmp_path: Path, at
 
 @pytest.mark.parametrize("number", range(3, 12))
 @pytest.mark.needs("mounts")
-def test_no_descriptor_of_the_helper_is_a_working_directory(helped: Cri, volume: Path, number: int) -> None:
+def test_helpers_descriptors_cannot_be_working_directory(helped: Cri, volume: Path, number: int) -> None:
     config = container_config(["/bin/sleep", "1000"])
     config.working_dir = f"/proc/self/fd/{number}"
     with pytest.raises(CriError):
@@ -142,7 +142,7 @@ def test_no_descriptor_of_the_helper_is_a_working_directory(helped: Cri, volume:
 
 
 @pytest.mark.needs("mounts")
-def test_a_terminal_is_made_by_the_containers_own_devpts(helped: Cri, volume: Path, tmp_path: Path) -> None:
+def test_terminal_comes_from_the_containers_own_devpts(helped: Cri, volume: Path, tmp_path: Path) -> None:
     (volume / "ptmx").symlink_to("/proc/sys/kernel/hostname")
     (volume / "pts").mkdir()
     (volume / "pts/0").symlink_to("/proc/sys/kernel/hostname")
@@ -157,8 +157,8 @@ def test_a_terminal_is_made_by_the_containers_own_devpts(helped: Cri, volume: Pa
 
 
 @pytest.mark.parametrize("level", [WITH_MOUNTS, 3])
-def test_the_machines_interpreter_cannot_be_written_to_from_inside(level: int, tmp_path: Path) -> None:
-    """The helper's child becomes what the container says; /proc/self/exe is the helper's interpreter until then."""
+def test_containers_cannot_write_to_the_interpreter(level: int, tmp_path: Path) -> None:
+    """The helper's child becomes the container's program; /proc/self/exe is the helper's interpreter until then."""
     script = (
         "import fcntl, os; fd = os.open('/proc/self/exe', os.O_RDONLY); "
         "seals = 'memfd' in os.readlink(f'/proc/self/fd/{fd}') and fcntl.fcntl(fd, fcntl.F_GET_SEALS); "
@@ -170,9 +170,9 @@ def test_the_machines_interpreter_cannot_be_written_to_from_inside(level: int, t
 
 
 def interpreter_seen(helped: Cri, script: str) -> str:
-    """What the script says that the helper's interpreter runs as the container's program."""
+    """The output of the script, run by the helper's interpreter as the container's program."""
     config = container_config(["/bin/sleep", "1000"])
-    for path in ("/lib", "/lib64", "/usr/lib", sys.base_prefix):  # what the interpreter needs to run there
+    for path in ("/lib", "/lib64", "/usr/lib", sys.base_prefix):  # the interpreter's libraries
         if os.path.isdir(path):
             config.mounts.append(pb.Mount(container_path=path, host_path=os.path.realpath(path), readonly=True))
     config.envs.append(pb.KeyValue(key="PYTHONHOME", value=sys.base_prefix.encode()))
@@ -187,7 +187,7 @@ def interpreter_seen(helped: Cri, script: str) -> str:
 
 
 @pytest.mark.needs("mounts")
-def test_a_sysctl_of_the_machine_cannot_be_set_by_a_pod_on_its_network(helped: Cri) -> None:
+def test_host_network_pod_cannot_set_the_machines_sysctls(helped: Cri) -> None:
     name = "net/ipv4/ip_default_ttl"
     value = Path("/proc/sys", name).read_text().strip()
     sandbox = sandbox_config("sysctl", host_network=True)

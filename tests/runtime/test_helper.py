@@ -1,4 +1,4 @@
-"""Our own OCI runtime: what it makes of a config.json, and what an ordinary user's container then is."""
+"""The helper: its plans for config.json, and the containers that it makes for an ordinary user."""
 
 import io
 import json
@@ -32,14 +32,14 @@ from actors.runtime.helper.plan import (
     Mask,
     Mount,
     ReadOnly,
-    confined,
     plan,
+    without_mknod,
 )
-from actors.runtime.oci.helping import helper_command
+from actors.runtime.oci.helper import helper_command
 from tests.containerd import layers, machine
 from tests.runtime.instance import wait_for
 
-SOMEBODY = 54321
+ORDINARY_UID = 54321
 PROC = {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}
 SYS = {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "ro"]}
 PTS = {"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": ["newinstance", "gid=5"]}
@@ -76,11 +76,11 @@ def config(*mounts: dict[str, Any], namespaces: dict[str, str] | None = None, **
         (DATA, PLAIN, []),
     ],
 )
-def test_a_mount_is_the_step_that_the_mode_allows(one: dict[str, Any], mode: str, steps: list[object]) -> None:
+def test_mounts_depend_on_the_mode(one: dict[str, Any], mode: str, steps: list[object]) -> None:
     assert list(plan(config(one), mode).steps) == steps
 
 
-def test_devices_are_made_by_root_and_lent_to_others() -> None:
+def test_devices_are_created_by_root_and_bound_for_others() -> None:
     null = {"type": "c", "path": "/dev/mine", "major": 1, "minor": 3, "fileMode": 0o600, "uid": 7}
     made = plan(config(DEV, devices=[null]), ROOT).steps
     assert Device("/dev/mine", stat.S_IFCHR | 0o600, 1, 3, 7, 0) in made
@@ -91,7 +91,7 @@ def test_devices_are_made_by_root_and_lent_to_others() -> None:
     assert not [step for step in lent if isinstance(step, Device)]
 
 
-def test_what_is_hidden_comes_after_what_is_mounted() -> None:
+def test_masks_come_after_mounts() -> None:
     made = plan(config(PROC, maskedPaths=["/proc/a"], readonlyPaths=["/proc/b"]), ROOT).steps
     assert made[1:] == (Mask("/proc/a"), ReadOnly("/proc/b"))
 
@@ -104,14 +104,14 @@ def test_what_is_hidden_comes_after_what_is_mounted() -> None:
         (PLAIN, (), (), ""),
     ],
 )
-def test_namespaces_and_cgroups_are_those_of_the_mode(mode: str, join: object, new: object, cgroup: str) -> None:
+def test_namespaces_and_cgroups_depend_on_the_mode(mode: str, join: object, new: object, cgroup: str) -> None:
     kinds = {"mount": "", "pid": "", "network": "/n", "ipc": "/i"}
     made = plan(config(namespaces=kinds), mode)
     assert (made.join, made.new, made.cgroup) == (join, new, cgroup)
 
 
 @pytest.mark.parametrize("kinds", [{"pid": ""}, {"mount": "/proc/1/ns/mnt"}])
-def test_the_machines_own_mounts_are_never_arranged(kinds: dict[str, str]) -> None:
+def test_container_without_mount_namespace_is_refused(kinds: dict[str, str]) -> None:
     for mode in (ROOT, USER):
         with pytest.raises(BadBundle, match="mount namespace"):
             plan(config(namespaces=kinds), mode)
@@ -120,7 +120,7 @@ def test_the_machines_own_mounts_are_never_arranged(kinds: dict[str, str]) -> No
 @pytest.mark.parametrize(
     "target", ["/proc", "/proc/", "/proc/sys", "/proc/../proc/self/attr", "/proc/sys/kernel/core_pattern"]
 )
-def test_nothing_covers_the_containers_proc(target: str) -> None:
+def test_mounts_over_proc_are_refused(target: str) -> None:
     with pytest.raises(BadBundle, match="/proc"):
         plan(config(PROC, {**DATA, "destination": target}), ROOT)
 
@@ -128,14 +128,14 @@ def test_nothing_covers_the_containers_proc(target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "source"), [("/proc/meminfo", "/var/lib/lxcfs/meminfo"), ("/proc", "/proc"), ("/process", "/srv")]
 )
-def test_figures_of_proc_may_be_replaced_and_the_machines_may_be_shown(target: str, source: str) -> None:
+def test_lxcfs_files_and_the_machines_proc_are_allowed(target: str, source: str) -> None:
     assert plan(config({**DATA, "destination": target, "source": source}), ROOT).steps
 
 
-def test_before_a_container_is_entered_the_helper_loads_no_module_and_cannot_be_looked_into() -> None:
+def test_entering_helper_loads_no_module_and_is_not_dumpable() -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import ctypes; from actors.runtime.helper import containers\n"
-        "containers._shut_off()\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import ctypes; from actors.runtime.helper import commands\n"
+        "commands._protect_process()\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
         "try:\n    import colorsys\nexcept ImportError:\n    print('no module')"
     )
@@ -195,11 +195,11 @@ def test_devices_that_may_be_opened() -> None:
     ]
 
 
-def test_who_may_not_open_every_device_makes_none_where_cgroups_do_not_see_to_it() -> None:
+def test_mknod_is_dropped_without_device_cgroups() -> None:
     process = {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}}
     limited = [{"allow": False, "access": "rwm"}, {"allow": True, "type": "c", "access": "m"}]
-    assert confined(process, limited)["capabilities"] == {"bounding": ["CAP_KILL"]}
-    assert confined(process, [{"allow": True, "access": "rwm"}]) is process
+    assert without_mknod(process, limited)["capabilities"] == {"bounding": ["CAP_KILL"]}
+    assert without_mknod(process, [{"allow": True, "access": "rwm"}]) is process
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_who_may_not_open_every_device_makes_none_where_cgroups_do_not_see_to_it
         (":nodevisor:c", "/nodevisor-c.scope"),
     ],
 )
-def test_the_cgroups_name(path: str, name: str) -> None:
+def test_cgroup_name_of_cgroups_path(path: str, name: str) -> None:
     assert cgroups.name_of(path) == name
 
 
-def test_hierarchies_are_found_once_each() -> None:
+def test_each_hierarchy_is_found_once() -> None:
     lines = [
         "30 1 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct",
         "31 1 0:26 / /elsewhere rw - cgroup cgroup rw,cpu,cpuacct",
@@ -228,7 +228,7 @@ def test_hierarchies_are_found_once_each() -> None:
     assert not cgroups.is_unified(found)
 
 
-def test_small_decisions() -> None:
+def test_masks_paths_filter_groups_and_options() -> None:
     assert mask(["CAP_CHOWN", "CAP_KILL", "CAP_NOBODY_KNOWS"]) == 1 | 1 << 5
     assert plain_path("/bin:/usr/bin", "/r") == "/r/bin:/r/usr/bin:/bin:/usr/bin"
     one, other = {"index": 0, "op": "x"}, {"index": 1, "op": "x"}
@@ -237,7 +237,7 @@ def test_small_decisions() -> None:
     assert parse(["--mode", "user", "exec", "--force", "id"]) == ({"mode": "user", "force": ""}, ["exec", "id"])
 
 
-def test_a_process_is_known_by_its_start_time_and_one_that_ended_at_once_has_none() -> None:
+def test_process_is_identified_by_its_start_time() -> None:
     assert state.runs({"pid": os.getpid(), "ticks": state.ticks(os.getpid())})
     assert not state.runs({"pid": os.getpid(), "ticks": "1"})
     gone = subprocess.Popen(["true"])
@@ -250,7 +250,7 @@ def test_a_process_is_known_by_its_start_time_and_one_that_ended_at_once_has_non
 
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of somebody's with the helper, whose sources need not be readable for others where they are."""
+    """A directory of an ordinary user with a copy of the helper, whose sources that user may not read in place."""
     directory = Path(tmp_path_factory.mktemp("helper"))
     for above in (directory, *directory.parents):
         if above.stat().st_uid == os.geteuid() and str(above) != "/" and not above.stat().st_mode & 0o001:
@@ -264,14 +264,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "given").mkdir()
     (directory / "given/file").write_text("given\n")
     for path in (directory, *directory.rglob("*")):
-        os.chown(path, SOMEBODY, SOMEBODY, follow_symlinks=False)
+        os.chown(path, ORDINARY_UID, ORDINARY_UID, follow_symlinks=False)
     return directory
 
 
 def interpreter() -> str:
-    """One that somebody may execute; the tests' own may be in root's home directory."""
+    """An interpreter that an ordinary user may execute; the tests' own may be in root's home directory."""
     for python in (os.path.realpath(sys.executable), "/usr/bin/python3"):
-        command = ["setpriv", "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups", python, "-c"]
+        command = [
+            "setpriv",
+            "--reuid",
+            str(ORDINARY_UID),
+            "--regid",
+            str(ORDINARY_UID),
+            "--clear-groups",
+            python,
+            "-c",
+        ]
         wanted = "import sys; sys.exit(sys.version_info < (3, 11))"
         if subprocess.run([*command, wanted], check=False, capture_output=True, cwd="/").returncode == 0:
             return python
@@ -280,10 +289,10 @@ def interpreter() -> str:
     )
 
 
-def as_somebody(place: Path, mode: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def as_ordinary_user(place: Path, mode: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     _, *options = helper_command(mode)
     options[options.index(str(Path(actors.__file__).parents[1]))] = str(place / "code")
-    command = ["setpriv", "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups", interpreter()]
+    command = ["setpriv", "--reuid", str(ORDINARY_UID), "--regid", str(ORDINARY_UID), "--clear-groups", interpreter()]
     return subprocess.run(
         [*command, *options, "--root", str(place / "state"), *arguments],
         capture_output=True,
@@ -308,47 +317,49 @@ def write_bundle(place: Path, script: str, image: str = "", mounts: Sequence[dic
 
 
 def run_bundle(place: Path, mode: str, script: str, **bundle: Any) -> "subprocess.CompletedProcess[str]":
-    """Its output: the container has the helper's, and that ends when both have."""
+    """The output of a container, which ends when the container and the helper have closed it."""
     write_bundle(place, script, **bundle)
-    ran = as_somebody(place, mode, "run", "--detach", "--bundle", str(place), "--pid-file", str(place / "pid"), "one")
-    as_somebody(place, mode, "delete", "--force", "one")
+    ran = as_ordinary_user(
+        place, mode, "run", "--detach", "--bundle", str(place), "--pid-file", str(place / "pid"), "one"
+    )
+    as_ordinary_user(place, mode, "delete", "--force", "one")
     assert not (place / "state/one").exists()
     return ran
 
 
 @pytest.mark.needs("root", "user namespaces")
-def test_in_a_user_namespace_a_container_has_its_own_root_and_is_nobody_outside(place: Path) -> None:
+def test_user_namespace_container_has_only_the_users_rights(place: Path) -> None:
     ran = run_bundle(place, USER, "id -u; cat /data/file; echo x > /data/new; ls /; echo $$; echo made > /made")
     assert ran.returncode == 0, ran.stderr
     names = {entry.name for entry in (place / "root").iterdir()} - {"made"}
     assert ran.stdout.split() == ["0", "given", *sorted({*names, "data", "dev", "proc"}), "1"]
     assert "Read-only" in ran.stderr
-    assert (place / "root/made").stat().st_uid == SOMEBODY
+    assert (place / "root/made").stat().st_uid == ORDINARY_UID
 
 
 @pytest.mark.needs("root")
-def test_the_machines_own_root_as_an_image_cannot_be_written_to(place: Path) -> None:
+def test_host_image_is_read_only_in_a_user_namespace(place: Path) -> None:
     ran = run_bundle(place, USER, f"echo x > {place}/file || touch /tmp/file", image="/", mounts=(PROC, DEV))
     assert ran.stderr.count("Read-only") == 2, ran.stderr
     assert not (place / "file").exists()
 
 
 @pytest.mark.needs("root")
-def test_a_plain_container_works_in_its_images_directory_and_has_no_new_privileges(place: Path) -> None:
+def test_plain_container_has_image_directory_and_no_new_privs(place: Path) -> None:
     ran = run_bundle(place, PLAIN, "pwd; id -u; cat data/file; cat /proc/self/status")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[:3] == [str(place / "root"), str(SOMEBODY), "given"]
+    assert ran.stdout.splitlines()[:3] == [str(place / "root"), str(ORDINARY_UID), "given"]
     assert "NoNewPrivs:\t1" in ran.stdout
 
 
 @pytest.mark.needs("root")
-def test_what_a_plain_container_leaves_in_its_session_ends_with_it(place: Path) -> None:
+def test_plain_containers_session_ends_with_it(place: Path) -> None:
     write_bundle(place, "exec 1>&- 2>&-; sleep 1000 & sleep 1000")
     arguments = ["run", "--detach", "--bundle", str(place), "--pid-file", str(place / "pid"), "one"]
-    assert as_somebody(place, PLAIN, *arguments).returncode == 0
+    assert as_ordinary_user(place, PLAIN, *arguments).returncode == 0
     leader = (place / "pid").read_text()
-    assert as_somebody(place, PLAIN, "delete", "--force", "one").returncode == 0
-    # They are killed by then, which takes each of them a moment.
+    assert as_ordinary_user(place, PLAIN, "delete", "--force", "one").returncode == 0
+    # The processes have been killed by then, and each takes a moment to end.
     wait_for(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) == leader])
 
 
@@ -361,13 +372,13 @@ def session_of(pid: str) -> str:
 
 
 @pytest.mark.needs("root")
-def test_a_program_that_is_not_there_is_said_by_name(place: Path) -> None:
+def test_missing_program_is_named(place: Path) -> None:
     write_bundle(place, "")
     told = json.loads((place / "config.json").read_text())
     told["process"]["args"] = ["no-such-program"]
     (place / "config.json").write_text(json.dumps(told))
     log = place / "log"
-    ran = as_somebody(
+    ran = as_ordinary_user(
         place, PLAIN, "--log", str(log), "run", "--bundle", str(place), "--pid-file", str(place / "pid"), "one"
     )
     assert ran.returncode == 1

@@ -1,4 +1,4 @@
-"""Images as volumes of containers (KEP-4639), over CRI."""
+"""Image volumes of containers (KEP-4639), over CRI."""
 
 import json
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from actors.runtime.containers.image_volumes import ImageVolumes
-from actors.runtime.containers.rootfs import RootFs
-from actors.runtime.images.local.layout import import_all
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
+from actors.runtime.images.sources.layout import import_all
 from proto.cri import api_pb2 as pb
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.build import Made, entry, hardlink, symlink, tar
@@ -67,7 +67,7 @@ def mounted(embedded: EmbeddedInstance) -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
 
 
-def test_all_layers_show_nothing_can_be_changed_and_programs_run(cri: Cri) -> None:
+def test_volume_has_all_layers_read_only_and_executable(cri: Cri) -> None:
     container = create(cri, "layers", image_mount())
     cri.start_container(container).result()
     assert shell(cri, container, "cat /image/kept /image/dir/deep/file /image/again; ls /image") == (
@@ -89,7 +89,7 @@ def test_all_layers_show_nothing_can_be_changed_and_programs_run(cri: Cri) -> No
         ("/", "cat /image/kept", "above"),
     ],
 )
-def test_a_part_of_an_image(cri: Cri, part: str, script: str, out: str) -> None:
+def test_sub_path_of_an_image(cri: Cri, part: str, script: str, out: str) -> None:
     container = create(cri, "part", image_mount(part=part))
     cri.start_container(container).result()
     assert shell(cri, container, script) == out
@@ -108,15 +108,13 @@ def test_a_part_of_an_image(cri: Cri, part: str, script: str, out: str) -> None:
         (pb.Mount(container_path="/d", host_path="/etc", image=pb.ImageSpec(image=NAME)), "/etc"),
     ],
 )
-def test_what_cannot_be_mounted_is_said_at_creation(cri: Cri, mount: pb.Mount, why: str) -> None:
+def test_impossible_volume_fails_at_creation(cri: Cri, mount: pb.Mount, why: str) -> None:
     with pytest.raises(CriError, match=why):
         create(cri, "refused", mount)
 
 
 @pytest.mark.needs("mounts")
-def test_a_volume_outlives_its_image_and_the_runtime_and_goes_with_its_container(
-    embedded: EmbeddedInstance, cri: Cri
-) -> None:
+def test_volume_survives_image_and_runtime_until_container_goes(embedded: EmbeddedInstance, cri: Cri) -> None:
     container = create(cri, "outlives", image_mount(), image_mount("/part", "dir"))
     cri.remove_image(NAME).result()
     embedded.kill()
@@ -139,16 +137,16 @@ def test_a_volume_outlives_its_image_and_the_runtime_and_goes_with_its_container
 
 
 @pytest.mark.needs("mounts")
-def test_where_nothing_can_be_mounted_the_files_are_copied(tmp_path: Path) -> None:
+def test_files_are_copied_without_overlayfs(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     import_all(store, Made(tar(*LOWER), tar(*UPPER), name=NAME).write_archive(tmp_path / "data.tar"))
     volumes = ImageVolumes(store, RootFs(store, overlay=False), tmp_path / "volumes")
     chosen = volumes.choose(pb.ContainerConfig(mounts=[image_mount(part="inside")]), lambda _: None)
-    for _ in range(2):  # a start after one that a kill has cut off
+    for _ in range(2):  # the second start follows an interrupted one
         volumes.prepare("c", chosen)
     (source,) = volumes.sources("c", chosen).values()
     assert Path(source, "file").read_bytes() == b"deep"
-    assert volumes.strays({"other"}) == ["c"]
+    assert volumes.orphaned({"other"}) == ["c"]
     for _ in range(2):
         volumes.remove("c")
     assert list((tmp_path / "volumes").iterdir()) == []

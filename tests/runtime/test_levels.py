@@ -1,4 +1,4 @@
-"""Isolation without an OCI runtime: what containers get at levels 2 and 3, and that they outlive the runtime there."""
+"""Isolation levels 2 and 3, without an OCI runtime: containers' isolation, and kills of the runtime."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def level_of(cri: Cri) -> int:
     return int(json.loads(cri.status(verbose=True).result().info["runtime"])["isolation"])
 
 
-def test_status_tells_the_level_and_why(cri: Cri) -> None:
+def test_status_has_the_isolation_level_and_reason(cri: Cri) -> None:
     answer = cri.status(verbose=True).result()
     told = json.loads(answer.info["runtime"])
     ready, network = answer.status.conditions
@@ -51,18 +51,18 @@ def test_status_tells_the_level_and_why(cri: Cri) -> None:
 
 
 GLIBCS_OWN = 1 << 31 | 1 << 32
-"""SIGCANCEL and SIGSETXID, which glibc's posix_spawn ignores in what it starts, in a mask of signals."""
+"""Mask of SIGCANCEL and SIGSETXID, which glibc's posix_spawn ignores in its children."""
 
 
 def wait_for_program(pid: int, name: str) -> str:
-    """The process's status once it has become the program."""
+    """The status file of the process once it executes the program."""
     path = Path(f"/proc/{pid}/status")
     wait_for(lambda: path.read_text().startswith(f"Name:\t{name}\n"))
     return path.read_text()
 
 
 @pytest.mark.parametrize("level", [pytest.param(2, marks=pytest.mark.needs("mounts")), 3])
-def test_no_signal_is_ignored_in_containers_of_an_agent_that_nohup_started(level: int) -> None:
+def test_containers_of_an_agent_under_nohup_ignore_no_signal(level: int) -> None:
     was = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvlv-")), isolation=level) as made:
@@ -87,7 +87,7 @@ def test_processes_and_files_are_the_containers_own(cri: Cri) -> None:
     assert "/dev/fd -> /proc/self/fd" in out
 
 
-def test_the_process_has_the_user_and_the_capabilities_it_shall(cri: Cri) -> None:
+def test_process_has_its_user_and_capabilities(cri: Cri) -> None:
     script = "id -u; id -g; cat /proc/self/status; touch /file"
     context = {"run_as_user": pb.Int64Value(value=1000), "no_new_privs": True, "readonly_rootfs": True}
     out = run_out(cri, "user", script, **context)
@@ -98,7 +98,7 @@ def test_the_process_has_the_user_and_the_capabilities_it_shall(cri: Cri) -> Non
     assert "CapBnd:\t00000000a80425fb" in run_out(cri, "root", "cat /proc/self/status")
 
 
-def test_the_default_filter_refuses_what_it_should(cri: Cri) -> None:
+def test_default_seccomp_filter(cri: Cri) -> None:
     profile = pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)
     out = run_out(cri, "seccomp", "unshare -m true || echo refused; cat /proc/self/status", seccomp=profile)
     assert "refused" in out
@@ -112,7 +112,7 @@ def test_paths_are_masked_and_made_read_only(cri: Cri) -> None:
     assert "Read-only" in out
 
 
-def test_mounts_reach_the_container_and_no_link_leads_one_out(cri: Cri, tmp_path: Path) -> None:
+def test_mounts_reach_the_container_and_follow_no_link_out(cri: Cri, tmp_path: Path) -> None:
     (tmp_path / "given").write_text("given")
     tmp_path.chmod(0o777)
     config = container_config(["sleep", "1000"])
@@ -125,10 +125,10 @@ def test_mounts_reach_the_container_and_no_link_leads_one_out(cri: Cri, tmp_path
     assert answer.stdout.startswith(b"givengiven")
     assert b"Read-only" in answer.stderr
     assert (tmp_path / "made").read_text() == "out\n"
-    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()  # nothing of it is the machine's
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()  # no mount reaches the machine
 
 
-def test_limits_are_in_the_cgroup_where_there_is_one(cri: Cri) -> None:
+def test_limits_are_in_the_cgroup_if_any(cri: Cri) -> None:
     config = container_config(["sleep", "1000"])
     config.linux.resources.memory_limit_in_bytes = 64 << 20
     config.linux.resources.cpu_shares = 300
@@ -149,7 +149,7 @@ def test_a_terminal_is_one_stream(cri: Cri, tmp_path: Path) -> None:
     wait_for(lambda: "stdout F terminal" in (tmp_path / "0.log").read_text())
 
 
-def test_logs_exec_and_ends(cri: Cri, tmp_path: Path) -> None:
+def test_logs_exec_and_exit_codes(cri: Cri, tmp_path: Path) -> None:
     script = "trap 'exit 3' TERM; echo one; echo two >&2; while true; do sleep 0.1; done"
     _, container = start(
         cri, "life", container_config(["sh", "-c", script], log_path="0.log"), log_directory=str(tmp_path)
@@ -163,7 +163,7 @@ def test_logs_exec_and_ends(cri: Cri, tmp_path: Path) -> None:
     assert (status(cri, container).exit_code, status(cri, container).reason) == (3, "Error")
 
 
-def test_a_failed_start_says_why(cri: Cri) -> None:
+def test_failed_start_has_a_message(cri: Cri) -> None:
     config = sandbox_config("nostart")
     sandbox = cri.run_pod_sandbox(config).result()
     container = cri.create_container(sandbox, container_config(["/no/such"]), config).result()
@@ -175,13 +175,13 @@ def test_a_failed_start_says_why(cri: Cri) -> None:
 def test_no_interpreter_stays_beside_a_container(cri: Cri) -> None:
     _, container = start(cri, "alone", container_config(["sleep", "1000"]))
     pid = pid_of(cri, container)
-    # Its descriptors, by which the helper learns that it is executed, are closed before it has its name.
+    # Its descriptors, which tell the helper of the execution, are closed before it has its name.
     wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert b"monitor" in Path(f"/proc/{parent}/cmdline").read_bytes()
 
 
-def test_containers_and_exit_codes_outlive_a_killed_runtime(
+def test_containers_survive_a_killed_runtime_at_every_level(
     cri: Cri, instance: EmbeddedInstance, tmp_path: Path
 ) -> None:
     lasting = start_trapping(cri, "lasting", "trap 'exit 4' TERM", tmp_path)
@@ -198,14 +198,14 @@ def test_containers_and_exit_codes_outlive_a_killed_runtime(
     assert status(cri, lasting).exit_code == 4
 
 
-def test_what_a_container_leaves_ends_with_it(cri: Cri) -> None:
+def test_containers_orphans_end_with_it(cri: Cri) -> None:
     _, container = start(cri, "leaves", container_config(["sh", "-c", "sleep 43210 & sleep 0.2"]))
     wait_exited(cri, container)
     wait_for(lambda: not commands_with(b"43210"))
 
 
 def commands_with(word: bytes) -> list[bytes]:
-    """Command lines on this machine that have the word."""
+    """Command lines of processes on this machine that contain the word."""
     return [line for pid in os.listdir("/proc") if pid.isdigit() and word in (line := _command(pid))]
 
 
@@ -216,7 +216,7 @@ def _command(pid: str) -> bytes:
         return b""
 
 
-def test_sessions_are_the_same_at_every_level(instance: EmbeddedInstance, cri: Cri) -> None:
+def test_sessions_work_at_every_level(instance: EmbeddedInstance, cri: Cri) -> None:
     config = container_config(["sh", "-c", "while read line; do echo got $line; done"])
     config.stdin = True
     _, container = start(cri, "sessions", config)
@@ -242,4 +242,4 @@ def test_sessions_are_the_same_at_every_level(instance: EmbeddedInstance, cri: C
     instance.start()
     files = Path(instance.settings.run_dir, "runtime", "exec")
     wait_for(lambda: not list(files.iterdir()))
-    wait_for(lambda: not commands_with(b"while sleep 1; do"))  # its files go once it was killed
+    wait_for(lambda: not commands_with(b"while sleep 1; do"))  # its files are removed after the kill

@@ -1,6 +1,6 @@
-"""Images of the machine's own tools and Python run at every isolation level, as those of busybox do.
+"""Images of the machine's own tools and Python run at every isolation level, like busybox images.
 
-Level 0 is the best that the machine has: 1 where crun or runc is.
+Level 0 is the best of the machine: 1 with crun or runc.
 """
 
 import tempfile

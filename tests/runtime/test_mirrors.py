@@ -1,4 +1,4 @@
-"""Mirrors: what hosts.toml says, and pulls that go on elsewhere when one host does not give what it should."""
+"""Mirrors: parsing of hosts.toml, and pulls that continue at the next host after an error."""
 
 import threading
 import time
@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from actors.runtime.images.errors import NoSuchImage, RegistryError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
-from actors.runtime.images.registry import client, connections
-from actors.runtime.images.registry.client import Credentials, RegistryError
-from actors.runtime.images.registry.errors import NoSuchImage
-from actors.runtime.images.registry.hosts import BadHosts, Host, hosts_of
-from actors.runtime.images.registry.mirrors import Mirrored
-from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources import client, connections
+from actors.runtime.images.sources.client import Credentials
+from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
+from actors.runtime.images.sources.mirrors import Mirrored
+from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.sources.source import add_image
 from tests.runtime.test_registry import FakeRegistry
 
 SECRET = Credentials(username="me", password="secret")
@@ -29,12 +29,12 @@ def write(directory: Path, registry: str, text: str) -> str:
     return str(directory)
 
 
-def test_without_files_a_registry_is_itself(tmp_path: Path) -> None:
+def test_registry_without_files_is_its_own_host(tmp_path: Path) -> None:
     assert hosts_of("docker.io", str(tmp_path)) == (Host("https://registry-1.docker.io/v2", registry=True),)
     assert hosts_of("127.0.0.1:5000", str(tmp_path))[0].url == "http://127.0.0.1:5000/v2"
 
 
-def test_mirrors_come_in_order_and_the_registry_last(tmp_path: Path) -> None:
+def test_mirrors_keep_their_order_before_the_registry(tmp_path: Path) -> None:
     text = """
     server = "https://own.example"
     [host."https://one.example:5000"]
@@ -57,7 +57,7 @@ def test_mirrors_come_in_order_and_the_registry_last(tmp_path: Path) -> None:
     assert [host.registry for host in (one, two)] == [False, False]
 
 
-def test_the_default_is_for_registries_without_a_file(tmp_path: Path) -> None:
+def test_default_file_is_for_registries_without_their_own(tmp_path: Path) -> None:
     write(tmp_path, "_default", '[host."https://mirror.example"]')
     write(tmp_path, "own.example", "")
     assert [host.name for host in hosts_of("any.example", str(tmp_path))] == ["mirror.example", "any.example"]
@@ -68,16 +68,16 @@ def test_the_default_is_for_registries_without_a_file(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("server = [", "cannot use"),
-        ('server = "ftp://x"', "no URL"),
-        ('server = "https://user:word@x"', "no URL"),
-        ('[host."https://x"]\ncapabilities = ["fly"]', "no fly"),
+        ('server = "ftp://x"', "not a URL"),
+        ('server = "https://user:word@x"', "not a URL"),
+        ('[host."https://x"]\ncapabilities = ["fly"]', "unknown fly"),
         ('[host."https://x"]\nskip_verify = "yes"', "true or false"),
         ('[host."https://x"]\nca = 5', "ca"),
         ('[host."https://x".header]\nA = "b\\r\\nC: d"', "line break"),
         ("host = 5", "tables"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_with_its_field(tmp_path: Path, text: str, why: str) -> None:
+def test_error_names_file_and_field(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(BadHosts, match=why) as told:
         hosts_of("reg.example", write(tmp_path, "reg.example", text))
     assert "reg.example/hosts.toml" in str(told.value)
@@ -92,7 +92,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
 
 @pytest.fixture
 def fakes() -> Iterator[tuple[FakeRegistry, FakeRegistry]]:
-    """A mirror, and the registry: of the same image."""
+    """A mirror and the registry, with the same image."""
     with ExitStack() as stack:
         mirror, own = (stack.enter_context(closing(FakeRegistry())) for _ in range(2))
         yield mirror, own
@@ -103,10 +103,10 @@ def pull(store: ImageStore, mirror: FakeRegistry, own: FakeRegistry, told: Pull 
     told = told or Pull(name)
     hosts = (Host(f"http://{mirror.host}/v2"), Host(f"http://{own.host}/v2", registry=True))
     source = Mirrored(store, name, SECRET, hosts, told)
-    return bring_in(store, source, name, source.resolve(), told)
+    return add_image(store, source, name, source.resolve(), told)
 
 
-def test_a_mirror_spares_the_registry_and_learns_no_credentials(
+def test_mirror_replaces_registry_without_credentials(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry]
 ) -> None:
     mirror, own = fakes
@@ -145,7 +145,7 @@ def break_off(fake: FakeRegistry, request: Any) -> bool:
 
 
 @pytest.mark.parametrize("how", [refuse, lie, break_off])
-def test_what_a_mirror_does_not_give_the_registry_gives(
+def test_registry_gives_what_a_mirror_lacks(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], how: Callable[[FakeRegistry, Any], bool]
 ) -> None:
     mirror, own = fakes
@@ -158,7 +158,7 @@ def test_what_a_mirror_does_not_give_the_registry_gives(
     assert list(store.partial_dir.iterdir()) == []
 
 
-def test_what_the_registry_says_is_told_when_nobody_has_it(
+def test_registrys_error_is_reported_if_all_hosts_fail(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry]
 ) -> None:
     mirror, own = fakes
@@ -168,7 +168,7 @@ def test_what_the_registry_says_is_told_when_nobody_has_it(
         pull(store, mirror, own)
 
 
-# Who holds a pull up
+# Slow hosts
 
 
 def drip(fake: FakeRegistry, pause_s: float, over: threading.Event) -> Callable[[Any], bool]:
@@ -199,10 +199,10 @@ def over() -> Iterator[threading.Event]:
 
 def only(store: ImageStore, fake: FakeRegistry, told: Pull) -> Image:
     source = Mirrored(store, told.name, SECRET, (Host(f"http://{fake.host}/v2", registry=True),), told)
-    return bring_in(store, source, told.name, source.resolve(), told)
+    return add_image(store, source, told.name, source.resolve(), told)
 
 
-def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
+def test_trickling_registry_fails(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "SLOW_S", 0.3)
@@ -213,7 +213,7 @@ def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
 
     def no_progress(path: Path, *_: Any) -> None:
         next(failures)
-        path.unlink(missing_ok=True)  # what came counts as progress else, as it should
+        path.unlink(missing_ok=True)  # else downloaded bytes count as progress
 
     monkeypatch.setattr(client, "check_room", lambda where, _: [no_progress(path) for path in Path(where).iterdir()])
     with pytest.raises(RegistryError, match=r"only \d+ bytes in 0.3 s"):
@@ -221,7 +221,7 @@ def test_a_registry_that_sends_a_byte_now_and_then_is_given_up(
     assert next(failures) > 0
 
 
-def test_a_head_that_never_ends_is_given_up(
+def test_endless_response_head_fails(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
@@ -242,7 +242,7 @@ def test_a_head_that_never_ends_is_given_up(
     assert time.monotonic() - began < 20
 
 
-def test_a_pull_that_nobody_waits_for_ends_and_is_gone_on_with(
+def test_cancelled_pull_ends_and_is_resumed_later(
     store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event
 ) -> None:
     own, pulls = fakes[1], Pulls()
@@ -251,7 +251,7 @@ def test_a_pull_that_nobody_waits_for_ends_and_is_gone_on_with(
     failed: list[Exception] = []
 
     def work() -> None:
-        with pulls.under_way(name) as told:
+        with pulls.track(name) as told:
             try:
                 only(store, own, told)
             except Cancelled as error:

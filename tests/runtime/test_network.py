@@ -1,4 +1,4 @@
-"""The network that pods have where nobody configured one."""
+"""Pod networks without a configuration by the administrator."""
 
 import ipaddress
 import json
@@ -18,7 +18,7 @@ from proto.cri import api_pb2 as pb
 ROUTES = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
 
 
-def test_a_subnet_that_the_machine_uses_is_not_taken() -> None:
+def test_subnet_in_use_is_not_chosen() -> None:
     default = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"
     podman = "cni0 0000580A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"  # 10.88.0.0/16
     assert {free_subnet(ROUTES + default) for _ in range(200)} == set(SUBNETS)
@@ -31,7 +31,7 @@ def test_a_subnet_that_the_machine_uses_is_not_taken() -> None:
         free_subnet(ROUTES + everything)
 
 
-def test_a_bridge_is_its_directorys_whatever_the_path_is(tmp_path: Path) -> None:
+def test_bridge_name_follows_the_directory_not_its_path(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
@@ -43,7 +43,7 @@ def test_a_bridge_is_its_directorys_whatever_the_path_is(tmp_path: Path) -> None
     assert bridge_name(one) != first, "another directory of that path has another bridge"
 
 
-def test_addresses_are_given_once_until_there_are_none() -> None:
+def test_addresses_are_unique_until_none_is_left() -> None:
     subnet = ipaddress.ip_network("10.1.1.0/30")
     assert free_address(subnet, set()) == "10.1.1.1"
     assert free_address(subnet, {"10.1.1.1"}) == "10.1.1.2"
@@ -60,7 +60,7 @@ test "$CNI_COMMAND" != ADD || echo '{{"cniVersion": "0.4.0", "ips": [{{"address"
 
 
 def cni(directory: Path) -> CniNetwork:
-    """A network of one plugin, which notes its calls in `calls`, and fails while there is `broken`."""
+    """A network of one plugin, which logs its calls in `calls`, and fails while `broken` exists."""
     for name in ("net.d", "bin"):
         (directory / name).mkdir()
     (directory / "net.d/10.conf").write_text('{"cniVersion": "0.4.0", "name": "net", "type": "noting"}')
@@ -74,8 +74,8 @@ def calls(directory: Path) -> list[list[str]]:
     return [line.split() for line in (directory / "calls").read_text().splitlines()]
 
 
-def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path) -> None:
-    """As after a kill between the plugin's ADD and the sandbox's record: only what `attach` left on disk is there."""
+def test_unfinished_sandbox_releases_its_address(tmp_path: Path) -> None:
+    """As after a kill between the plugin's ADD and the sandbox's record: only the files of `attach` exist."""
     network = cni(tmp_path)
     config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="web", namespace="default", uid="u"))
     sandbox = Sandbox(SandboxRecord(id=new_id(), config=config.SerializeToString(), created_at_ns=1, boot=""))
@@ -84,7 +84,7 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
     directory.mkdir()
     assert network.attach(sandbox, "/nowhere", directory)[1] == ("10.9.9.9",)
 
-    def give_back(path: Path) -> bool:
+    def release_network(path: Path) -> bool:
         try:
             network.release(path)
         except NetworkError:
@@ -92,10 +92,10 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
         return True
 
     (tmp_path / "broken").touch()
-    assert list(records.load(give_back)) == []
-    assert directory.exists()  # for the next start to try again
+    assert list(records.load(release_network)) == []
+    assert directory.exists()  # the next start retries
     (tmp_path / "broken").unlink()
-    assert list(records.load(give_back)) == []
+    assert list(records.load(release_network)) == []
     assert not directory.exists()
     assert [call[0] for call in calls(tmp_path)] == ["ADD", "DEL", "DEL"]
     assert len({tuple(call[1:]) for call in calls(tmp_path)}) == 1
@@ -104,7 +104,7 @@ def test_a_sandbox_that_was_never_finished_gives_its_address_back(tmp_path: Path
 
 
 @pytest.mark.parametrize(("capabilities", "warned"), [({}, True), ({"portMappings": True}, False)])
-def test_host_ports_that_nobody_maps_are_said(
+def test_unmapped_host_ports_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capabilities: dict[str, bool], warned: bool
 ) -> None:
     network = cni(tmp_path)
@@ -119,7 +119,7 @@ def test_host_ports_that_nobody_maps_are_said(
     assert ("default/web: its host ports are not mapped" in caplog.text) == warned
 
 
-def test_what_tells_of_an_attachment_and_is_damaged_is_said(tmp_path: Path) -> None:
+def test_damaged_attachment_file_is_an_error(tmp_path: Path) -> None:
     network = cni(tmp_path)
     (tmp_path / "network.json").write_text("{")
     with pytest.raises(NetworkError, match=r"network\.json"):

@@ -1,4 +1,4 @@
-"""Pulls from a registry that misbehaves, over HTTP on loopback."""
+"""Pulls from misbehaving registries, over HTTP on the loopback."""
 
 import base64
 import contextlib
@@ -19,23 +19,23 @@ from typing import Any
 import pytest
 import zstandard
 
+from actors.runtime.images.errors import BadImage, Denied, ImageError, NoSuchImage, RegistryError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
-from actors.runtime.images.registry import client
-from actors.runtime.images.registry.client import Credentials, Denied, Registry, RegistryError
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage
-from actors.runtime.images.registry.hosts import is_loopback
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources import client
+from actors.runtime.images.sources.client import Credentials, Registry
+from actors.runtime.images.sources.hosts import is_loopback
+from actors.runtime.images.sources.source import add_image
 from proto.cri import api_pb2 as pb
 from tests.runtime.build import Made, entry, tar
 
-LAYER = tar(*(entry(f"f{number}", os.urandom(20_000)) for number in range(40)))  # nothing to compress: long transfers
+LAYER = tar(*(entry(f"f{number}", os.urandom(20_000)) for number in range(40)))  # incompressible, for long transfers
 NOBODY = Credentials()
 INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 class FakeRegistry:
-    """Serves one image; `answer` may take over any request and return True."""
+    """Serves one image; `answer` may handle any request and then returns True."""
 
     def __init__(self) -> None:
         self.made = Made(LAYER, how="gzip")
@@ -54,7 +54,7 @@ class FakeRegistry:
                     fake.serve(self)
 
             def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # who asked has heard enough
+                with contextlib.suppress(ConnectionError):  # the client has disconnected
                     super().handle()
 
             def log_message(self, format: str, *args: object) -> None:
@@ -101,17 +101,17 @@ def fake() -> Iterator[FakeRegistry]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
     monkeypatch.setattr(client, "BETWEEN_S", 0.01)
-    monkeypatch.setattr(client, "STALL_S", 10.0)  # longer than a machine pauses: a stall is one more attempt
+    monkeypatch.setattr(client, "STALL_S", 10.0)  # longer than a busy machine pauses, which would cost an attempt
     return ImageStore(tmp_path / "store", Limits(reserve_bytes=0))
 
 
 def pull(store: ImageStore, fake: FakeRegistry, name: str = "", credentials: Credentials = NOBODY) -> Image:
     full = name or f"{fake.host}/team/app:1"
     source = Registry(store, full, credentials)
-    return bring_in(store, source, full, source.resolve())
+    return add_image(store, source, full, source.resolve())
 
 
-def test_by_tag_and_by_digest(fake: FakeRegistry, store: ImageStore) -> None:
+def test_pull_by_tag_and_by_digest(fake: FakeRegistry, store: ImageStore) -> None:
     image = pull(store, fake)
     assert image.tags == (f"{fake.host}/team/app:1",)
     assert store.stack(image.layers).find("f39") is not None
@@ -122,7 +122,7 @@ def test_by_tag_and_by_digest(fake: FakeRegistry, store: ImageStore) -> None:
     assert list((store.root / "partial").iterdir()) == []
 
 
-def test_a_manifest_list_gives_this_machines(fake: FakeRegistry, store: ImageStore) -> None:
+def test_manifest_list_gives_this_machines_image(fake: FakeRegistry, store: ImageStore) -> None:
     platform = {"os": "linux", "architecture": fake.made.config["architecture"]}
     manifest = fake.made.described()
     index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{**manifest, "platform": platform}]})
@@ -130,7 +130,7 @@ def test_a_manifest_list_gives_this_machines(fake: FakeRegistry, store: ImageSto
     assert pull(store, fake).id
 
 
-def test_a_broken_transfer_goes_on_where_it_broke(fake: FakeRegistry, store: ImageStore) -> None:
+def test_broken_download_resumes(fake: FakeRegistry, store: ImageStore) -> None:
     broken = iter([100_000, 50_000, 200_000])
 
     def answer(request: Any) -> bool:
@@ -150,7 +150,7 @@ def test_a_broken_transfer_goes_on_where_it_broke(fake: FakeRegistry, store: Ima
     assert fake.ranges() == ["bytes=100000-", "bytes=150000-", "bytes=350000-"]
 
 
-def test_a_registry_that_cannot_go_on_in_the_middle_begins_again(fake: FakeRegistry, store: ImageStore) -> None:
+def test_download_restarts_if_the_registry_cannot_resume(fake: FakeRegistry, store: ImageStore) -> None:
     first = [True]
 
     def answer(request: Any) -> bool:
@@ -169,14 +169,14 @@ def test_a_registry_that_cannot_go_on_in_the_middle_begins_again(fake: FakeRegis
     assert pull(store, fake).id
 
 
-def test_a_download_is_gone_on_with_by_the_next_pull(fake: FakeRegistry, store: ImageStore) -> None:
+def test_next_pull_resumes_a_download(fake: FakeRegistry, store: ImageStore) -> None:
     digest = str(fake.made.layers[0]["digest"])
     store.partial(digest).write_bytes(fake.made.blobs[digest][:70_000])
     assert pull(store, fake).id
     assert fake.ranges() == ["bytes=70000-"]
 
 
-def test_a_registry_that_stalls_is_given_up_in_time(
+def test_stalling_registry_fails_in_time(
     fake: FakeRegistry, store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "STALL_S", 0.5)
@@ -215,7 +215,7 @@ def lies(fake: FakeRegistry, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["layer", "longer layer", "config", "header"])
-def test_a_registry_that_lies_about_digests_is_refused(fake: FakeRegistry, store: ImageStore, what: str) -> None:
+def test_wrong_digest_of_a_registry_is_refused(fake: FakeRegistry, store: ImageStore, what: str) -> None:
     lies(fake, what)
     with pytest.raises(BadImage):
         pull(store, fake)
@@ -223,14 +223,14 @@ def test_a_registry_that_lies_about_digests_is_refused(fake: FakeRegistry, store
     assert os.listdir(store.layers_dir) == []
 
 
-def test_by_digest_only_that_is_taken(fake: FakeRegistry, store: ImageStore) -> None:
+def test_pull_by_digest_refuses_other_content(fake: FakeRegistry, store: ImageStore) -> None:
     wanted = f"sha256:{'1' * 64}"
     fake.made.blobs[wanted] = fake.made.blobs[fake.digest]
     with pytest.raises(BadImage, match="was asked for"):
         pull(store, fake, f"{fake.host}/team/app@{wanted}")
 
 
-def test_what_is_not_there_is_said(fake: FakeRegistry, store: ImageStore) -> None:
+def test_missing_image_is_an_error(fake: FakeRegistry, store: ImageStore) -> None:
     with pytest.raises(NoSuchImage, match="not found"):
         pull(store, fake, f"{fake.host}/team/app:none")
 
@@ -274,7 +274,7 @@ def with_tokens(fake: FakeRegistry, service: FakeRegistry, wanted: str = "") -> 
     service.answer, fake.answer = token, answer
 
 
-def test_tokens_anonymous_and_with_credentials(fake: FakeRegistry, store: ImageStore) -> None:
+def test_anonymous_and_authenticated_tokens(fake: FakeRegistry, store: ImageStore) -> None:
     with closing(FakeRegistry()) as service:
         with_tokens(fake, service)
         assert pull(store, fake).id
@@ -285,7 +285,7 @@ def test_tokens_anonymous_and_with_credentials(fake: FakeRegistry, store: ImageS
         assert pull(store, fake, credentials=Credentials("me", "secret")).id
 
 
-def test_credentials_are_not_taken_along_to_where_a_redirect_leads(fake: FakeRegistry, store: ImageStore) -> None:
+def test_credentials_are_not_sent_to_redirect_targets(fake: FakeRegistry, store: ImageStore) -> None:
     with closing(FakeRegistry()) as elsewhere:
         elsewhere.made = fake.made
         wanted = "Basic " + base64.b64encode(b"me:secret").decode()
@@ -305,20 +305,20 @@ def test_credentials_are_not_taken_along_to_where_a_redirect_leads(fake: FakeReg
         assert not [headers for _, headers in elsewhere.seen if "authorization" in headers]
 
 
-def test_a_circle_of_redirects_ends(fake: FakeRegistry, store: ImageStore) -> None:
+def test_redirect_loop_ends(fake: FakeRegistry, store: ImageStore) -> None:
     fake.answer = lambda request: fake.say(request, 302, b"", Location=request.path) is None
     with pytest.raises(RegistryError, match="redirects"):
         pull(store, fake)
 
 
-def test_a_token_service_without_tls_gets_nothing(fake: FakeRegistry, store: ImageStore) -> None:
+def test_token_service_without_tls_gets_no_credentials(fake: FakeRegistry, store: ImageStore) -> None:
     challenge = 'Bearer realm="http://tokens.example.com/token",service="x"'
     fake.answer = lambda request: fake.say(request, 401, b"{}", WWW_Authenticate=challenge) is None
     with pytest.raises(RegistryError, match="not https"):
         pull(store, fake, credentials=Credentials("me", "secret"))
 
 
-def test_a_document_of_any_size_is_not_read(fake: FakeRegistry, store: ImageStore) -> None:
+def test_oversized_document_is_not_read(fake: FakeRegistry, store: ImageStore) -> None:
     fake.answer = lambda request: fake.say(request, 200, b" " * (5 << 20)) is None
     with pytest.raises(BadImage, match="document of more than"):
         pull(store, fake)
@@ -333,15 +333,15 @@ def test_only_loopback_is_plain_http(store: ImageStore) -> None:
     assert not Registry(store, "registry.test/app:1", Credentials()).plain
 
 
-def test_credentials_of_a_pull() -> None:
+def test_credentials_of_a_pull_request() -> None:
     packed = base64.b64encode(b"me:se:cret").decode()
     assert Credentials.of(pb.AuthConfig(auth=packed)) == Credentials("me", "se:cret")
     with pytest.raises(BadImage):
         Credentials.of(pb.AuthConfig(auth="no base64"))
 
 
-def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> None:
-    with socket.socket() as taken:  # a port that nobody listens on, nor can meanwhile
+def test_unreachable_registry_has_a_readable_error(store: ImageStore) -> None:
+    with socket.socket() as taken:  # a port without a listener, reserved meanwhile
         taken.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RegistryError) as told:
@@ -351,7 +351,7 @@ def test_a_registry_that_is_not_there_is_told_in_words(store: ImageStore) -> Non
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_a_compressed_document_is_read_within_the_limit(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
-    """4 MB are allowed for a document; this one is 200 MB, and would be held by whoever decodes it whole."""
+    """The limit of a document is 4 MB. This one has 200 MB, which a decoder would hold in memory."""
     packer: Any = zstandard.ZstdCompressor().compressobj() if encoding == "zstd" else zlib.compressobj(wbits=31)
     bomb = b"".join([packer.compress(bytes(1 << 20)) for _ in range(200)]) + packer.flush()
 
@@ -367,7 +367,7 @@ def test_a_compressed_document_is_read_within_the_limit(fake: FakeRegistry, stor
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_a_document_that_a_cache_has_compressed_is_read(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
+def test_document_compressed_by_a_cache_is_read(fake: FakeRegistry, store: ImageStore, encoding: str) -> None:
     def answer(request: Any) -> bool:
         if "/manifests/" not in request.path:
             return False

@@ -1,4 +1,4 @@
-"""Who may come in, which protocol is spoken, how an end is told: decisions of the streaming server, without one."""
+"""Decisions of the streaming server: tokens, protocols and outcomes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from actors._net.streaming.remotecommand import (
     outcome,
 )
 from actors.runtime.model.errors import RpcError
-from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, Tokens, Wanted
+from actors.runtime.streaming.policy import EXEC, MOST_TOKENS, TOKEN_S, SessionRequest, Tokens
 
-WANTED = Wanted(EXEC, "c", ("true",), stdout=True)
+WANTED = SessionRequest(EXEC, "c", ("true",), stdout=True)
 
 
-def test_a_token_is_good_once_within_a_minute() -> None:
+def test_token_is_valid_once_for_a_minute() -> None:
     tokens = Tokens()
     first, second = (tokens.issue(WANTED, 100.0) for _ in "12")
     assert len({first, second}) == 2
@@ -32,14 +32,14 @@ def test_a_token_is_good_once_within_a_minute() -> None:
 
 
 @pytest.mark.parametrize("path", ["/attach/{}", "/{}", "/exec/{}/", "/exec/x{}", "/exec/", "", "exec/{}"])
-def test_a_token_is_good_for_its_own_path_alone(path: str) -> None:
+def test_token_is_valid_for_its_own_path_only(path: str) -> None:
     tokens = Tokens()
     token = tokens.issue(WANTED, 0.0)
     assert tokens.redeem(path.format(token), 1.0) is None
     assert tokens.redeem(f"/exec/{token}", 1.0) == WANTED
 
 
-def test_only_so_many_wait_and_those_of_before_make_room() -> None:
+def test_tokens_are_limited_and_expired_ones_make_room() -> None:
     tokens = Tokens()
     for _ in range(MOST_TOKENS):
         tokens.issue(WANTED, 0.0)
@@ -58,7 +58,7 @@ def test_only_so_many_wait_and_those_of_before_make_room() -> None:
         ([TUNNEL, "v4.channel.k8s.io"], WEBSOCKET_FORWARD, TUNNEL),
     ],
 )
-def test_the_clients_first_choice_that_is_served_is_spoken(
+def test_clients_first_supported_protocol_is_chosen(
     offered: list[str], served: tuple[str, ...], found: str | None
 ) -> None:
     assert choose(offered, served, "fallback") == found
@@ -69,7 +69,7 @@ def test_protocols_come_in_one_header_or_in_several() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["v4.channel.k8s.io", "v5.channel.k8s.io", "v4.base64.channel.k8s.io"])
-def test_since_version_4_the_outcome_is_a_status(protocol: str) -> None:
+def test_outcome_is_a_status_since_version_4(protocol: str) -> None:
     assert json.loads(outcome(protocol, ended(0)))["status"] == "Success"
     told = json.loads(outcome(protocol, ended(7)))
     assert (told["reason"], told["details"]["causes"]) == ("NonZeroExitCode", [{"reason": "ExitCode", "message": "7"}])
@@ -80,7 +80,7 @@ def test_since_version_4_the_outcome_is_a_status(protocol: str) -> None:
 @pytest.mark.parametrize(
     "protocol", ["channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", "base64.channel.k8s.io"]
 )
-def test_before_version_4_it_is_a_text_or_nothing(protocol: str) -> None:
+def test_outcome_is_a_text_before_version_4(protocol: str) -> None:
     assert outcome(protocol, ended(0)) == b""
     assert outcome(protocol, ended(7)) == b"command terminated with non-zero exit code: exit status 7"
 
@@ -88,7 +88,7 @@ def test_before_version_4_it_is_a_text_or_nothing(protocol: str) -> None:
 @pytest.mark.parametrize(
     "streams", [{}, {"tty": True}, {"stdout": True, "stderr": True, "tty": True}, {"target": "", "stdout": True}]
 )
-def test_streams_that_cannot_be_are_invalid(streams: dict[str, object]) -> None:
+def test_impossible_streams_are_invalid(streams: dict[str, object]) -> None:
     with pytest.raises(RpcError) as raised:
-        Wanted(EXEC, **{"target": "c"} | streams).require_streams()  # type: ignore[arg-type]
+        SessionRequest(EXEC, **{"target": "c"} | streams).require_streams()  # type: ignore[arg-type]
     assert raised.value.code == "INVALID_ARGUMENT"

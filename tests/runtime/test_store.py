@@ -1,4 +1,4 @@
-"""The store takes images whole or not at all, shares layers, and is consistent after any end."""
+"""The store imports images atomically, shares layers, and stays consistent after a kill."""
 
 import gzip
 import json
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from actors.runtime.images.limits import Limits
-from actors.runtime.images.local.layout import import_all
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import MANIFESTS
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
+from actors.runtime.images.sources.layout import import_all
 from tests.runtime.build import NAME, Made, entry, tar
 
 BASE = tar(entry("etc/os", b"base"), entry("bin/sh", b"shell", mode=0o755))
@@ -34,7 +34,7 @@ def layers_of(store: ImageStore) -> set[str]:
 
 
 def consistent(store: ImageStore) -> None:
-    """Nothing is there that no image uses, and all that images use is there and readable."""
+    """Require that the store has all layers and documents that images use, readable, and no others."""
     assert os.listdir(store.incoming) == []
     assert layers_of(store) == {layer for image in store.list() for layer in image.layers}
     for image in store.list():
@@ -55,7 +55,7 @@ def test_a_layout_is_imported(store: ImageStore, tmp_path: Path, how: str) -> No
     consistent(store)
 
 
-def test_whiteouts_of_names_that_are_not_utf8_are_kept(store: ImageStore, tmp_path: Path) -> None:
+def test_whiteouts_with_non_utf8_names_are_kept(store: ImageStore, tmp_path: Path) -> None:
     names = [os.fsdecode(name) for name in (b"gone-\xff", b"d-\xfe/.wh..wh..opq", b".wh.gone-\xff", b"d-\xfe/old")]
     below = tar(entry(names[0], b"x"), entry(names[3], b"x"))
     made = Made(below, tar(entry(names[2], b""), entry(names[1], b"")))
@@ -75,7 +75,7 @@ def test_an_archive_is_imported_and_found_after_a_restart(store: ImageStore, tmp
     consistent(again)
 
 
-def test_short_names_are_dockers(store: ImageStore, tmp_path: Path) -> None:
+def test_short_names_get_docker_io(store: ImageStore, tmp_path: Path) -> None:
     import_all(store, Made(BASE, name="docker.io/library/tool:latest").write(tmp_path / "layout"))
     assert store.find("tool") == store.find("tool:latest") == store.find("docker.io/tool") != None  # noqa: E711
     with pytest.raises(NoSuchImage):
@@ -119,7 +119,7 @@ def spoiled(how: str) -> Made:
         "broken zstd",
     ],
 )
-def test_what_is_wrong_is_refused_and_leaves_nothing(store: ImageStore, tmp_path: Path, how: str) -> None:
+def test_bad_image_is_refused_and_leaves_nothing(store: ImageStore, tmp_path: Path, how: str) -> None:
     layout = spoiled(how).write(tmp_path / "layout")
     with pytest.raises(BadImage):
         import_all(store, layout)
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(store: ImageStore, tmp_path
     consistent(store)
 
 
-def test_a_manifest_that_is_not_what_its_digest_says_is_refused(store: ImageStore, tmp_path: Path) -> None:
+def test_manifest_with_another_digest_is_refused(store: ImageStore, tmp_path: Path) -> None:
     layout = Made(BASE).write(tmp_path / "layout")
     digest = json.loads((layout / "index.json").read_text())["manifests"][0]["digest"].removeprefix("sha256:")
     blob = layout / "blobs" / "sha256" / digest
@@ -149,14 +149,14 @@ def test_a_manifest_that_is_not_what_its_digest_says_is_refused(store: ImageStor
         b" " * (5 * 1024 * 1024),
     ],
 )
-def test_an_index_that_is_none_is_refused(store: ImageStore, tmp_path: Path, index: bytes) -> None:
+def test_invalid_index_is_refused(store: ImageStore, tmp_path: Path, index: bytes) -> None:
     layout = Made(BASE).write(tmp_path / "layout")
     (layout / "index.json").write_bytes(index)
     with pytest.raises(BadImage):
         import_all(store, layout)
 
 
-def test_a_layout_whose_blob_is_a_link_out_of_it_is_refused(store: ImageStore, tmp_path: Path) -> None:
+def test_layout_with_a_link_as_blob_is_refused(store: ImageStore, tmp_path: Path) -> None:
     made = Made(BASE)
     layout = made.write(tmp_path / "layout")
     (blob,) = [layout / "blobs/sha256" / str(one["digest"]).removeprefix("sha256:") for one in made.layers]
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_nothing(store: ImageStore, tmp_path: Path) -> None:
     consistent(full)
 
 
-def test_an_index_of_many_machines_gives_ours(store: ImageStore, tmp_path: Path) -> None:
+def test_multi_platform_index_gives_this_machines_image(store: ImageStore, tmp_path: Path) -> None:
     made, other = Made(BASE), Made(TOP)
     other.config["architecture"] = "vax"
     foreign = {**other.described(), "platform": {"os": "linux", "architecture": "vax"}}
@@ -206,7 +206,7 @@ def test_an_index_of_many_machines_gives_ours(store: ImageStore, tmp_path: Path)
         import_all(store, layout)
 
 
-def test_layers_are_shared_and_go_with_their_last_image(store: ImageStore, tmp_path: Path) -> None:
+def test_shared_layers_are_removed_with_the_last_image(store: ImageStore, tmp_path: Path) -> None:
     import_all(store, Made(BASE, TOP, name="a.test/both:1").write(tmp_path / "one"))
     import_all(store, Made(BASE, name="a.test/base:1").write(tmp_path / "two"))
     assert len(layers_of(store)) == 2
@@ -218,7 +218,7 @@ def test_layers_are_shared_and_go_with_their_last_image(store: ImageStore, tmp_p
     consistent(store)
 
 
-def test_a_tag_moves_and_an_image_goes_with_its_last_tag(store: ImageStore, tmp_path: Path) -> None:
+def test_tag_moves_and_image_is_removed_with_its_last_tag(store: ImageStore, tmp_path: Path) -> None:
     (first,) = import_all(store, Made(BASE).write(tmp_path / "one"))
     (second,) = import_all(store, Made(TOP).write(tmp_path / "two"))
     assert store.get(NAME).id == second.id
@@ -231,7 +231,7 @@ def test_a_tag_moves_and_an_image_goes_with_its_last_tag(store: ImageStore, tmp_
     assert store.find(second.id) is None
 
 
-def test_layers_of_a_container_stay_when_its_image_is_removed(tmp_path: Path) -> None:
+def test_containers_layers_outlive_a_removed_image(tmp_path: Path) -> None:
     used: list[str] = []
     store = ImageStore(tmp_path / "store", Limits(reserve_bytes=0), in_use=lambda: used)
     (image,) = import_all(store, Made(BASE).write(tmp_path / "layout"))
@@ -244,7 +244,7 @@ def test_layers_of_a_container_stay_when_its_image_is_removed(tmp_path: Path) ->
     assert layers_of(store) == set()
 
 
-def test_two_pulls_of_one_image_at_once(store: ImageStore, tmp_path: Path) -> None:
+def test_concurrent_pulls_of_one_image(store: ImageStore, tmp_path: Path) -> None:
     layout = Made(BASE, TOP, how="gzip").write(tmp_path / "layout")
     failures: list[BaseException] = []
 
@@ -264,7 +264,7 @@ def test_two_pulls_of_one_image_at_once(store: ImageStore, tmp_path: Path) -> No
     consistent(store)
 
 
-def test_a_removal_beside_a_pull_never_leaves_an_image_without_its_layers(store: ImageStore, tmp_path: Path) -> None:
+def test_removal_during_a_pull_keeps_needed_layers(store: ImageStore, tmp_path: Path) -> None:
     layout = Made(BASE, TOP).write(tmp_path / "layout")
     over = threading.Event()
 
@@ -285,7 +285,7 @@ def test_a_removal_beside_a_pull_never_leaves_an_image_without_its_layers(store:
 _IMPORTER = """
 import sys
 from pathlib import Path
-from actors.runtime.images.local.layout import import_all
+from actors.runtime.images.sources.layout import import_all
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import ImageStore
 store = ImageStore(Path(sys.argv[1]), Limits(reserve_bytes=0))
@@ -318,7 +318,7 @@ def test_a_kill_at_any_moment_leaves_a_consistent_store(tmp_path: Path) -> None:
                 assert len(os.listdir(store.layers_dir / many_layer[0] / "fs")) == 100
 
 
-def test_a_damaged_index_costs_the_images_and_not_the_start(store: ImageStore, tmp_path: Path) -> None:
+def test_damaged_index_loses_images_but_not_the_start(store: ImageStore, tmp_path: Path) -> None:
     import_all(store, Made(BASE).write(tmp_path / "layout"))
     (store.root / "index.json").write_text("{")
     again = ImageStore(store.root)
@@ -336,7 +336,7 @@ def test_media_types_may_be_missing(store: ImageStore, tmp_path: Path) -> None:
     assert len(import_all(store, layout)) == 1
 
 
-def test_an_archive_that_is_none_is_refused(store: ImageStore, tmp_path: Path) -> None:
+def test_invalid_archive_is_refused(store: ImageStore, tmp_path: Path) -> None:
     (tmp_path / "no.tar").write_bytes(b"no" * 1000)
     with pytest.raises(ImageError):
         import_all(store, tmp_path / "no.tar")

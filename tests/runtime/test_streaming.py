@@ -1,4 +1,4 @@
-"""Exec, attach and port-forward of the embedded runtime: every protocol, and clients and runtimes that vanish."""
+"""Exec, attach and port-forward of the embedded runtime: all protocols, and clients and runtimes that vanish."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def exec_url(cri: Cri, container: str, script: str, *, stdin: bool = False, tty:
 
 
 def processes(cri: Cri, container: str, word: str) -> int:
-    """How many in the container have that word in their command line."""
+    """Number of processes in the container with that word in their command line."""
     listed = cri.exec_sync(container, PROCESSES, 20).result().stdout.decode()
     return sum(word in line for line in listed.splitlines())
 
@@ -86,14 +86,14 @@ def test_a_command_by_websocket(cri: Cri, pod: tuple[str, str], protocol: str) -
         assert b"exit status 7" in said["error"]
 
 
-def test_a_command_that_ends_well_is_a_success(cri: Cri, pod: tuple[str, str]) -> None:
+def test_exit_code_0_is_a_success(cri: Cri, pod: tuple[str, str]) -> None:
     said = SpdySession(exec_url(cri, pod[1], "true"), V4, "stdout", "stderr").finish()
     assert json.loads(said["error"])["status"] == "Success"
     said = SpdySession(exec_url(cri, pod[1], "true"), "channel.k8s.io", "stdout", "stderr").finish()
     assert said["error"] == b""
 
 
-def test_a_command_that_is_not_there_is_said_so(cri: Cri, pod: tuple[str, str]) -> None:
+def test_missing_command_is_named(cri: Cri, pod: tuple[str, str]) -> None:
     url = cri.exec(pod[1], ["/no/such"], stdin=False, stdout=True, stderr=True, tty=False).result()
     said = SpdySession(url, V4, "stdout", "stderr").finish()
     with pytest.raises(StreamingError, match=r"error executing command in container: .*no such"):
@@ -101,7 +101,7 @@ def test_a_command_that_is_not_there_is_said_so(cri: Cri, pod: tuple[str, str]) 
 
 
 @pytest.mark.parametrize(("by", "megabytes"), [("spdy", 100), ("websocket", 30)])
-def test_all_of_the_input_arrives_and_its_end(cri: Cri, pod: tuple[str, str], by: str, megabytes: int) -> None:
+def test_input_and_its_end_arrive(cri: Cri, pod: tuple[str, str], by: str, megabytes: int) -> None:
     data = os.urandom(1_000_000) * megabytes
     url = exec_url(cri, pod[1], "sha256sum; exit 3", stdin=True)
     if by == "spdy":
@@ -117,7 +117,7 @@ def test_all_of_the_input_arrives_and_its_end(cri: Cri, pod: tuple[str, str], by
     assert exit_code_of(said["error"]) == 3
 
 
-def test_an_input_goes_on_when_nobody_holds_the_output(cri: Cri, pod: tuple[str, str]) -> None:
+def test_input_continues_after_the_output_is_closed(cri: Cri, pod: tuple[str, str]) -> None:
     data = os.urandom(5_000_000)
     session = SpdySession(exec_url(cri, pod[1], "cat > /tmp/whole", stdin=True), V4, "stdin", "stdout", "stderr")
     session.send("stdin", data, end=True)
@@ -126,7 +126,7 @@ def test_an_input_goes_on_when_nobody_holds_the_output(cri: Cri, pod: tuple[str,
     assert found == hashlib.sha256(data).hexdigest()
 
 
-def test_output_goes_on_after_the_inputs_end(cri: Cri, pod: tuple[str, str]) -> None:
+def test_output_continues_after_the_inputs_end(cri: Cri, pod: tuple[str, str]) -> None:
     session = SpdySession(
         exec_url(cri, pod[1], "cat; sleep 0.3; echo after", stdin=True), V4, "stdin", "stdout", "stderr"
     )
@@ -134,16 +134,16 @@ def test_output_goes_on_after_the_inputs_end(cri: Cri, pod: tuple[str, str]) -> 
     assert session.finish()["stdout"] == b"before\nafter\n"
 
 
-def test_a_slow_client_gets_all_of_a_command_that_has_ended_long_ago(cri: Cri, pod: tuple[str, str]) -> None:
+def test_slow_client_gets_all_output_of_an_ended_command(cri: Cri, pod: tuple[str, str]) -> None:
     script = "head -c 20000000 /dev/zero; echo whole >&2"
     session = SpdySession(exec_url(cri, pod[1], script), V4, "stdout", "stderr")
-    time.sleep(4)  # nothing is read meanwhile
+    time.sleep(4)  # the client reads nothing
     said = session.finish()
     assert (len(said["stdout"]), said["stderr"], exit_code_of(said["error"])) == (20_000_000, b"whole\n", 0)
 
 
 @pytest.mark.parametrize("by", ["spdy", "websocket"])
-def test_a_terminal_has_a_size_that_changes_and_an_exit_code(cri: Cri, pod: tuple[str, str], by: str) -> None:
+def test_terminal_size_changes_and_exit_code(cri: Cri, pod: tuple[str, str], by: str) -> None:
     url = exec_url(cri, pod[1], "sh", stdin=True, tty=True)
     session: Any = SpdySession(url, V4, "stdin", "stdout", "resize") if by == "spdy" else WebSocketSession(url, V5)
     with closing(session):
@@ -163,7 +163,7 @@ def test_a_terminal_has_a_size_that_changes_and_an_exit_code(cri: Cri, pod: tupl
 
 
 @pytest.mark.parametrize("tty", [False, True])
-def test_a_command_whose_client_vanishes_ends_and_leaves_nothing(
+def test_command_ends_when_its_client_vanishes(
     embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str], tty: bool
 ) -> None:
     fds = Path(f"/proc/{embedded.pid}/fd")
@@ -184,19 +184,17 @@ def test_a_command_whose_client_vanishes_ends_and_leaves_nothing(
     wait_for(lambda: len(list(fds.iterdir())) <= before)
 
 
-def test_a_client_that_vanishes_while_its_command_reads_nothing_is_noticed(cri: Cri, pod: tuple[str, str]) -> None:
+def test_vanished_client_of_a_blocked_command_is_noticed(cri: Cri, pod: tuple[str, str]) -> None:
     url = exec_url(cri, pod[1], "echo up; sleep 4712", stdin=True)
     session = SpdySession(url, V4, "stdin", "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
-    session.connection.write(session.streams["stdin"], b"x" * 1_000_000)  # more than the pipe holds
+    session.connection.write(session.streams["stdin"], b"x" * 1_000_000)  # more than a pipe holds
     time.sleep(0.5)
     session.close()
     wait_for(lambda: processes(cri, pod[1], "4712") == 0, 30)
 
 
-def test_commands_of_a_killed_runtime_are_ended_by_the_next(
-    embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str]
-) -> None:
+def test_next_runtime_ends_commands_of_a_killed_one(embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str]) -> None:
     session = SpdySession(exec_url(cri, pod[1], "trap '' HUP; echo up; exec sleep 4713"), V4, "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
     embedded.kill()
@@ -214,16 +212,14 @@ def test_commands_of_a_killed_runtime_are_ended_by_the_next(
         ({"stdin": True, "stdout": True, "stderr": True, "tty": True}, "InvalidArgument"),
     ],
 )
-def test_streams_that_cannot_be_are_refused(
-    cri: Cri, pod: tuple[str, str], streams: dict[str, bool], code: str
-) -> None:
+def test_impossible_streams_are_refused(cri: Cri, pod: tuple[str, str], streams: dict[str, bool], code: str) -> None:
     for call in (lambda: cri.exec(pod[1], ["true"], **streams), lambda: cri.attach(pod[1], **streams)):
         with pytest.raises(CriError) as raised:
             call().result()
         assert raised.value.code == code
 
 
-def test_nothing_is_run_in_what_has_ended(cri: Cri, pod: tuple[str, str]) -> None:
+def test_exec_in_an_exited_container_is_refused(cri: Cri, pod: tuple[str, str]) -> None:
     sandbox, container = start(cri, "ending", container_config(["sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]))
     prepared = exec_url(cri, container, "true")
     running = SpdySession(exec_url(cri, container, "echo up; sleep 1000"), V4, "stdout", "stderr")
@@ -242,11 +238,11 @@ def test_nothing_is_run_in_what_has_ended(cri: Cri, pod: tuple[str, str]) -> Non
     cri.remove_pod_sandbox(sandbox).result()
 
 
-# Who may come in
+# Tokens
 
 
 def ask(url: str, *headers: str, method: str = "POST") -> str:
-    """The answer's status line."""
+    """The status line of the response."""
     target = urlsplit(url)
     with socket.create_connection((target.hostname, target.port), 10) as connection:
         head = "\r\n".join((f"{method} {target.path} HTTP/1.1", "Host: x", *headers, "", ""))
@@ -257,7 +253,7 @@ def ask(url: str, *headers: str, method: str = "POST") -> str:
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")
 
 
-def test_a_url_is_good_once_and_for_its_own_kind(cri: Cri, pod: tuple[str, str]) -> None:
+def test_url_is_valid_once_for_its_own_kind(cri: Cri, pod: tuple[str, str]) -> None:
     url = exec_url(cri, pod[1], "true")
     assert urlsplit(url).hostname == "127.0.0.1"
     assert "404" in ask(url.replace("/exec/", "/attach/"), *SPDY)
@@ -268,7 +264,7 @@ def test_a_url_is_good_once_and_for_its_own_kind(cri: Cri, pod: tuple[str, str])
     assert "404" in ask(url, *SPDY)
 
 
-def test_a_protocol_that_nobody_knows_is_refused(cri: Cri, pod: tuple[str, str]) -> None:
+def test_unknown_protocol_is_refused(cri: Cri, pod: tuple[str, str]) -> None:
     assert "403" in ask(exec_url(cri, pod[1], "true"), *SPDY[:2], "X-Stream-Protocol-Version: v9.channel.k8s.io")
     key = ("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13")
     asked = ("Connection: Upgrade", "Upgrade: websocket", *key, "Sec-WebSocket-Protocol: v9.channel.k8s.io")
@@ -285,14 +281,14 @@ def attach_url(cri: Cri, container: str, *, stdin: bool = False, tty: bool = Fal
 ECHO = "while read line; do echo got $line; echo heard $line >&2; done; echo end"
 
 
-def test_two_see_what_a_container_says_and_its_log_has_it_too(cri: Cri, tmp_path: Path, pod: tuple[str, str]) -> None:
+def test_two_attached_clients_and_the_log_get_the_output(cri: Cri, tmp_path: Path, pod: tuple[str, str]) -> None:
     config = container_config(["sh", "-c", ECHO], log_path="0.log")
     config.stdin = True
     _, container = start(cri, "attached", config, log_directory=str(tmp_path))
     sessions = []
     for number in range(2):
         session = SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr")
-        session.send("stdin", b"hello %d\n" % number)  # which is passed on once its output is attached
+        session.send("stdin", b"hello %d\n" % number)  # input is passed on once the output is attached
         session.wait(lambda session=session, number=number: b"heard hello %d\n" % number in session.said["stderr"])
         sessions.append(session)
     for number, session in enumerate(sessions):
@@ -314,7 +310,7 @@ def test_two_see_what_a_container_says_and_its_log_has_it_too(cri: Cri, tmp_path
 
 
 @pytest.mark.parametrize("by_leaving", [False, True])
-def test_an_input_that_is_open_once_ends_with_its_first_client(
+def test_stdin_once_ends_with_the_first_client(
     cri: Cri, tmp_path: Path, pod: tuple[str, str], by_leaving: bool
 ) -> None:
     config = container_config(["sh", "-c", ECHO], log_path="0.log")
@@ -331,7 +327,7 @@ def test_an_input_that_is_open_once_ends_with_its_first_client(
     assert " stdout F end\n" in (tmp_path / "0.log").read_text()
 
 
-def test_a_containers_terminal_is_typed_on_and_resized(cri: Cri, pod: tuple[str, str]) -> None:
+def test_attached_terminal_takes_input_and_sizes(cri: Cri, pod: tuple[str, str]) -> None:
     config = container_config(["sh"])
     config.stdin = config.tty = True
     _, container = start(cri, "typed", config)
@@ -344,9 +340,7 @@ def test_a_containers_terminal_is_typed_on_and_resized(cri: Cri, pod: tuple[str,
     assert wait_exited(cri, container).exit_code == 3
 
 
-def test_a_slow_client_misses_no_line_and_one_that_is_gone_holds_up_nobody(
-    cri: Cri, tmp_path: Path, pod: tuple[str, str]
-) -> None:
+def test_slow_client_gets_all_and_vanished_one_blocks_none(cri: Cri, tmp_path: Path, pod: tuple[str, str]) -> None:
     lines = "i=0; while test $i -lt 20000; do i=$((i+1)); echo line $i of many that are not short; done"
     script = f"read one; read other; {lines}"
     config = container_config(["sh", "-c", script], log_path="0.log")
@@ -354,7 +348,7 @@ def test_a_slow_client_misses_no_line_and_one_that_is_gone_holds_up_nobody(
     _, container = start(cri, "fast", config, log_directory=str(tmp_path))
     slow, leaver = (SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr") for _ in "12")
     for session in (slow, leaver):
-        session.send("stdin", b"go\n")  # which is passed on once its output is attached
+        session.send("stdin", b"go\n")  # input is passed on once the output is attached
     slow.wait(lambda: slow.connection.waiting == 0)
     leaver.wait(lambda: len(leaver.said["stdout"]) > 0)
     time.sleep(1)
@@ -365,7 +359,7 @@ def test_a_slow_client_misses_no_line_and_one_that_is_gone_holds_up_nobody(
     assert len((tmp_path / "0.log").read_text().splitlines()) == 20000
 
 
-def test_a_container_goes_on_when_those_attached_are_cut_off(
+def test_container_continues_when_clients_are_cut_off(
     embedded: EmbeddedInstance, cri: Cri, tmp_path: Path, pod: tuple[str, str]
 ) -> None:
     script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
@@ -392,7 +386,7 @@ def test_a_container_goes_on_when_those_attached_are_cut_off(
 
 @pytest.fixture(scope="module")
 def listening(embedded: EmbeddedInstance) -> Iterator[str]:
-    """A sandbox in whose network port 80 gives back what it is sent, and 81 says so much and hangs up."""
+    """A sandbox in whose network port 80 echoes, and 81 sends many bytes and closes."""
     embedded.import_images([python()])
     sandbox, container = start(embedded.cri, "ports", container_config(SERVERS, image=PYTHON))
 
@@ -406,7 +400,7 @@ def listening(embedded: EmbeddedInstance) -> Iterator[str]:
 
 
 class Forward:
-    """A port-forward session by SPDY."""
+    """A port-forward session over SPDY."""
 
     def __init__(self, url: str) -> None:
         self.connection = Connection(url, "portforward.k8s.io")
@@ -437,7 +431,7 @@ class Forward:
 
 
 @pytest.mark.needs("mounts", "networks")
-def test_connections_reach_the_pods_ports_each_by_itself(cri: Cri, listening: str) -> None:
+def test_forwarded_connections_are_independent(cri: Cri, listening: str) -> None:
     forward = Forward(cri.port_forward(listening).result())
     with closing(forward.connection):
         pairs = [forward.connect(80, named=number % 2 == 0) for number in range(50)]
@@ -454,7 +448,7 @@ def test_connections_reach_the_pods_ports_each_by_itself(cri: Cri, listening: st
 
 
 @pytest.mark.needs("mounts", "networks")
-def test_a_port_where_nobody_listens_is_an_error_of_that_connection_alone(cri: Cri, listening: str) -> None:
+def test_closed_port_is_an_error_of_its_connection_only(cri: Cri, listening: str) -> None:
     forward = Forward(cri.port_forward(listening).result())
     with closing(forward.connection):
         good, _ = forward.connect(80)
@@ -503,7 +497,7 @@ def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
 # Idle sessions
 
 
-def test_a_session_in_which_nothing_happens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LOOK_S", 0.05)
     loop = Loop()
     server, client = (socket.socketpair() for _ in "12")
@@ -517,5 +511,5 @@ def test_a_session_in_which_nothing_happens_is_ended(monkeypatch: pytest.MonkeyP
             )
             loop.call_later(0.2, lambda: (touched.append(time.monotonic()), watch.touch()))
             loop.run()
-            assert ended[0] - touched[-1] >= 0.3  # a machine that pauses for as long has it end without the touch
+            assert ended[0] - touched[-1] >= 0.3  # a machine that pauses this long ends it without the touch
     server[0].close()

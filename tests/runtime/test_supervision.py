@@ -1,4 +1,4 @@
-"""The actor's side of the monitor, with a real one."""
+"""The monitor's client with a real monitor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.service.supervision import MonitorClient
+from actors.runtime.engine.monitor_client import MonitorClient
 from tests.harness import alive, wait_for
 
 
@@ -23,7 +23,7 @@ def client(path: Path) -> MonitorClient:
     return MonitorClient(path, lambda *_: None, lambda: None)
 
 
-def test_a_monitor_is_started_found_again_and_ends_with_its_last_client(path: Path) -> None:
+def test_monitor_starts_is_found_and_ends_with_last_client(path: Path) -> None:
     with closing(client(path)) as first:
         assert not first.adopted
         pid, containers = first.containers()
@@ -35,13 +35,13 @@ def test_a_monitor_is_started_found_again_and_ends_with_its_last_client(path: Pa
     wait_for(lambda: not alive(pid), 20, "it ends")
 
 
-def test_one_that_just_ends_is_replaced(path: Path) -> None:
+def test_ending_monitor_is_replaced(path: Path) -> None:
     ending = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ending.bind(str(path))
     ending.listen(8)
 
     def end() -> None:
-        """It has left its loop when somebody connects."""
+        """The monitor has left its loop when a client connects."""
         select.select([ending], [], [])
         ending.close()
 

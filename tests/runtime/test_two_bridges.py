@@ -1,4 +1,4 @@
-"""Two runtimes on one machine: neither has anything of the other's network, nor removes it."""
+"""Two runtimes on one machine: neither uses or removes parts of the other's network."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def node() -> Iterator[Node]:
 
 
 class Runtime:
-    """One bridge on the node, and who is on it; no records, so that each pod is told of by the bridge alone."""
+    """A bridge on the node and its pods; without records, so that only the bridge knows each pod."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.network = BridgeNetwork(name, SUBNET, dict)
 
     def start(self) -> tuple[Sandbox, str, str]:
-        """A pod: sandbox, namespace, address."""
+        """A pod: (sandbox, namespace, address)."""
         told = config().SerializeToString()
         sandbox = Sandbox(SandboxRecord(id=new_id(), config=told, created_at_ns=1, boot=""))
         netns = self.node.namespace(sandbox.record.id)
@@ -57,7 +57,7 @@ def test_a_second_bridge_has_another_subnet(node: Node) -> None:
         assert seen_as(listener, node.netns, (there, 80)) == f"{prefix(there)}.1"
 
 
-def test_a_bridge_that_comes_back_leaves_the_subnet_to_who_has_it_by_now(node: Node) -> None:
+def test_returning_bridge_avoids_a_subnet_taken_meanwhile(node: Node) -> None:
     one, other = Runtime(node, "nvone"), Runtime(node, "nvother")
     pod, _, before = one.start()
     one.stop(pod)
@@ -68,12 +68,12 @@ def test_a_bridge_that_comes_back_leaves_the_subnet_to_who_has_it_by_now(node: N
     assert prefix(after) != prefix(theirs)
 
 
-def test_the_end_of_one_leaves_bridge_and_table_of_the_other(node: Node) -> None:
+def test_removing_one_network_keeps_the_other(node: Node) -> None:
     one, other = Runtime(node, "nvone"), Runtime(node, "nvother")
     mine, _, _ = one.start()
     _, netns, address = other.start()
     one.stop(mine)
-    node.inside(one.network.settle)
+    node.inside(one.network.reconcile)
     assert not node.inside(lambda: netlink.exists("nvone"))
     assert not node.inside(lambda: nftables.exists("nvone"))
     assert node.inside(lambda: nftables.exists("nvother"))
@@ -81,7 +81,7 @@ def test_the_end_of_one_leaves_bridge_and_table_of_the_other(node: Node) -> None
         assert seen_as(listener, node.netns, (address, 80)) == f"{prefix(address)}.1"
 
 
-def test_of_many_that_start_at_one_time_each_has_a_subnet_of_its_own(node: Node) -> None:
+def test_concurrent_starts_get_different_subnets(node: Node) -> None:
     for turn in range(5):
         runtimes = [Runtime(node, f"nv{turn}{number}") for number in range(4)]
         together = threading.Barrier(len(runtimes))

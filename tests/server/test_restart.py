@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors._base.process.listener_store import Kept
+from actors._base.process.listener_store import ListenerStore
 from actors.server.actor import places_of
 from actors.server.transport.listening import Listeners
 from proto.agent.settings import Settings
@@ -102,13 +102,13 @@ def test_who_is_left_when_the_forkserver_is_killed_does_not_hold_the_port(agent:
 
 
 def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
-    kept = Kept()
+    store = ListenerStore()
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         places = [one.getsockname(), two.getsockname()]
-        first = Listeners(kept)
+        first = Listeners(store)
         first.add(*places[0], one)
         first.add(*places[1], two)
-    second = Listeners(kept, [places[0], ("127.0.0.1", 1)])
+    second = Listeners(store, [places[0], ("127.0.0.1", 1)])
     assert second.find(*places[1]) is None
     with socket.socket() as late:
         assert late.connect_ex(places[1]) != 0
@@ -117,9 +117,9 @@ def test_only_what_is_wanted_is_taken_over_and_the_rest_is_closed() -> None:
     with socket.create_connection(places[0], timeout=20):
         assert found.accept()[0].close() is None
     found.close()
-    assert kept.take().keys() == {f"127.0.0.1 {places[0][1]}"}
-    assert not kept.take()
-    kept.close()
+    assert store.take().keys() == {f"127.0.0.1 {places[0][1]}"}
+    assert not store.take()
+    store.close()
 
 
 @pytest.mark.parametrize(

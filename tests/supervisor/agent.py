@@ -1,4 +1,4 @@
-"""A supervisor of the tests' own in a process of its own, and a console's view of it."""
+"""Runs a supervisor in a process of its own, and asks it as a console does."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Agent:
 
 
 def event_of(frames: list[bytes]) -> Message:
-    """What a subscriber got."""
+    """The events that a subscriber got."""
     topic, _, body = frames
     return codec.decode(body, EVENTS[topic.decode()])
 

@@ -1,4 +1,4 @@
-"""Children that behave, and children that misbehave on purpose. Each is a child entry by its actor's name.
+"""Well-behaved children and children that misbehave on purpose, selected by the actor's name.
 
 They speak the child's side of the contract and need nothing of actors/.
 """
@@ -45,7 +45,7 @@ class Child:
     def _terminate(self, *_: object) -> None:
         self.stopping = True
 
-    def say_ready(self, pid: int | None = None, incarnation: int | None = None) -> None:
+    def report_ready(self, pid: int | None = None, incarnation: int | None = None) -> None:
         header = codec.encode_header(Kind.TELL, "Ready", self.name, incarnation or self.incarnation)
         self.control.send_multipart([header, codec.encode(Ready(pid=pid or os.getpid()))])
 
@@ -98,29 +98,29 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         case "crashes":
             child.crash("KeyError: 'x'")
         case "readythencrashes":
-            child.say_ready()
+            child.report_ready()
             time.sleep(0.02)
             child.crash("ValueError: later")
         case "neverready":
             child.serve()
         case "hangs":  # hangs as a whole, I/O thread too
-            child.say_ready()
+            child.report_ready()
             while True:
                 time.sleep(60)
         case "ignoresterm":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            child.say_ready()
+            child.report_ready()
             while True:
                 time.sleep(60)
         case "impostor":
-            child.say_ready(incarnation=incarnation + 100)
-            child.say_ready(pid=os.getpid() + 1)
+            child.report_ready(incarnation=incarnation + 100)
+            child.report_ready(pid=os.getpid() + 1)
             time.sleep(0.2)
-            child.say_ready()
+            child.report_ready()
         case "onlyfirst":  # well the first time, then it exits at once
             if incarnation > 1:
                 sys.exit(3)
-            child.say_ready()
+            child.report_ready()
         case _:
-            child.say_ready()
+            child.report_ready()
     child.serve()

@@ -1,4 +1,4 @@
-"""A child entry whose import makes the forkserver die once, between a fork and its announcement."""
+"""A child entry whose import ends the forkserver once, between a fork and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor with real processes: children that behave, and children that misbehave on purpose."""
+"""The supervisor with real children, some of which misbehave on purpose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 
 
-def test_starts_everything_in_order_names_it_and_stops_it_in_reverse() -> None:
+def test_actors_start_in_order_and_stop_in_reverse() -> None:
     with Agent(spec("good_a"), spec("good_b", depends_on=("good_a",)), verbosity=4) as agent:
         rows = agent.wait_ready("good_a", "good_b")
         everything = agent.rows()
@@ -42,7 +42,7 @@ def test_starts_everything_in_order_names_it_and_stops_it_in_reverse() -> None:
         assert not list(Path(agent.dir).glob("*.sock"))
 
 
-def test_kill_of_an_actor_brings_its_next_incarnation() -> None:
+def test_killed_actor_gets_its_next_incarnation() -> None:
     with Agent(spec("good_a"), spec("good_b")) as agent:
         before = agent.wait_ready("good_a", "good_b")
         kill(before["good_a"].pid)
@@ -53,7 +53,7 @@ def test_kill_of_an_actor_brings_its_next_incarnation() -> None:
         assert agent.row("good_b").pid == before["good_b"].pid
 
 
-def test_a_crash_shows_the_end_of_its_death_record() -> None:
+def test_crash_shows_the_end_of_its_death_record() -> None:
     with Agent(spec("readythencrashes", max_restarts=1)) as agent:
         row = agent.wait("readythencrashes", lambda row: row.state == "degraded")
         assert row.last_death.startswith("exit 70: ValueError: later (death record ")
@@ -61,7 +61,7 @@ def test_a_crash_shows_the_end_of_its_death_record() -> None:
 
 
 @pytest.mark.parametrize("name", ["exits_0", "exits_3", "crashes"])
-def test_a_restart_storm_ends_degraded_and_goes_on_at_the_cap(name: str) -> None:
+def test_restart_storm_ends_degraded_and_retries_at_the_cap(name: str) -> None:
     with Agent(spec(name, backoff_cap_s=0.4, max_restarts=5), spec("good_a")) as agent:
         agent.wait_ready("good_a")
         row = agent.wait(name, lambda row: row.state == "degraded")
@@ -92,7 +92,7 @@ def test_transient_is_restarted_after_a_failure_only(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dump"), [("mailboxhangs", "SomeMessage"), ("hangs", "no answer")])
-def test_a_hung_child_leaves_evidence_and_is_replaced(name: str, dump: str) -> None:
+def test_hung_child_leaves_evidence_and_is_replaced(name: str, dump: str) -> None:
     with Agent(spec(name, heartbeat_deadline_s=0.5)) as agent:
         first = agent.wait_ready(name)[name]
         row = agent.wait_ready(name, incarnation=first.incarnation + 1)[name]
@@ -112,7 +112,7 @@ def _evidence(deaths: Path, dump: str) -> str:
     return ""
 
 
-def test_a_stopped_process_is_replaced() -> None:
+def test_stopped_process_is_replaced() -> None:
     with Agent(spec("good_a", heartbeat_deadline_s=0.5)) as agent:
         first = agent.wait_ready("good_a")["good_a"]
         os.kill(first.pid, signal.SIGSTOP)
@@ -134,7 +134,7 @@ def test_heartbeats_bring_the_mailbox_depth() -> None:
 # Requests
 
 
-def test_restart_is_answered_with_the_next_incarnation_in_service() -> None:
+def test_restart_is_answered_by_the_next_ready_incarnation() -> None:
     with Agent(spec("good_a")) as agent:
         before = agent.wait_ready("good_a")["good_a"]
         row = agent.ask(RestartActor(name="good_a"))
@@ -143,7 +143,7 @@ def test_restart_is_answered_with_the_next_incarnation_in_service() -> None:
         assert not alive(before.pid)
 
 
-def test_restart_of_one_that_ignores_sigterm_takes_the_shutdown_deadline() -> None:
+def test_restart_waits_the_shutdown_deadline_without_sigterm() -> None:
     with Agent(spec("ignoresterm", shutdown_s=0.3, heartbeat_period_s=0.0)) as agent:
         before = agent.wait_ready("ignoresterm")["ignoresterm"]
         row = agent.ask(RestartActor(name="ignoresterm"))
@@ -151,7 +151,7 @@ def test_restart_of_one_that_ignores_sigterm_takes_the_shutdown_deadline() -> No
         assert not alive(before.pid)
 
 
-def test_restart_that_fails_says_why() -> None:
+def test_failed_restart_gives_the_reason() -> None:
     with Agent(spec("onlyfirst")) as agent:
         agent.wait_ready("onlyfirst")
         with pytest.raises(Refused, match="exit 70"):
@@ -164,7 +164,7 @@ def test_restart_of_an_unknown_actor_names_the_known() -> None:
     assert caught.value.reason == "NotFound"
 
 
-def test_stop_agent_is_answered_once_every_actor_is_gone() -> None:
+def test_stop_agent_is_answered_after_every_actor_ended() -> None:
     with Agent(spec("good_a"), spec("ignoresterm", shutdown_s=0.3, heartbeat_period_s=0.0)) as agent:
         rows = agent.wait_ready("good_a", "ignoresterm")
         assert agent.ask(StopAgent()) == Done()
@@ -194,7 +194,7 @@ def test_ready_of_an_impostor_is_ignored_and_counted() -> None:
         [b"a", b"b", b"c", b"d"],
     ],
 )
-def test_garbage_is_counted_and_harms_nobody(frames: list[bytes]) -> None:
+def test_garbage_on_the_control_socket_is_counted(frames: list[bytes]) -> None:
     with Agent(spec("good_a")) as agent:
         agent.wait_ready("good_a")
 
@@ -219,7 +219,7 @@ def test_garbage_is_counted_and_harms_nobody(frames: list[bytes]) -> None:
         ("World", b"\x81\xa5peers\x90"),
     ],
 )
-def test_a_bad_ask_is_answered_with_what_is_wrong(type_name: str, body: bytes) -> None:
+def test_bad_ask_is_answered_with_the_error(type_name: str, body: bytes) -> None:
     with Agent(spec("good_a")) as agent:
         ((header, answer),) = agent.ask_raw([codec.encode_header(Kind.ASK, type_name, "console", 0, 77), body])
         assert (header.kind, header.correlation) == (Kind.ERROR, 77)
@@ -230,7 +230,7 @@ def test_a_bad_ask_is_answered_with_what_is_wrong(type_name: str, body: bytes) -
 # Events
 
 
-def test_a_new_subscriber_gets_the_world_then_every_change() -> None:
+def test_new_subscriber_gets_a_world_then_every_change() -> None:
     with Agent(spec("good_a")) as agent:
         before = agent.wait_ready("good_a")["good_a"]
         with agent.subscribe() as first:
@@ -262,7 +262,7 @@ def _next_event(socket: zmq.Socket[bytes]) -> Message:
 # Deaths of the supervisor's own processes
 
 
-def test_actors_outlive_the_forkserver_and_are_restarted_by_its_successor() -> None:
+def test_actors_outlive_the_forkserver() -> None:
     with Agent(spec("good_a"), spec("good_b")) as agent:
         before = agent.wait_ready("good_a", "good_b")
         first = agent.row("forkserver")
@@ -276,7 +276,7 @@ def test_actors_outlive_the_forkserver_and_are_restarted_by_its_successor() -> N
         assert agent.row("good_b").pid == before["good_b"].pid
 
 
-def test_an_actor_and_the_forkserver_killed_together_both_come_back() -> None:
+def test_actor_and_forkserver_killed_together_come_back() -> None:
     with Agent(spec("good_a"), spec("good_b")) as agent:
         before = agent.wait_ready("good_a", "good_b")
         kill(agent.row("forkserver").pid)
@@ -287,9 +287,7 @@ def test_an_actor_and_the_forkserver_killed_together_both_come_back() -> None:
         assert titles.count("supervisor: good_a") == 1
 
 
-def test_a_child_that_a_dying_forkserver_did_not_announce_is_ended_and_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_child_without_fork_report_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_FORKSERVER_DIED", str(tmp_path / "died"))
     with Agent(spec("good_a"), entry="tests.supervisor.silent_forkserver:main") as agent:
         row = agent.wait_ready("good_a")["good_a"]
@@ -299,7 +297,7 @@ def test_a_child_that_a_dying_forkserver_did_not_announce_is_ended_and_replaced(
         assert [pid for pid in below if procfs.title(pid) == "supervisor: good_a" and alive(pid)] == [row.pid]
 
 
-def test_an_exit_status_that_the_forkserver_tells_late_is_waited_for() -> None:
+def test_late_exit_status_of_the_forkserver_is_awaited() -> None:
     with Agent(spec("good_a")) as agent, Stalls() as machine:
         before = agent.wait_ready("good_a")["good_a"]
         forkserver = agent.row("forkserver").pid
@@ -311,7 +309,7 @@ def test_an_exit_status_that_the_forkserver_tells_late_is_waited_for() -> None:
         assert after.last_death == "killed by SIGKILL" or machine.longest_s > 0.5
 
 
-def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer() -> None:
+def test_stuck_forkserver_is_replaced() -> None:
     with Agent(spec("good_a")) as agent:
         before = agent.wait_ready("good_a")["good_a"]
         os.kill(agent.row("forkserver").pid, signal.SIGSTOP)
@@ -319,7 +317,7 @@ def test_a_stuck_forkserver_is_replaced_when_it_owes_an_answer() -> None:
         agent.wait("good_a", lambda row: row.state == "ready" and row.incarnation > 1, timeout_s=30)
 
 
-def test_children_end_with_a_killed_supervisor_and_its_successor_counts_on() -> None:
+def test_killed_supervisor_ends_children_and_numbers_go_on() -> None:
     with Agent(spec("good_a"), spec("ignoresterm", heartbeat_period_s=0.0, shutdown_s=0.1)) as agent:
         before = agent.wait_ready("good_a", "ignoresterm")
         forkserver = agent.row("forkserver").pid
@@ -344,7 +342,7 @@ def test_sighup_is_ignored_and_sigint_stops() -> None:
         wait_gone(row.pid)
 
 
-def test_a_stopped_supervisor_that_goes_on_blames_nobody() -> None:
+def test_continued_supervisor_kills_no_child() -> None:
     # The deadline is longer than a busy machine keeps the child from its turn, which would rightly be held against it.
     with Agent(spec("good_a", heartbeat_period_s=0.2, heartbeat_deadline_s=3.0)) as agent:
         agent.wait("good_a", lambda row: row.mailbox > 0)

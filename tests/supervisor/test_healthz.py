@@ -1,4 +1,4 @@
-"""The healthz port: what it answers, and that no client holds up the loop."""
+"""The healthz port: its answers, and clients that would block the loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ BROKEN = FINE | {"probe": "not in service for 7 s"}
         ("/metrics", FINE, 404, "404 page not found\n"),
     ],
 )
-def test_an_answer_is_as_of_kubernetes_components(target: str, checks: dict[str, str], status: int, text: str) -> None:
+def test_healthz_answers_as_kubernetes_components_do(
+    target: str, checks: dict[str, str], status: int, text: str
+) -> None:
     assert answer(target, Sources(lambda: checks)) == (status, text, "text/plain; charset=utf-8")
 
 
@@ -84,7 +86,7 @@ def test_every_request_has_an_answer(request_line: bytes, status: bytes) -> None
     ],
 )
 @pytest.mark.parametrize("path", [b"/healthz", b"/configz"])
-def test_only_the_machines_own_names_are_answered_to(path: bytes, headers: bytes, status: bytes) -> None:
+def test_other_host_names_are_misdirected(path: bytes, headers: bytes, status: bytes) -> None:
     sources = Sources(lambda: FINE, lambda: "{}", ("the-node", "x"))
     request = b"GET " + path + b" HTTP/1.1\r\n" + headers + (b"\r\n" if headers else b"") + b"\r\n"
     said = response(request, sources, "10.0.0.7")
@@ -95,7 +97,7 @@ def test_only_the_machines_own_names_are_answered_to(path: bytes, headers: bytes
 # The configuration
 
 
-def test_configz_has_the_configuration_in_force_as_the_kubelets_has(tmp_path: Path) -> None:
+def test_configz_has_the_configuration_in_force(tmp_path: Path) -> None:
     sources = Sources(lambda: FINE, lambda: settings_file.read_in_force(tmp_path))
     assert answer("/configz", sources).status == 503
     for max_pods in (20, 30):
@@ -123,17 +125,17 @@ def test_only_a_loopback_address_is_private(address: str, private: bool) -> None
     assert is_loopback(address) == private
 
 
-def test_configz_is_not_told_to_other_machines() -> None:
+def test_configz_is_refused_to_other_machines() -> None:
     healthz = Healthz("0.0.0.0", 0, Sources(lambda: FINE, lambda: '{"maxPods":20}'))
     assert answer("/configz", healthz.sources).status == 403
     assert answer("/healthz", healthz.sources).status == 200
     healthz.close()
 
 
-# Who is healthy
+# Health by actor
 
 
-def test_an_actor_has_time_to_start_and_to_be_restarted() -> None:
+def test_actor_has_time_to_start_and_restart() -> None:
     health = Health(["a"], 100.0)
     assert health.checks(100.0 + START_S) == {"ping": "", "a": ""}
     assert health.checks(100.1 + START_S)["a"]
@@ -147,7 +149,7 @@ def test_an_actor_has_time_to_start_and_to_be_restarted() -> None:
     assert health.checks(1008.0)["a"] == ""
 
 
-def test_who_is_no_actor_here_is_not_checked() -> None:
+def test_unknown_actors_are_not_checked() -> None:
     health = Health(["a"], 0.0)
     health.on_event(Exited(name="b", incarnation=1, reason=""), 1.0)
     assert set(health.checks(1000.0)) == {"ping", "a"}
@@ -196,18 +198,18 @@ def loop() -> Iterator[Loop]:
     one.close()
 
 
-def test_the_port_answers(loop: Loop) -> None:
+def test_port_answers(loop: Loop) -> None:
     assert loop.get("/healthz") == (200, "ok")
     assert loop.get("/healthz?verbose")[1].endswith("healthz check passed\n")
 
 
-def test_the_port_tells_the_configuration_however_long_it_is(loop: Loop) -> None:
+def test_long_configuration_is_sent_whole(loop: Loop) -> None:
     assert loop.get("/configz") == (200, '{"kubeletconfig":{"maxPods":20}}')
     loop.configuration = json.dumps("x" * 20_000_000)
     assert len(loop.get("/configz")[1]) > 20_000_000
 
 
-def test_clients_that_say_nothing_give_way_to_others(loop: Loop) -> None:
+def test_silent_clients_are_closed_for_new_ones(loop: Loop) -> None:
     silent = [loop.connect() for _ in range(CONNECTIONS + 3)]
     assert loop.get("/healthz") == (200, "ok")
     assert silent[0].recv(1) == b""
@@ -215,7 +217,7 @@ def test_clients_that_say_nothing_give_way_to_others(loop: Loop) -> None:
         connection.close()
 
 
-def test_a_request_in_pieces_is_answered_and_a_long_one_ended(loop: Loop) -> None:
+def test_request_in_pieces_is_answered_and_a_long_one_closed(loop: Loop) -> None:
     with loop.connect() as slow:
         for piece in (b"GET /hea", b"lthz HTTP/1.1\r", b"\n\r\n"):
             slow.sendall(piece)
@@ -225,7 +227,7 @@ def test_a_request_in_pieces_is_answered_and_a_long_one_ended(loop: Loop) -> Non
         assert long.recv(4096).startswith(b"HTTP/1.1 400")
 
 
-def test_a_port_that_is_taken_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_port_in_use_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         healthz = Healthz("127.0.0.1", port, Sources(lambda: FINE))

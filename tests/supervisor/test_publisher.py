@@ -1,4 +1,4 @@
-"""The event stream's hook: it sees what is published, and its errors stay its own."""
+"""The event stream's hook: it gets every event, and its errors stop nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor.sockets.publisher import Publisher
 from tests.harness import wait_for
 
 
-def test_what_subscribers_send_besides_is_nothing_to_it(tmp_path: Path) -> None:
+def test_other_frames_of_subscribers_are_ignored(tmp_path: Path) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         publisher = Publisher(context, str(tmp_path / "world.sock"), None)
@@ -29,7 +29,7 @@ def test_what_subscribers_send_besides_is_nothing_to_it(tmp_path: Path) -> None:
         context.destroy(linger=0)
 
 
-def test_a_hook_that_fails_sees_every_event_and_stops_nothing(tmp_path: Path) -> None:
+def test_failing_event_hook_gets_every_event(tmp_path: Path) -> None:
     seen: list[Message] = []
 
     def hook(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The root directory as a shared mount: what the mount table says of it, and real mounts."""
+"""The root directory as a shared mount: the mount table and real mounts."""
 
 import subprocess
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ TABLE = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
         ),
     ],
 )
-def test_a_path_is_on_the_innermost_mount(path: str, on: Mount, below: list[str]) -> None:
+def test_path_is_on_the_innermost_mount(path: str, on: Mount, below: list[str]) -> None:
     found, inner = around(path, TABLE)
     assert (found, [one.point for one in inner]) == (on, below)
 
@@ -59,7 +59,7 @@ def test_it_is_made_a_shared_mount_once(private: Path) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_what_is_mounted_in_it_is_never_hidden(private: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mounts_in_the_root_directory_are_never_hidden(private: Path, caplog: pytest.LogCaptureFixture) -> None:
     inner = private / "pods/u"
     inner.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "t", inner], check=True)
@@ -70,7 +70,7 @@ def test_what_is_mounted_in_it_is_never_hidden(private: Path, caplog: pytest.Log
     assert str(inner) in caplog.text
 
 
-def test_what_cannot_be_made_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_to_share_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     rootdir.make_shared(str(tmp_path / "file"))
     assert "mountPropagation does not work" in caplog.text

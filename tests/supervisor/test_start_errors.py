@@ -1,4 +1,4 @@
-"""What is refused before the first process starts: each with a clear error and exit status 1."""
+"""Refused starts before the first process: each has a clear error and exit status 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(settings: Settings, specs: list[ChildSpec] | None = None) -> subproces
     )
 
 
-def test_a_second_start_on_the_same_run_directory_names_the_first() -> None:
+def test_second_start_on_a_run_directory_names_the_first() -> None:
     with Agent(spec("good_a")) as agent:
         row = agent.wait_ready("good_a")["good_a"]
         second = start(agent.settings)
@@ -40,7 +40,7 @@ def test_a_second_start_on_the_same_run_directory_names_the_first() -> None:
         assert agent.row("good_a").pid == row.pid
 
 
-def test_an_ipc_path_that_is_too_long(tmp_path: Path) -> None:
+def test_ipc_path_that_is_too_long(tmp_path: Path) -> None:
     run_dir = tmp_path / ("r" * 100)
     outcome = start(Settings(run_dir=str(run_dir), root_dir=str(tmp_path)))
     assert outcome.returncode == 1
@@ -50,7 +50,7 @@ def test_an_ipc_path_that_is_too_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bytes_over", [0, 1])
-def test_the_limit_of_a_socket_path_is_exact(bytes_over: int) -> None:
+def test_limit_of_a_socket_path_is_exact(bytes_over: int) -> None:
     names = ("control", "pod_workers")
     run_dir = Path("/" + "r" * (107 - 1 - len("/pod_workers.sock") + bytes_over))
     if bytes_over:
@@ -61,7 +61,7 @@ def test_the_limit_of_a_socket_path_is_exact(bytes_over: int) -> None:
 
 
 @pytest.mark.parametrize("option", ["run_dir", "root_dir"])
-def test_a_directory_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+def test_directory_that_cannot_be_written(tmp_path: Path, option: str) -> None:
     settings: dict[str, Any] = {
         "run_dir": str(tmp_path / "run"),
         "root_dir": str(tmp_path / "root"),
@@ -74,7 +74,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, option: str) -> None
     assert "Traceback" not in outcome.stderr
 
 
-def test_a_root_directory_that_is_a_file(tmp_path: Path) -> None:
+def test_root_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("")
     outcome = start(Settings(run_dir=str(tmp_path / "run"), root_dir=str(tmp_path / "root")))
     assert (outcome.returncode, "--root-dir" in outcome.stderr) == (1, True)
@@ -87,18 +87,18 @@ def test_bad_specs(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_run_directory_is_made_private(tmp_path: Path) -> None:
+def test_run_directory_is_made_private(tmp_path: Path) -> None:
     make_private(tmp_path / "a" / "run")
     assert (tmp_path / "a" / "run").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_run_directory_open_to_others_is_refused(tmp_path: Path) -> None:
+def test_run_directory_open_to_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o755)
     with pytest.raises(StartError, match="mode 0755"):
         make_private(tmp_path / "run")
 
 
-def test_a_run_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_run_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "run").symlink_to(tmp_path / "real")
     with pytest.raises(StartError, match="not a directory"):
@@ -106,14 +106,14 @@ def test_a_run_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_run_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_run_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     os.chown(tmp_path / "run", 65534, 65534)
     with pytest.raises(StartError, match="belongs to uid 65534"):
         make_private(tmp_path / "run")
 
 
-def test_the_lock_is_free_again_after_leaving(tmp_path: Path) -> None:
+def test_lock_is_free_again_after_leaving(tmp_path: Path) -> None:
     for _ in range(2):
         with RunDir(str(tmp_path / "run"), ["a"]):
             pass
@@ -130,14 +130,14 @@ def test_state_comes_back_as_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"actors": {"a": 1}}', b"\xff"])
-def test_a_damaged_state_file_is_set_aside_and_numbers_still_go_up(tmp_path: Path, content: bytes) -> None:
+def test_damaged_state_file_is_renamed_and_numbers_go_up(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.json").write_bytes(content)
     saved = state.load(tmp_path / "state.json")
     assert state.floor(saved) > 1_600_000_000
     assert (tmp_path / "state.bad").read_bytes() == content
 
 
-def test_a_leftover_is_known_by_pid_and_start_time_and_title() -> None:
+def test_leftover_is_known_by_pid_start_time_and_title() -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
         entry = state.Entry(incarnation=1, pid=stranger.pid, start_time=procfs.start_time(stranger.pid))
         assert state.end_leftovers(state.Saved(actors={"a": entry})) == []

@@ -1,1 +1,1 @@
-"""Messages between actors: the bus, the mailbox, futures, timers and tasks."""
+"""Messages between actors: the bus, the mailbox, remote references, futures, timers and tasks."""

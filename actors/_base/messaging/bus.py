@@ -1,7 +1,7 @@
-"""The I/O loop of an actor process: its sockets, its pending asks, its timers, its view of who is alive.
+"""The I/O loop of an actor process: its sockets, pending asks, timers, and the incarnations of living peers.
 
-Runs in the process's main thread. Every other thread hands work over through a deque and one eventfd, so ZeroMQ sockets
-have one owner. Knows frames and peers; knows no handler: what arrives is handed to `deliver`.
+It runs in the process's main thread. Other threads hand work over through a deque and one eventfd, so that one thread
+owns the ZeroMQ sockets. Arriving messages go to `deliver`; the bus has no handlers itself.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ R = TypeVar("R", bound=Message)
 log = logging.getLogger(__name__)
 
 QUEUE_PER_PEER = 10_000
-"""Messages waiting for one peer that is away, before tells are dropped and asks fail with QueueFull."""
+"""Messages that wait for one absent peer. Beyond it tells are dropped and asks fail with QueueFull."""
 RECONNECT_MS, RECONNECT_MAX_MS = 2, 100
-"""A peer that restarts is away for some 10 ms; ZeroMQ's default of 100 ms would be most of its absence."""
+"""A restart takes some 10 ms, so ZeroMQ's default of 100 ms would delay messages for too long."""
 COMPLAINTS_S = 30.0
-"""After which it is said how many bad frames were not logged one by one."""
-MOST_SUBSCRIPTION_BYTES = 4096
-"""Of a frame that a subscriber sends; ZeroMQ ends the connection of one that sends more."""
+"""Period of the log line with the number of bad frames that were not logged one by one."""
+MAX_SUBSCRIPTION_BYTES = 4096
+"""Limit of a subscriber's frame; ZeroMQ closes the connection beyond it."""
 DRAIN_AT_ONCE = 200
-"""Frames taken from one socket before the others get a turn."""
+"""Messages read from one socket before the next socket."""
 
 
 class Delivery(NamedTuple):
-    """A message that has arrived, decoded. `reply_to` is the asker's routing identity; None in a tell."""
+    """A decoded message. `reply_to` is the asker's routing identity; None for a tell."""
 
     message: Message
     header: Header
     reply_to: bytes | None
     size: int
-    """Bytes of the body."""
+    """Size of the body in bytes."""
 
 
 class PendingAsk(NamedTuple):
-    """An ask that has been sent."""
+    """An ask without answer yet."""
 
     future: Future[Any]
     target: str
@@ -63,20 +63,20 @@ class PendingAsk(NamedTuple):
 
 
 class Bus:
-    """Peer-to-peer messages of one actor. `tell`, `ask`, `answer`, `call_later`, `stop` come from any thread."""
+    """Peer-to-peer messages of one actor. Call `tell`, `ask`, `answer`, `call_later` and `stop` from any thread."""
 
     def __init__(self, name: str, incarnation: int, run_dir: str, supervisor_pidfd: int) -> None:
         self.name = name
         self.incarnation = incarnation
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
-        self.on_world_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
         self.on_note: Callable[[Note], None] = lambda _: None
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.dump: Callable[[], Dumped] = Dumped
         self.tapped = False
         self._topics = 0
-        """That somebody on the tap subscribes to."""
+        """Number of topics with subscribers on the tap."""
         self._complaints = Limited(log)
         self._run_dir = run_dir
         self.supervisor_pidfd = supervisor_pidfd
@@ -88,7 +88,7 @@ class Bus:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._woken = False
         self._thread = 0
-        """Of the loop, while it runs."""
+        """Identity of the loop's thread, while it runs."""
         self._timers = TimerHeap(self._wake_for_timer, lambda late_s: LOOP_LATENESS.observe(late_s, name))
         self._exit_code: int | None = None
         self._watched: dict[int, Callable[[], None]] = {}
@@ -103,7 +103,7 @@ class Bus:
         self._inbox.set(zmq.MAXMSGSIZE, MAX_BODY_BYTES)
         self._inbox.bind(self._address(self.name))
         self._tap = self._socket(zmq.XPUB)
-        self._tap.set(zmq.MAXMSGSIZE, MOST_SUBSCRIPTION_BYTES)
+        self._tap.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self._tap.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self._tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
         self._events = self._socket(zmq.SUB)
@@ -143,10 +143,10 @@ class Bus:
         return socket
 
     def end_on(self, *numbers: int) -> None:
-        """Let `on_terminate` be called, in the loop, when one of these signals comes. From the main thread.
+        """Call `on_terminate` in the loop after one of these signals. From the main thread.
 
-        The signal itself only wakes the loop. What Python calls for one that comes just as the loop goes to sleep waits
-        until something else wakes it; and one within a delivery would want the mailbox's lock a second time.
+        The signal only wakes the loop. A Python signal handler would be late when the signal comes just before the loop
+        sleeps. Within a delivery it would take the mailbox's lock a second time.
         """
         readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
@@ -182,7 +182,7 @@ class Bus:
         return future
 
     def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
-        """Send the answer to an ask; an exception goes as an ERROR, and so does what is too large to send."""
+        """Send the answer to an ask. An exception, or an answer too large to send, goes as an ERROR."""
         if delivery.reply_to is None:
             return
         try:
@@ -196,8 +196,8 @@ class Bus:
         frames = [delivery.reply_to, header, body]
         self._do(lambda: self._inbox.send_multipart(frames, zmq.NOBLOCK))
 
-    def say_ready(self) -> None:
-        """Tell the supervisor that this incarnation serves."""
+    def report_ready(self) -> None:
+        """Tell the supervisor that this incarnation is ready."""
         self.tell("supervisor", Ready(pid=os.getpid()))
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -205,19 +205,19 @@ class Bus:
         return self._timers.add(delay_s, callback)
 
     def watch_fd(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call from the I/O thread whenever `fd` is readable (inotify, pidfds)."""
+        """Call the callback in the I/O thread whenever `fd` is readable (inotify, pidfds)."""
         self._do(lambda: self._watch(fd, callback))
 
     def unwatch_fd(self, fd: int, then: Callable[[], None] = lambda: None) -> None:
-        """Stop watching, then call `then` (closing it is safe only there)."""
+        """Stop watching, then call `then` in the I/O thread. Only there it is safe to close `fd`."""
         self._do(lambda: self._unwatch(fd, then))
 
     def publish_tap(self, frames: list[bytes]) -> None:
-        """One record to whoever listens on the tap."""
+        """Publish one record on the tap."""
         self._do(lambda: self._tap.send_multipart(frames, zmq.NOBLOCK))
 
     def stop(self, exit_code: int) -> None:
-        """End the loop; what is queued before goes out first."""
+        """End the loop, after work that was queued before."""
 
         def end() -> None:
             self._exit_code = exit_code
@@ -226,17 +226,13 @@ class Bus:
 
     @property
     def pending_asks(self) -> int:
-        """Asks without answer yet."""
+        """The number of asks without answer yet."""
         return len(self._pending)
 
     @property
     def timer_count(self) -> int:
-        """Timers set."""
+        """The number of timers."""
         return len(self._timers)
-
-    def peer_incarnation(self, name: str) -> int | None:
-        """The incarnation of a peer that is in service; None while it is not."""
-        return self._alive.get(name)
 
     def _do(self, work: Callable[[], object]) -> None:
         self._work.append(work)
@@ -248,7 +244,7 @@ class Bus:
             os.eventfd_write(self._wake_fd, 1)
 
     def _wake_for_timer(self) -> None:
-        if threading.get_ident() != self._thread:  # the loop itself looks before it waits
+        if threading.get_ident() != self._thread:  # the loop itself checks its timers before it waits
             self._wake()
 
     # The loop
@@ -275,7 +271,7 @@ class Bus:
             self._work.popleft()()
 
     def _supervisor_gone(self) -> None:
-        log.warning("the supervisor is gone, exiting; pods go on")
+        log.warning("the supervisor has ended: exiting; pods go on")
         self._poller.unregister(self.supervisor_pidfd)
         del self._receivers[self.supervisor_pidfd]
         self.on_terminate("supervisor gone")
@@ -297,7 +293,7 @@ class Bus:
             return False
         return True
 
-    # What arrives
+    # Arriving messages
 
     def _frames(self, socket: zmq.Socket[bytes]) -> list[list[bytes]]:
         taken: list[list[bytes]] = []
@@ -309,7 +305,7 @@ class Bus:
         return taken
 
     def _drop(self, text: str, *args: object) -> None:
-        """Count what cannot be understood, and say so, as far as that does not fill the log."""
+        """Count a message that cannot be decoded, and log it unless too many were logged."""
         self.dropped["undecodable"] += 1
         if self._complaints.log(logging.ERROR, text, *args):
             self.call_later(COMPLAINTS_S, self._complaints.catch_up)
@@ -319,7 +315,7 @@ class Bus:
             try:
                 self._take(frames)
             except ProtocolError as error:
-                self._drop("dropped a frame of %d parts: %s", len(frames), error)
+                self._drop("cannot decode a message of %d frames: %s", len(frames), error)
 
     def _take(self, frames: list[bytes]) -> None:
         if len(frames) != 3:
@@ -333,7 +329,7 @@ class Bus:
         try:
             message = codec.decode(body, type_named(self.name, header.type))
         except ProtocolError as error:
-            self._drop("cannot take %s from %s: %s", header.type, header.source, error)
+            self._drop("cannot decode %s from %s: %s", header.type, header.source, error)
             self.answer(delivery, error)
             return
         delivery = delivery._replace(message=message)
@@ -348,13 +344,13 @@ class Bus:
                 header = codec.decode_header(frames[0])
                 pending = self._pending.get(header.correlation)
                 if pending is None or header.incarnation < self._oldest_valid.get(pending.target, 0):
-                    continue  # answered too late, or by an incarnation that is written off
+                    continue  # too late, or of an incarnation that has ended
                 if header.kind == Kind.ERROR:
                     self._fail(header.correlation, from_failure(codec.decode(frames[1], Failure)))
                 else:
                     self._succeed(header.correlation, codec.decode(frames[1], pending.answer))
             except (ProtocolError, IndexError) as error:
-                self._drop("dropped an answer: %s", error)
+                self._drop("cannot decode an answer: %s", error)
 
     def _succeed(self, correlation: int, answer: Message) -> None:
         pending = self._pending.pop(correlation)
@@ -373,8 +369,8 @@ class Bus:
             self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
 
     def _receive_subscriptions(self) -> None:
-        """A topic was subscribed to for the first time, or is given up by its last subscriber. Whatever else they send
-        is none of our business."""
+        """Count topics: a frame announces the first subscriber of a topic or the end of its last one. Other frames are
+        counted as undecodable."""
         for change, *_ in self._frames(self._tap):
             if change[:1] not in (b"\x00", b"\x01"):
                 self.dropped["undecodable"] += 1
@@ -388,7 +384,7 @@ class Bus:
                 header = codec.decode_header(frames[1])
                 event = codec.decode(frames[2], EVENTS[header.type])
             except (ProtocolError, IndexError, KeyError) as error:
-                self._drop("dropped an event: %s", error)
+                self._drop("cannot decode an event: %s", error)
                 continue
             self._learn(event)
 
@@ -412,7 +408,7 @@ class Bus:
             return
         self._alive[event.name] = event.incarnation
         self._oldest_valid[event.name] = event.incarnation
-        self.on_world_event(event)
+        self.on_peer_event(event)
 
     def _peer_exited(self, event: Exited) -> None:
         if event.name == self.name:
@@ -423,4 +419,4 @@ class Bus:
         dead = [number for number, ask in self._pending.items() if ask.target == event.name]
         for correlation in dead:
             self._fail(correlation, ActorDead(f"{event.name} #{event.incarnation} exited: {event.reason}"))
-        self.on_world_event(event)
+        self.on_peer_event(event)

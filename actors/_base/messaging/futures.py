@@ -1,4 +1,4 @@
-"""A result that arrives later, completed by one thread and awaited by an actor's coroutine or another thread."""
+"""Futures: results that one thread completes and an actor's coroutine or another thread awaits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Awaitable(Protocol[T_co]):
-    """What a coroutine of ours may await: `Future`, `Task`, `actors._cri.Call` and anything of this shape.
+    """The protocol that coroutines can await: `Future`, `Task` and `actors._cri.Call` have it.
 
     `__await__` yields the object itself once and then returns `result(0)`.
     """
@@ -26,9 +26,9 @@ class Awaitable(Protocol[T_co]):
 
 
 class Future(Generic[T]):
-    """A one-time result. Completing it twice is harmless: the first wins.
+    """A one-time result. The first completion counts, further ones are ignored.
 
-    Callbacks run in the completing thread, or at once when it is complete already; they must only hand on.
+    Callbacks run in the completing thread, or at once if it is complete. They must not block.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_followed", "_lock", "_value")
@@ -59,7 +59,7 @@ class Future(Generic[T]):
             callback(self)
 
     def add_done_callback(self, callback: Callable[[Future[T]], None], /) -> None:
-        """Call `callback(self)` on completion, from whatever thread completes it."""
+        """Call `callback(self)` on completion, in the completing thread."""
         with self._lock:
             self._followed = True
             if not self._done:
@@ -69,18 +69,18 @@ class Future(Generic[T]):
 
     @property
     def followed(self) -> bool:
-        """Whether anybody has asked for the result."""
+        """True once a callback was added or the result was read."""
         return self._followed
 
     def done(self) -> bool:
-        """Whether it is complete."""
+        """True when it is complete."""
         return self._done
 
     def cancel(self) -> None:
-        """Nobody wants the result any more. Nothing to stop here; subclasses of this shape may."""
+        """Do nothing. Subclasses stop the work whose result is not needed any more."""
 
     def result(self, timeout: float | None = None) -> T:
-        """The value, waiting at most `timeout` seconds (None: for ever). For other threads than an actor's.
+        """Wait for the value, at most `timeout` seconds (None: for ever). Not for an actor's thread.
 
         Raises the stored error, or TimeoutError.
         """

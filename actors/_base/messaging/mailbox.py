@@ -1,4 +1,4 @@
-"""A Pykka actor whose handlers may be coroutines and that has timers: the base of process actors and pod workers."""
+"""A Pykka actor with coroutines and timers: the base class of process actors and pod workers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class TimerHandle(Protocol):
-    """A timer that has been set."""
+    """A timer that is set."""
 
     def cancel(self) -> None:
-        """Do not fire, if it has not yet."""
+        """Keep the timer from firing. No effect after it has fired."""
 
 
 class Timers(Protocol):
-    """Where timers run: the I/O loop of the process."""
+    """Runs timers: the I/O loop of the process."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call from the I/O thread in `delay_s` seconds. The callback only hands on."""
+        """Call from the I/O thread in `delay_s` seconds. The callback must not block."""
 
 
 class Call(NamedTuple):
@@ -50,8 +50,8 @@ class Sleep(Future[None]):
 class MailboxActor(pykka.ThreadingActor):
     """One mailbox, one thread, any number of coroutines between the messages.
 
-    Everything runs in the actor's thread unless it says otherwise. An exception that nobody awaits ends the actor, as
-    Pykka has it for `tell`.
+    Methods run in the actor's thread unless their docstring differs. An exception in a coroutine that is not awaited
+    ends the actor, as Pykka does for `tell`.
     """
 
     use_daemon_thread = True
@@ -61,10 +61,10 @@ class MailboxActor(pykka.ThreadingActor):
         self.timers = timers
         self.tasks: set[Task[Any]] = set()
         self.in_flight: tuple[str, float] | None = None
-        """Name and monotonic start of what the thread is doing; read by the I/O thread for evidence."""
+        """Name and monotonic start of the present message; the I/O thread reads it for evidence."""
 
     def on_receive(self, message: Any) -> Any:
-        """Run one message. A `Call` is ours; anything else goes to `receive`."""
+        """Run one message: a `Call` here, any other in `receive`."""
         if isinstance(message, Call):
             self.in_flight = (message.name, time.monotonic())
             try:
@@ -75,15 +75,15 @@ class MailboxActor(pykka.ThreadingActor):
         return self.receive(message)
 
     def receive(self, message: Any) -> Any:
-        """Handle a message that is not ours."""
+        """Handle a message other than a `Call`. Subclasses override it."""
         raise TypeError(f"{type(self).__name__} takes no {type(message).__name__}")
 
     def mailbox_depth(self) -> int:
-        """Messages waiting."""
+        """The number of waiting messages."""
         return self._queue().qsize()
 
     def mailbox_head(self, count: int) -> list[Any]:
-        """The oldest waiting messages, as far as they can be seen without the lock of the queue."""
+        """The oldest waiting messages, read without the queue's lock."""
         return list(self._queue().queue)[:count]
 
     def _queue(self) -> queue.Queue[Any]:
@@ -92,7 +92,7 @@ class MailboxActor(pykka.ThreadingActor):
         return found
 
     def post(self, function: Callable[..., object], *args: Any, name: str = "") -> None:
-        """Run `function(*args)` in the actor's thread, after what waits already. From any thread; lost once stopped."""
+        """Queue `function(*args)` for the actor's thread. From any thread; dropped once the actor has stopped."""
         try:
             self.actor_ref.tell(Call(function, args, name or getattr(function, "__name__", "call")))
         except pykka.ActorDeadError:
@@ -104,7 +104,7 @@ class MailboxActor(pykka.ThreadingActor):
             coroutine,
             name or getattr(coroutine, "__qualname__", "coroutine"),
             resume=self._resume,
-            unheard=self._unheard,
+            unhandled=self._unhandled,
             on_end=self.tasks.discard,
         )
         self.tasks.add(task)
@@ -114,20 +114,20 @@ class MailboxActor(pykka.ThreadingActor):
     def _resume(self, task: Task[Any]) -> None:
         self.post(task.step, name=task.name)
 
-    def _unheard(self, task: Task[Any], error: BaseException) -> None:
-        # One that fails before its first await is over before its spawner can follow it: look again after the message.
-        self.post(self._crash_if_unheard, task, error)
+    def _unhandled(self, task: Task[Any], error: BaseException) -> None:
+        # A task that fails before its first await ends before its spawner can await it: check again after this message.
+        self.post(self._crash_if_unhandled, task, error)
 
-    def _crash_if_unheard(self, task: Task[Any], error: BaseException) -> None:
+    def _crash_if_unhandled(self, task: Task[Any], error: BaseException) -> None:
         if not task.followed:
             self.crash(error)
 
     def crash(self, error: BaseException) -> None:
-        """An exception in a coroutine that nobody awaits: as one in a handler, it ends the actor."""
+        """Raise the exception of a coroutine that is not awaited. As in a handler, it ends the actor."""
         raise error
 
     def sleep(self, seconds: float) -> Sleep:
-        """`await self.sleep(s)`: at least that long."""
+        """Return an awaitable that completes after at least `seconds`."""
         pause = Sleep()
         pause.handle = self.timers.call_later(max(0.0, seconds), lambda: pause.set(None))
         return pause

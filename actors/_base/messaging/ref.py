@@ -1,14 +1,12 @@
-"""The remote counterpart of Pykka's ActorRef: `tell`, `ask`, futures, by the actor's name."""
+"""References to actors of other processes, by name: the counterpart of Pykka's ActorRef."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from actors._base.messaging.bus import Bus
 from actors._base.messaging.futures import Future
 from proto.wire.message import Message, Request
-
-if TYPE_CHECKING:
-    from actors._base.messaging.bus import Bus
 
 R = TypeVar("R", bound=Message)
 
@@ -21,15 +19,15 @@ class RemoteRef:
         self.name = name
 
     def tell(self, message: Message) -> None:
-        """Send without answer. Waits in this side's bounded queue while the peer restarts; past the bound it is dropped
-        and counted (`queue_full`), since every state is re-sent when the peer starts."""
+        """Send without answer. While the peer restarts, the message waits in a bounded queue on this side. When that is
+        full it is dropped and counted (`queue_full`): all state is re-sent when the peer starts."""
         self._bus.tell(self.name, message)
 
     def ask(self, request: Request[R], timeout_s: float = 5.0) -> Future[R]:
-        """Send and get a future of the answer.
+        """Send, and return a future of the answer.
 
         It fails with AskTimeout after `timeout_s`, with ActorDead at once when the peer's incarnation ends, with
-        Refused when the peer says no, with ProtocolError when it does not understand.
+        Refused when the peer refuses, and with ProtocolError when it cannot decode the message.
         """
         return self._bus.ask(self.name, request, timeout_s)
 

@@ -1,8 +1,8 @@
 """Coroutines that run in an actor's own thread, between its messages.
 
-A handler that needs the runtime, another actor or time is an `async def`; each `await` hands the thread back to the
-mailbox and the result comes in as one more message. So straight-line code, no lock, no blocked handler, no thread per
-call. Not asyncio: Pykka's mailbox is the event loop.
+A handler that waits for the runtime, another actor or time is an `async def`. Each `await` returns the thread to the
+mailbox, and the result comes back as one more message. So handlers need no lock, and no call blocks a thread. It is not
+asyncio: Pykka's mailbox is the event loop.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ class Cancelled(BaseException):
 class Task(Future[T], Generic[T]):
     """A running coroutine; itself awaitable.
 
-    `resume` puts the task back into its actor's mailbox; `unheard` is told of an exception nobody follows yet.
+    `resume` puts the task back into its actor's mailbox. `unhandled` gets an exception that no caller awaits yet.
     """
 
-    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unheard", "name")
+    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unhandled", "name")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, None, T],
         name: str,
         resume: Callable[[Task[T]], None],
-        unheard: Callable[[Task[T], BaseException], None],
+        unhandled: Callable[[Task[T], BaseException], None],
         on_end: Callable[[Task[T]], None],
     ) -> None:
         super().__init__()
         self.name = name
         self._coroutine = coroutine
         self._resume = resume
-        self._unheard = unheard
+        self._unhandled = unhandled
         self._on_end = on_end
         self._awaited: Awaitable[Any] | None = None
 
     def step(self, throw: BaseException | None = None) -> None:
-        """Run to the next await. In the actor's thread only."""
+        """Run to the next await. Only in the actor's thread."""
         if self.done():
             return
         if throw is None and self._awaited is not None and not _is_done(self._awaited):
-            return  # a wake-up for an await that a cancellation already ended
+            return  # an await that a cancellation has ended was completed later
         self._awaited = None
         try:
             awaited = self._coroutine.send(None) if throw is None else self._coroutine.throw(throw)
@@ -61,10 +61,10 @@ class Task(Future[T], Generic[T]):
         except Cancelled as cancelled:
             self._end(None, cancelled)
         except Exception as error:
-            unheard = not self._followed
+            unhandled = not self._followed
             self._end(None, error)
-            if unheard:
-                self._unheard(self, error)
+            if unhandled:
+                self._unhandled(self, error)
         else:
             self._awaited = awaited
             awaited.add_done_callback(lambda _: self._resume(self))
@@ -74,7 +74,7 @@ class Task(Future[T], Generic[T]):
         self._complete(value, error)
 
     def cancel(self) -> None:
-        """Raise Cancelled at the await the coroutine stands at, after cancelling what it awaits. In its thread only."""
+        """Cancel the awaited object, then raise Cancelled at the present await. Only in the actor's thread."""
         if self.done():
             return
         awaited = self._awaited
@@ -88,11 +88,12 @@ def _is_done(awaited: Any) -> bool:
 
 
 async def gather(*awaitables: Any) -> list[Any]:
-    """Wait for all; results in order. The first error is raised once all are complete; cancelling cancels them all."""
+    """Wait for all and return their results in order. Raises the first error once all are complete. A cancellation
+    cancels all."""
     results: list[Any] = []
     first_error: Exception | None = None
     for awaitable in awaitables:
-        awaitable.add_done_callback(_heard)  # one that fails before its turn is not unheard
+        awaitable.add_done_callback(_mark_followed)  # otherwise an early failure would count as unhandled
     for awaitable in awaitables:
         try:
             results.append(await awaitable)
@@ -109,19 +110,19 @@ async def gather(*awaitables: Any) -> list[Any]:
 
 
 async def first_of(*awaitables: Any) -> None:
-    """Wait until one of them is complete; the others go on, and none is cancelled with the wait."""
+    """Wait until one is complete. The others go on, also when the wait is cancelled."""
     one: Future[None] = Future()
     for awaitable in awaitables:
         awaitable.add_done_callback(lambda _: one.set(None))
     await one
 
 
-def _heard(_: Any) -> None:
-    """Marks a task as awaited."""
+def _mark_followed(_: Any) -> None:
+    """Do nothing: adding it as a callback marks a task as followed."""
 
 
-class Gate:
-    """At most `width` holders at a time, first come first served: `async with gate:`. Any thread may wait on it."""
+class Semaphore:
+    """A counting semaphore with `width` permits, first come first served, for `async with`. Any thread may wait."""
 
     def __init__(self, width: int) -> None:
         self._free = width
@@ -129,33 +130,33 @@ class Gate:
         self._lock = threading.Lock()
 
     def _acquire(self) -> Future[None]:
-        turn: Future[None] = Future()
+        permit: Future[None] = Future()
         with self._lock:
             if self._free > 0:
                 self._free -= 1
-                turn.set(None)
+                permit.set(None)
             else:
-                self._waiting.append(turn)
-        return turn
+                self._waiting.append(permit)
+        return permit
 
     def _release(self) -> None:
         with self._lock:
             if self._waiting:
-                heir = self._waiting.popleft()
+                next_holder = self._waiting.popleft()
             else:
                 self._free += 1
                 return
-        heir.set(None)
+        next_holder.set(None)
 
     async def __aenter__(self) -> None:
-        turn = self._acquire()
+        permit = self._acquire()
         try:
-            await turn
+            await permit
         except Cancelled:
             with self._lock:
-                waiting = turn in self._waiting
+                waiting = permit in self._waiting
                 if waiting:
-                    self._waiting.remove(turn)
+                    self._waiting.remove(permit)
             if not waiting:
                 self._release()
             raise

@@ -1,4 +1,4 @@
-"""Timers of the I/O loop: a heap, and the time until the next one."""
+"""Timers of the I/O loop, in a heap by due time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """One callback at one moment. `cancel` may come from any thread; a timer that is firing cannot be called back."""
+    """One callback at one time. Any thread may cancel it until it fires."""
 
     __slots__ = ("callback",)
 
@@ -22,22 +22,25 @@ class Timer:
         self.callback = None
 
 
-LEAST_COMPACTED = 64
-"""Timers in the heap before cancelled ones are looked for."""
+MIN_COMPACTED = 64
+"""Timers in the heap before cancelled ones are removed."""
 
 
 class TimerHeap:
-    """Timers by monotonic time. Cancelled ones leave the heap when they are half of it: a deadline of an hour that was
-    kept after a second would else stay for the hour. `add` from any thread; `run_due` from the I/O thread."""
+    """Timers by monotonic time. Call `add` from any thread, `run_due` from the I/O thread.
+
+    Cancelled timers are removed when they may be half of the heap. Otherwise the deadline of a call, an hour long and
+    cancelled after a second, would stay for the hour.
+    """
 
     def __init__(self, wake: Callable[[], None], on_fire: Callable[[float], None] = lambda _: None) -> None:
-        """`on_fire` is told how many seconds late a timer fires."""
+        """`on_fire` gets the seconds by which a timer fires late."""
         self._wake = wake
         self._on_fire = on_fire
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self._compact_at = LEAST_COMPACTED
+        self._compact_at = MIN_COMPACTED
 
     def __len__(self) -> int:
         return sum(1 for _, _, timer in list(self._heap) if timer.callback is not None)
@@ -50,7 +53,7 @@ class TimerHeap:
             if len(self._heap) >= self._compact_at:
                 self._heap = [entry for entry in self._heap if entry[2].callback is not None]
                 heapq.heapify(self._heap)
-                self._compact_at = max(LEAST_COMPACTED, 2 * len(self._heap))
+                self._compact_at = max(MIN_COMPACTED, 2 * len(self._heap))
             heapq.heappush(self._heap, (due, next(self._order), timer))
             earliest = self._heap[0][2] is timer
         if earliest:
@@ -58,7 +61,7 @@ class TimerHeap:
         return timer
 
     def run_due(self) -> float | None:
-        """Fire what is due; the seconds until the next timer, None without any."""
+        """Fire all due timers. Returns the seconds until the next one; None without any."""
         while True:
             with self._lock:
                 while self._heap and self._heap[0][2].callback is None:

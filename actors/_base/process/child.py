@@ -13,65 +13,66 @@ from typing import NoReturn
 import setproctitle
 
 from actors._base import deaths
-from actors._base.actor import Actor, Runtime
+from actors._base.actor import Actor, ActorContext
 from actors._base.messaging.bus import Bus
-from actors._base.process import listener_store
-from actors._base.process.cache_warmup import rehearse
+from actors._base.process import listener_store, prefork_heap
 from proto.agent.settings import Settings
 from proto.common import logs
+from proto.wire.message import prepare_types
 
 log = logging.getLogger(__name__)
 
 THREAD_STACK_BYTES = 512 * 1024
-"""A pod worker is a thread; the default of 8 MiB is only address space, but a hundred of them alarm people in top."""
+"""The default of 8 MiB a thread is only address space, but looks like memory use in top."""
 
 
 def actor_class(name: str) -> type[Actor]:
-    """The Actor subclass of `actors/NAME/actor.py`, named in its module as ACTOR."""
+    """The actor class of `actors/NAME/actor.py`, which its module names ACTOR."""
     found: type[Actor] = importlib.import_module(f"actors.{name}.actor").ACTOR
     return found
 
 
-def prepare(settings: Settings) -> None:
-    """What the forkserver does once for all its children, before the first fork."""
+def prepare() -> None:
+    """Prepare state that children share. The forkserver calls it once, before its first fork."""
     listener_store.make()
-    rehearse(settings)
+    prepare_types()  # msgspec crashes when two threads are the first to read one type
+    prefork_heap.fill()
 
 
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
-    """Be the actor until told to stop. Exits 0 when stopped, 70 after a crash; never returns."""
+    """Run the actor until it is stopped. Exits with 0 after a stop, 70 after a crash; never returns."""
     setproctitle.setproctitle(f"supervisor: {name}")
     logs.setup(name, settings.verbosity, settings.log_format)
     threading.stack_size(THREAD_STACK_BYTES)
-    _keep_out_of_core_dumps()
-    listener_store.begin(name)
+    _exclude_memory_from_core_dumps()
+    listener_store.close_unless_used_by(name)
     try:
-        _keep_evidence(settings, name, incarnation)
+        _open_stacks_file(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
-        actor_class(name).start(Runtime(settings=settings, bus=bus))
+        actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()
     except Exception as error:
         deaths.crash(settings.run_dir, name, incarnation, error)
     os._exit(code)
 
 
-def _keep_out_of_core_dumps() -> None:
-    """A core file of this process has no memory in it: Secrets pass through several actors."""
+def _exclude_memory_from_core_dumps() -> None:
+    """Keep Secrets, which pass through several actors, out of core files."""
     try:
         filter_ = os.open(
             "/proc/self/coredump_filter", os.O_WRONLY
-        )  # a text file's codec would be 0.6 MB, for its import
+        )  # not a text file: importing its codec takes 0.6 MB
         try:
             os.write(filter_, b"0")
         finally:
             os.close(filter_)
     except OSError as error:
-        log.debug("cannot keep memory out of core files: %s", error)  # a kernel without CONFIG_ELF_CORE: none are made
+        log.debug("cannot keep memory out of core files: %s", error)  # a kernel without CONFIG_ELF_CORE makes none
 
 
-def _keep_evidence(settings: Settings, name: str, incarnation: int) -> None:
+def _open_stacks_file(settings: Settings, name: str, incarnation: int) -> None:
     directory = deaths.record_path(settings.run_dir, name, incarnation).parent
     directory.mkdir(mode=0o700, exist_ok=True)
     stacks = os.open(

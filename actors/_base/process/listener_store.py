@@ -1,8 +1,8 @@
-"""Listening sockets that outlive an incarnation: what a killed actor listened on, the next one takes over.
+"""Keeps listening sockets beyond an incarnation, so that the next one takes them over and clients are not refused.
 
-They wait in the kernel, in a packet that nobody reads, between two ends of a socket pair that the forkserver makes
-before its first fork and never uses. So clients that come while there is no incarnation wait, too, and are not refused.
-Where the forkserver had to be replaced meanwhile there is nothing to take over, and ports are opened anew.
+The sockets wait in the kernel, in an unread packet between two ends of a socket pair. The forkserver makes the pair
+before its first fork. Clients that connect meanwhile wait in the sockets' queues. A new forkserver has another pair:
+then there is nothing to take over, and ports are opened again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 import socket
 from collections.abc import Mapping
 
-MOST = 16
+MAX_SOCKETS = 16
 _NAMES_BYTES = 4096
 
 
-class Kept:
-    """What is kept: at most one packet of sockets by their names."""
+class ListenerStore:
+    """The stored sockets by their names, in one packet at most."""
 
     def __init__(self) -> None:
         self._in, self._out = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -24,18 +24,20 @@ class Kept:
         self._in.setblocking(False)
 
     def take(self) -> dict[str, socket.socket]:
-        """Everything, out of it."""
+        """Remove and return all sockets."""
         found: dict[str, socket.socket] = {}
         while True:
             try:
-                names, descriptors, _, _ = socket.recv_fds(self._out, _NAMES_BYTES, MOST, socket.MSG_CMSG_CLOEXEC)
+                names, descriptors, _, _ = socket.recv_fds(
+                    self._out, _NAMES_BYTES, MAX_SOCKETS, socket.MSG_CMSG_CLOEXEC
+                )
             except BlockingIOError:
                 return found
             sockets = (socket.socket(fileno=descriptor) for descriptor in descriptors)
             found |= dict(zip(json.loads(names), sockets, strict=True))
 
     def put(self, sockets: Mapping[str, socket.socket]) -> None:
-        """Keep these, and nothing else. Who is killed in between keeps nothing. Raises OSError."""
+        """Replace the stored sockets. A kill in between leaves none stored. Raises OSError."""
         for old in self.take().values():
             old.close()
         if sockets:
@@ -43,30 +45,31 @@ class Kept:
             socket.send_fds(self._in, [json.dumps(list(sockets)).encode()], descriptors)
 
     def close(self) -> None:
-        """Let go of it: what is kept stays with the others that have it."""
+        """Close this process's ends. The sockets stay stored while another process has the pair."""
         self._in.close()
         self._out.close()
 
 
-KEEPERS = frozenset(("server",))
-_kept: Kept | None = None
+USERS = frozenset(("server",))
+"""Actors that store sockets."""
+_store: ListenerStore | None = None
 
 
 def make() -> None:
-    """In the forkserver, for its children to have."""
-    global _kept  # noqa: PLW0603 - a child has it by the fork, and by nothing else
-    _kept = Kept()
+    """Make the store in the forkserver, for its children."""
+    global _store  # noqa: PLW0603 - children get it by the fork alone
+    _store = ListenerStore()
 
 
-def begin(actor: str) -> None:
-    """In a child. Who keeps nothing lets go of it: whoever has it has the ports that are kept in it, and they must be
-    free once all that serve them are gone."""
-    global _kept  # noqa: PLW0603
-    if _kept is not None and actor not in KEEPERS:
-        _kept.close()
-        _kept = None
+def close_unless_used_by(actor: str) -> None:
+    """Close the store in a child that does not use it. Its ports stay in use while any process has it, and must be free
+    once their servers have ended."""
+    global _store  # noqa: PLW0603
+    if _store is not None and actor not in USERS:
+        _store.close()
+        _store = None
 
 
-def of_this_process() -> Kept | None:
-    """What this incarnation may take over, and keep for the next one; None outside of an agent."""
-    return _kept
+def current() -> ListenerStore | None:
+    """The store of this process; None outside of an agent."""
+    return _store

@@ -1,10 +1,10 @@
-"""Work done in a child process that ends with it: what it takes in memory, libraries too, goes back to the system.
+"""Runs a function in a forked child process, so that its memory, libraries included, goes back to the system.
 
-For work that is seldom, and large next to what comes of it: reading files of YAML. In the actor itself the arenas that
-a hundred manifests need stay with it, 3 MB of its own for as long as it lives.
+It is for rare work with a small result, such as reading YAML files. In the actor itself the arenas for a hundred
+manifests would stay allocated: 3 MB for the actor's life.
 
-The child is a fork of a process with threads: only this thread goes on in it, so that it must neither log nor touch
-ZeroMQ. It keeps no file of the actor's open, and no lock. When the actor is killed it ends at its next word, or by
+The child is a fork of a process with threads, of which only the forking thread continues. So the function must neither
+log nor use ZeroMQ. The child closes the actor's files. When the actor is killed, the child ends at its next write or by
 its own alarm.
 """
 
@@ -27,30 +27,30 @@ from proto.common.safe_text import indented
 _BLOCK = 1024 * 1024
 
 
-class AsideError(Exception):
-    """The child ended without a result; the text says how. A traceback is on the standard error stream."""
+class SubprocessError(Exception):
+    """The child ended without a result; the text gives the cause. A traceback is on the standard error stream."""
 
 
-Answer = bytes | AsideError | TimeoutError
+Answer = bytes | SubprocessError | TimeoutError
 
 
-def aside(work: Callable[[], bytes], deadline_s: float) -> bytes:
-    """What `work` returns, called in a child of this process. For a pool thread: it waits.
+def run_in_subprocess(work: Callable[[], bytes], deadline_s: float) -> bytes:
+    """Call `work` in a child of this process and return its result. It blocks: call it in a pool thread.
 
-    Raises OSError when there can be no child, TimeoutError, which is one, after `deadline_s`, AsideError when `work`
-    raised or died.
+    Raises TimeoutError after `deadline_s`, SubprocessError when `work` raised or its process died, and OSError when the
+    fork fails.
     """
-    (answer,) = aside_each([work], deadline_s)
+    (answer,) = run_each_in_subprocess([work], deadline_s)
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def aside_each(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
-    """What each of `works` returns, called one after the other in one child. For a pool thread: it waits.
+def run_each_in_subprocess(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
+    """Call each of `works` in turn in one child and return their results. It blocks: call it in a pool thread.
 
-    One that raises, dies or takes longer than `deadline_s` has its error in its place; another child goes on with those
-    after it. Raises OSError when there can be no child.
+    A function that raises, dies or takes longer than `deadline_s` has an error as its result, and another child runs
+    the rest. Raises OSError when a fork fails.
     """
     done: list[Answer] = []
     while len(done) < len(works):
@@ -59,7 +59,7 @@ def aside_each(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[
 
 
 def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
-    """The answers up to the first that the child did not live to give, that one's error included; at least one."""
+    """The answers of one child, up to and including the error of the function that ended it; at least one."""
     receiving, sending = os.pipe2(os.O_CLOEXEC)
     answers: list[Answer] = []
     with open(receiving, "rb", buffering=0) as pipe:
@@ -85,13 +85,13 @@ def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> li
                     os.kill(pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if ended:
-        answers.append(AsideError(f"the child process for it was ended by signal {-code}" if code < 0 else _SILENT))
+        answers.append(SubprocessError(f"the child process was ended by signal {-code}" if code < 0 else _NO_ANSWER))
     return answers
 
 
-_SILENT = "the child process for it ended without an answer"
+_NO_ANSWER = "the child process ended without an answer"
 _HEAD = struct.Struct("<?Q")
-"""Of an answer in the pipe: whether it is one or the name of an exception, and its length."""
+"""Head of an answer in the pipe: True for a result, False for the name of an exception; then its length."""
 
 
 def _answer(fd: int, ends: float) -> Answer | None:
@@ -104,15 +104,15 @@ def _answer(fd: int, ends: float) -> Answer | None:
         return error
     if len(head) < _HEAD.size or len(body) < size:
         return None
-    return body if good else AsideError(f"the child process for it failed: {body.decode()}, see the log")
+    return body if good else SubprocessError(f"the child process failed: {body.decode()}, see the log")
 
 
 def _read(fd: int, size: int, ends: float) -> bytes:
-    """So many bytes, fewer at the end. Raises TimeoutError."""
+    """Read `size` bytes, fewer at the end of the pipe. Raises TimeoutError."""
     parts: list[bytes] = []
     while size:
         if not select.select([fd], [], [], max(0.0, ends - time.monotonic()))[0]:
-            raise TimeoutError("the child process for it took too long")
+            raise TimeoutError("the child process took too long")
         part = os.read(fd, min(size, _BLOCK))
         if not part:
             break
@@ -129,7 +129,7 @@ def _be_the_child(works: Sequence[Callable[[], bytes]], sending: int, deadline_s
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # its file is the actor's
         _close_all_but(sending)
-        gc.disable()  # it would touch, and so copy, all that the actor has
+        gc.disable()  # a collection would write to, and so copy, the actor's memory
         for work in works:
             signal.alarm(math.ceil(deadline_s) + 1)
             try:
@@ -145,9 +145,9 @@ def _be_the_child(works: Sequence[Callable[[], bytes]], sending: int, deadline_s
         os._exit(code)
 
 
-def _close_all_but(kept: int) -> None:
-    """And the standard streams. An actor's peers see it end by its sockets, whoever else has them open."""
+def _close_all_but(pipe: int) -> None:
+    """Close all descriptors except standard streams and `pipe`: peers notice the actor's end by its closed sockets."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != kept:
-            with suppress(OSError):  # the listing's own
+        if int(name) > 2 and int(name) != pipe:
+            with suppress(OSError):  # the listing's own descriptor
                 os.close(int(name))

@@ -1,8 +1,8 @@
-"""A few threads for many actors, and the actor that runs on them: `PooledActor`, for actors by the hundred.
+"""A pool of a few threads, and `PooledActor`, a Pykka actor that runs on them: for hundreds of actors in a process.
 
-A Pykka actor has a thread of its own, which costs some 35 KiB even when it waits. Here an actor has one only while
-there is something in its mailbox. What an actor may rely on stays: one message at a time, in order. An actor that
-blocks holds up itself alone, because there is one more thread as long as nothing gets its turn.
+A Pykka actor's own thread takes some 35 KiB even when it waits. A pooled actor has a thread only while its mailbox has
+messages. It still handles one message at a time, in order. An actor that blocks delays no other for long: the pool adds
+a thread when waiting jobs do not start.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 
 from actors._base.messaging.mailbox import MailboxActor, Timers
 
-KEPT_THREADS = 2
-"""Threads that wait for work; what is above ends once it has nothing to do."""
-MOST_THREADS = 128
+IDLE_THREADS = 2
+"""Idle threads that stay; further threads end when they are idle."""
+MAX_THREADS = 128
 STALLED_S = 0.05
-"""When nothing got its turn for this long although something waits, there is one thread more."""
+"""The pool adds a thread when no waiting job started for this long."""
 
 
-class Crew:
-    """Threads that run what is submitted, first come first served. `submit` from any thread."""
+class ThreadPool:
+    """Threads that run submitted jobs, first come first served. Call `submit` from any thread."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -31,12 +31,12 @@ class Crew:
         self._jobs: deque[Callable[[], None]] = deque()
         self._threads = 0
         self._idle = 0
-        self._taken = 0
+        self._jobs_started = 0
         self._watched = False
 
     @property
     def threads(self) -> int:
-        """How many there are."""
+        """The number of threads."""
         return self._threads
 
     def submit(self, job: Callable[[], None]) -> None:
@@ -45,27 +45,27 @@ class Crew:
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
                 self._changed.notify()
-            elif self._threads < KEPT_THREADS:
+            elif self._threads < IDLE_THREADS:
                 self._start_thread()
             elif not self._watched:
                 self._watch()
 
     def _start_thread(self) -> None:
-        threading.Thread(target=self._work, name="crew", daemon=True).start()
+        threading.Thread(target=self._work, name="pool", daemon=True).start()
         self._threads += 1
 
     def _watch(self) -> None:
         self._watched = True
-        taken = self._taken
-        self._timers.call_later(STALLED_S, lambda: self._look(taken))
+        started = self._jobs_started
+        self._timers.call_later(STALLED_S, lambda: self._add_thread_if_stalled(started))
 
-    def _look(self, taken_before: int) -> None:
+    def _add_thread_if_stalled(self, started_before: int) -> None:
         with self._changed:
             self._watched = False
             if not self._jobs:
                 return
-            if self._taken == taken_before and self._threads < MOST_THREADS:
-                with contextlib.suppress(RuntimeError):  # the limit of threads: tried again at the next look
+            if self._jobs_started == started_before and self._threads < MAX_THREADS:
+                with contextlib.suppress(RuntimeError):  # the limit of threads: the next check tries again
                     self._start_thread()
             self._watch()
 
@@ -74,33 +74,33 @@ class Crew:
             with self._changed:
                 self._idle += 1
                 while not self._jobs:
-                    if self._idle > KEPT_THREADS:
+                    if self._idle > IDLE_THREADS:
                         self._idle -= 1
                         self._threads -= 1
                         return
                     self._changed.wait()
                 self._idle -= 1
-                self._taken += 1
+                self._jobs_started += 1
                 job = self._jobs.popleft()
             job()
-            del job  # what it holds may be an actor that is over
+            del job  # it may hold an actor that has stopped
 
 
 class _EmptyError(Exception):
-    """The mailbox has nothing: out of Pykka's loop, which lets it pass."""
+    """The mailbox is empty. It leaves Pykka's loop, which does not catch it."""
 
 
 class Inbox:
-    """What Pykka asks of a mailbox, and a call of `wake` when it gets something while nobody reads it."""
+    """A Pykka mailbox that calls `wake` when a message arrives while no thread reads it."""
 
     def __init__(self) -> None:
         self.queue: deque[Any] = deque()
         self.wake: Callable[[], None] = lambda: None
-        self._read = True  # the actor's first turn is its start
+        self._read = True  # the actor's start reads it first
         self._lock = threading.Lock()
 
     def put(self, envelope: Any, /) -> None:
-        """Add a message."""
+        """Append a message."""
         with self._lock:
             self.queue.append(envelope)
             if self._read:
@@ -109,7 +109,7 @@ class Inbox:
         self.wake()
 
     def get(self) -> Any:
-        """The oldest message; raises when there is none, and the next one will wake."""
+        """Remove the oldest message. When there is none, raises, and the next message calls `wake`."""
         with self._lock:
             if self.queue:
                 return self.queue.popleft()
@@ -117,18 +117,18 @@ class Inbox:
         raise _EmptyError
 
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """True without waiting messages."""
         return not self.queue
 
     def qsize(self) -> int:
-        """How many wait."""
+        """The number of waiting messages."""
         return len(self.queue)
 
 
 class PooledActor(MailboxActor):
-    """A MailboxActor without a thread of its own. All of a process share one crew."""
+    """A MailboxActor without a thread of its own. All in a process share one pool."""
 
-    _crew: ClassVar[Crew | None] = None
+    _pool: ClassVar[ThreadPool | None] = None
 
     def __init__(self, timers: Timers) -> None:
         super().__init__(timers)
@@ -140,19 +140,19 @@ class PooledActor(MailboxActor):
         return Inbox()
 
     def _start_actor_loop(self) -> None:
-        if PooledActor._crew is None:
-            PooledActor._crew = Crew(self.timers)
-        PooledActor._crew.submit(self._first_turn)
+        if PooledActor._pool is None:
+            PooledActor._pool = ThreadPool(self.timers)
+        PooledActor._pool.submit(self._run_first)
 
     def _wake_up(self) -> None:
-        assert PooledActor._crew is not None
-        PooledActor._crew.submit(self._turn)
+        assert PooledActor._pool is not None
+        PooledActor._pool.submit(self._run_messages)
 
-    def _first_turn(self) -> None:
+    def _run_first(self) -> None:
         self._actor_loop_setup()
-        self._turn()
+        self._run_messages()
 
-    def _turn(self) -> None:
+    def _run_messages(self) -> None:
         try:
             self._actor_loop_running()
         except _EmptyError:

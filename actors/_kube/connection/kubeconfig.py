@@ -143,7 +143,7 @@ def _yaml(text: bytes, path: str) -> Any:
     import yaml  # noqa: PLC0415 - 2 MB that nobody needs once the file is read
 
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return untrusted.load_yaml(text)
     except yaml.YAMLError as error:
         raise KubeconfigError(f"cannot read the kubeconfig {path}: {error}") from error
 

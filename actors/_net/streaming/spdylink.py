@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._net.streaming.spdy import Event, Pinged, Session
 
 
@@ -36,7 +36,7 @@ class Link:
         """
         self.session = Session()
         self._transport = transport
-        self._gate = Gate(1)
+        self._gate = Semaphore(1)
         self._on_ping = on_ping or self.send
         self._events = deque(self.session.feed(early))
 

@@ -16,7 +16,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError
 
-from actors._base.messaging.tasks import Gate
+from actors._base.messaging.tasks import Semaphore
 from actors._net.streaming.spdylink import Transport
 
 MOST_WHOLE = 1024 * 1024
@@ -60,7 +60,7 @@ class WebSocket:
         self._transport = transport
         self._protocol = Connection(ConnectionType.SERVER, trailing_data=early)
         self._text, self._on_ping, self._on_close = text, on_ping, on_close
-        self._gate = Gate(1)
+        self._gate = Semaphore(1)
         self._pieces: deque[Piece] = deque()
         self._first = True
         self._closed = False

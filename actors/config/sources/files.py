@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from actors._base import Actor, Gate
+from actors._base import Actor, Semaphore
 from actors._events.recorder import Recorder
 from actors._files.problems import FileError
 from actors._files.reading import Reader, divided, longest_s
@@ -65,7 +65,7 @@ class ManifestPods:
         self._reader = Reader(_Read, self._load, lambda path, why: _Read(error=(path, 0, "", why, ())))
         self._resolved = Resolved({}, {})
         self._seen = False
-        self._writing_checkpoint = Gate(1)
+        self._writing_checkpoint = Semaphore(1)
 
     def recover(self) -> None:
         """The last good pod of every file: one that is broken or half written keeps its pod over our death, too."""

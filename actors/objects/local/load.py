@@ -110,11 +110,12 @@ def _error(path: str, problems: list[tuple[int, str, str]]) -> ObjectsError:
 
 def _items(whole: Document, path: Path, value: Any) -> Iterator[_Item]:
     """The objects of a document: itself, or the items of a list, also of lists in it."""
-    items = value.get("items") if isinstance(value, dict) and value.get("kind") in LIST_KINDS else None
+    is_list = isinstance(value, dict) and isinstance(value.get("kind"), str) and value["kind"] in LIST_KINDS
+    items = value.get("items") if is_list else None
     if isinstance(items, list):
         for index, item in enumerate(items):
             yield from _items(whole, (*path, "items", index), item)
-    elif not (isinstance(value, dict) and value.get("kind") in LIST_KINDS and items is None):
+    elif not (is_list and items is None):
         yield _Item(whole, path, value)
 
 
@@ -172,7 +173,7 @@ def _kind(value: Any) -> str:
     kind = value.get("kind")
     if kind is None:
         raise _Wrong((("kind",), f"Required value: supported are {supported()}"))
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         where = "; pods go into the manifest directory" if kind in ("Pod", "PodList") else ""
         raise _Wrong((("kind",), f"Unsupported value: {typed.shown(kind)}: supported are {supported()}{where}"))
     wanted, found = KINDS[kind].api_version, value.get("apiVersion")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors._base import Future, Gate, RemoteRef
+from actors._base import Future, RemoteRef, Semaphore
 from actors._base.messaging.mailbox import Timers
 from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
@@ -168,8 +168,8 @@ class Node:
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
-    starting: Gate = field(default_factory=lambda: Gate(START_WIDTH))
-    stopping: Gate = field(default_factory=lambda: Gate(STOP_WIDTH))
+    starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
+    stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
     back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
     """By pod UID and container name."""
     restored: Collection[str] = frozenset()

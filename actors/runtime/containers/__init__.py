@@ -1,1 +1,1 @@
-"""Containers: root file system, start, exec and removal."""
+"""Operations on containers: create, start, stop, remove and ExecSync."""

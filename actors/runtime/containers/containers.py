@@ -1,8 +1,9 @@
-"""Containers: creating, starting, stopping, removing, and putting their end on record.
+"""Creates, starts, stops, updates and removes containers, and records their exits.
 
-What is done to one is done under its lock, in steps of which each may be the last before a kill: a container is there
-once its record is, runs once the monitor has written `started`, has ended once it has written `exit`, and is gone once
-its directory is in the trash. `settle` brings each to what its files say; it is run for all at start.
+Each operation holds the container's lock. Its steps are ordered so that a kill between any two is harmless. A container
+exists once its record is written. It runs once the monitor has written `started`, and has exited once the monitor has
+written `exit`. It is gone once its directory is in the trash. `reconcile` updates a container from its files; it runs
+for all at start.
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from pathlib import Path
 
 import msgspec
 
-from actors.runtime.containers.preparing import Preparing
-from actors.runtime.images.registry.errors import ImageError
+from actors.runtime.containers.bundle import BundleBuilder
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
+from actors.runtime.images.errors import ImageError
 from actors.runtime.model import processes
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.oci.runtime import LOG, OciError, last_complaint
+from actors.runtime.oci.runtime import LOG, OciError, last_error
 from actors.runtime.oci.spec.build import resources
 from actors.runtime.policy import START_ERROR_CODE, reason_of
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorClient, MonitorError, MonitorLost
 from proto.cri import api_pb2 as pb
 
 KILL_S = 30.0
-"""From SIGKILL to the end: longer only for a process that the kernel holds."""
+"""Waits this long after SIGKILL; only a process that the kernel holds takes longer."""
 log = logging.getLogger(__name__)
 
 
 class Containers:
-    """All operations. Safe from any thread."""
+    """All operations on containers. Safe from any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._preparing = Preparing(engine)
-        # Not in the thread that hears of it: what is then to be asked of the monitor is answered through that one.
-        self._settling = ThreadPoolExecutor(4, thread_name_prefix="settle")
+        self._bundles = BundleBuilder(engine)
+        # Exits are recorded in these threads, not in the monitor client's reader: they wait for replies that it reads.
+        self._exit_recorders = ThreadPoolExecutor(4, thread_name_prefix="reconcile")
 
-    # Life
+    # Life cycle
 
     def create(self, sandbox: Sandbox, config: pb.ContainerConfig) -> Container:
         """CreateContainer. Raises RpcError."""
@@ -52,15 +53,15 @@ class Containers:
         if not config.metadata.name:
             raise invalid("a container needs a name in its metadata")
         with self._engine.store.holding() as held:
-            prepared = self._preparing.new(sandbox, config, held)
+            prepared = self._bundles.new(sandbox, config, held)
             container = prepared.container
             self._engine.state.reserve(container.key, container.record.id)
             try:
                 with sandbox.lock:
                     if sandbox.record.stopped:
                         raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
-                    self._preparing.write(sandbox, prepared)
-                    self._engine.state.add_container(container)
+                    self._bundles.write(sandbox, prepared)
+                    self._engine.state.containers.add(container)
             except BaseException:
                 self._engine.state.release(container.key)
                 self._engine.containers.remove(container.record.id)
@@ -69,18 +70,18 @@ class Containers:
         return container
 
     def start(self, container: Container) -> None:
-        """StartContainer. Raises RpcError; the container has ended then, and says why."""
+        """StartContainer. Raises RpcError; the container has then exited, with the error as its message."""
         with container.lock:
             if container.state != pb.CONTAINER_CREATED:
                 raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
             self._require_there(container)
-            sandbox = self._engine.state.sandbox(container.record.sandbox_id)
+            sandbox = self._engine.state.sandboxes.get(container.record.sandbox_id)
             if sandbox.record.stopped:
                 raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
             try:
                 self._run(container)
             except (OSError, MonitorError, ImageError, ValueError) as error:
-                why = last_complaint(self._directory(container) / LOG) or str(error)
+                why = last_error(self._directory(container) / LOG) or str(error)
                 self._failed_to_start(container, why)
                 raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error
         self._publish(container, pb.CONTAINER_STARTED_EVENT)
@@ -94,34 +95,34 @@ class Containers:
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
         try:
-            self._engine.keeper.client.ask(
+            self._engine.monitor.client.ask(
                 "start", record.id, str(directory), record.log_path, stdin, console, *command
             )
         except (MonitorLost, TimeoutError):
             if read_started(directory) is None:
                 raise
-            # It was started; the next monitor has taken it over.
+            # The container started; the next monitor has adopted it.
         container.started = read_started(directory)
         if container.started is None:
-            raise MonitorError("the monitor could not write that it started; is the disk full?")
+            raise MonitorError("the monitor cannot write that the container started; check for a full disk")
         self._note_cgroup(container)
 
     def _note_cgroup(self, container: Container) -> None:
-        """Where it is: systemd chooses the path of a scope; elsewhere it is known."""
+        """Record the cgroup's path where systemd chooses it; elsewhere it is known."""
         if self._engine.machine.systemd_cgroups and self._engine.privileged and container.started is not None:
             cgroup = processes.cgroup_of(container.started.pid)
             self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
 
     def _failed_to_start(self, container: Container, why: str) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
-            self._engine.keeper.client.ask("forget", container.record.id)
+            self._engine.monitor.client.ask("forget", container.record.id)
         self._engine.oci.delete(container.record.id)
         with contextlib.suppress(OSError):
             self._unmount(container)
         self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
 
     def stop(self, container: Container, grace_s: float) -> None:
-        """StopContainer: its signal, the grace period, SIGKILL. Returns once it has ended. Raises RpcError."""
+        """StopContainer: the stop signal, the grace period, SIGKILL. Returns after the exit. Raises RpcError."""
         if not self._is_running(container):
             return
         if grace_s > 0:
@@ -142,9 +143,11 @@ class Containers:
             self._signal(container, signal.SIGKILL)
             if container.ended.wait(0.5):
                 return
-            self.settle(container)
+            self.reconcile(container)
             if time.monotonic() > deadline:
-                raise RpcError("DEADLINE_EXCEEDED", f"container {container.record.id} outlives SIGKILL: {KILL_S:g} s")
+                raise RpcError(
+                    "DEADLINE_EXCEEDED", f"container {container.record.id} does not end: SIGKILL was {KILL_S:g} s ago"
+                )
 
     def _signal(self, container: Container, number: int) -> None:
         if container.started is not None:
@@ -155,37 +158,37 @@ class Containers:
             return container.state == pb.CONTAINER_RUNNING
 
     def remove(self, container: Container) -> None:
-        """RemoveContainer, by force if it runs. Raises RpcError."""
+        """RemoveContainer; kills it if it runs. Raises RpcError."""
         if self._is_running(container):
             self._kill(container)
         with container.lock:
-            if self._engine.state.find_container(container.record.id) is not container:
-                return  # somebody else was faster
+            if self._engine.state.containers.find(container.record.id) is not container:
+                return  # another thread removed it
             self._take_away(container)
             self._engine.containers.remove(container.record.id)
-            self._engine.state.drop_container(container)
+            self._engine.state.containers.drop(container)
         self._engine.store.collect()
         self._publish(container, pb.CONTAINER_DELETED_EVENT)
 
     def _take_away(self, container: Container) -> None:
         with contextlib.suppress(MonitorError, TimeoutError):
-            self._engine.keeper.client.ask("forget", container.record.id)
+            self._engine.monitor.client.ask("forget", container.record.id)
         try:
             self._unmount(container)
         except OSError as error:
             raise RpcError("UNKNOWN", f"cannot remove container {container.record.id}: {error}") from error
 
     def _unmount(self, container: Container) -> None:
-        """Its root and its image volumes. Idempotent. Raises OSError."""
+        """Unmount its root and its image volumes. Idempotent. Raises OSError."""
         self._engine.rootfs.remove(self._engine.mounts_of(container.record.id))
         self._engine.volumes.remove(container.record.id)
 
-    # Its end
+    # Exit
 
-    def settle(self, container: Container, told: tuple[int, int] | None = None) -> None:
-        """Put on record what its files, and its process, say of it. Idempotent; at any time.
+    def reconcile(self, container: Container, told: tuple[int, int] | None = None) -> None:
+        """Record the exit, if the container's files or its process show one. Idempotent.
 
-        `told` is the monitor's word, exit code and time: on a full disk there is no file.
+        `told` is the monitor's report, (exit code, time in ns): on a full disk there is no file.
         """
         with container.lock:
             if container.record.finished is not None:
@@ -200,13 +203,13 @@ class Containers:
         self._publish(container, pb.CONTAINER_STOPPED_EVENT)
 
     def _runs(self, container: Container) -> bool:
-        """Whether its first process is there, or its monitor may just be about to tell that it is not."""
+        """Return True when its first process runs, or when the monitor may still report its exit."""
         if container.started is None or container.record.boot != self._engine.boot:
             return False
         if processes.is_alive(container.started.pid, container.started.ticks):
             return True
         try:
-            return container.record.id in self._engine.keeper.client.containers()[1]
+            return container.record.id in self._engine.monitor.client.containers()[1]
         except (MonitorError, TimeoutError, OSError):
             return False
 
@@ -222,13 +225,13 @@ class Containers:
         except OSError as error:
             log.warning("cannot unmount the file systems of container %s yet: %s", record.id, error)
         reason = reason_of(code, kills) if known else "Unknown"
-        message = "" if known else "nobody was there to see how it ended"
+        message = "" if known else "exit code unknown: the container's monitor had died"
         self._finish(container, Finished(code=code, at_ns=at_ns, reason=reason, message=message))
 
     def _finish(self, container: Container, finished: Finished) -> None:
         try:
             self._save(container, msgspec.structs.replace(container.record, finished=finished))
-        except OSError as error:  # a full disk: it is told from memory, and after a restart from `exit` again
+        except OSError as error:  # a full disk: memory has it, and `exit` after a restart
             log.warning("cannot write the end of container %s: %s", container.record.id, error)
             container.record = msgspec.structs.replace(container.record, finished=finished)
         container.ended.set()
@@ -237,15 +240,15 @@ class Containers:
         self._engine.containers.save(record)
         container.record = record
 
-    def up_to_date(self, container: Container) -> None:
-        """See to it that a container whose process is gone is not shown as running: a client may know it by a pidfd."""
+    def refresh(self, container: Container) -> None:
+        """Record an exit before the container is shown as running: a client may have seen the exit by a pidfd."""
         started = container.started
         if container.record.finished is not None or started is None:
             return
         if not processes.is_alive(started.pid, started.ticks) and not container.ended.wait(2.0):
-            self.settle(container)
+            self.reconcile(container)
 
-    # What else there is to do with one
+    # Other operations
 
     def update(self, container: Container, wanted: pb.LinuxContainerResources) -> None:
         """UpdateContainerResources. Raises RpcError."""
@@ -263,7 +266,7 @@ class Containers:
                 except OciError as error:
                     raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
             else:
-                self._preparing.change_resources(container, config)
+                self._bundles.change_resources(container, config)
             self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
             container.config = config
 
@@ -272,28 +275,28 @@ class Containers:
         if not self._is_running(container):
             raise unmet(f"container {container.record.id} is not running")
         try:
-            self._engine.keeper.client.ask("reopen", container.record.id, container.record.log_path)
+            self._engine.monitor.client.ask("reopen", container.record.id, container.record.log_path)
         except (MonitorError, TimeoutError, OSError) as error:
             raise RpcError("UNKNOWN", f"cannot reopen the log of {container.record.id}: {error}") from error
 
-    # All of them
+    # Monitor
 
     def on_exited(self, id_: str, code: int, at_ns: int) -> None:
-        """The monitor's word."""
-        container = self._engine.state.find_container(id_)
+        """Record an exit that the monitor reports."""
+        container = self._engine.state.containers.find(id_)
         if container is not None:
-            self._settling.submit(self._settle_told, container, (code, at_ns))
+            self._exit_recorders.submit(self._record_exit, container, (code, at_ns))
 
-    def _settle_told(self, container: Container, told: tuple[int, int]) -> None:
+    def _record_exit(self, container: Container, told: tuple[int, int]) -> None:
         try:
-            self.settle(container, told)
+            self.reconcile(container, told)
         except Exception:
             log.exception("cannot put the end of container %s on record", container.record.id)
 
     def adopt(self, monitor: MonitorClient) -> None:
-        """Hand the monitor those that run and that it does not know."""
+        """Make the monitor watch the running containers that it does not know."""
         _, known = monitor.containers()
-        for container in self._engine.state.containers():
+        for container in self._engine.state.containers.all():
             record, started = container.record, container.started
             if record.id in known or record.finished is not None or started is None:
                 continue
@@ -301,10 +304,10 @@ class Containers:
                 try:
                     monitor.ask("adopt", record.id, str(self._directory(container)), record.log_path, str(started.pid))
                 except MonitorError as error:
-                    log.warning("cannot have container %s watched: %s", record.id, error)
+                    log.warning("the monitor cannot adopt container %s: %s", record.id, error)
 
     def _require_there(self, container: Container) -> None:
-        if self._engine.state.find_container(container.record.id) is not container:
+        if self._engine.state.containers.find(container.record.id) is not container:
             raise RpcError("NOT_FOUND", f"no container {container.record.id!r}")
 
     def _directory(self, container: Container) -> Path:
@@ -315,7 +318,7 @@ class Containers:
 
 
 def merge_resources(into: pb.LinuxContainerResources, wanted: pb.LinuxContainerResources) -> None:
-    """What is asked for replaces what was; what is not said stays."""
+    """Merge requested resources into the current ones; fields that are not set stay."""
     unified = dict(into.unified) | dict(wanted.unified)
     pages = list(wanted.hugepage_limits) or list(into.hugepage_limits)
     into.MergeFrom(wanted)

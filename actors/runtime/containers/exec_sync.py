@@ -1,4 +1,4 @@
-"""ExecSync: a command in a container, its output and its exit code, within a time limit."""
+"""ExecSync: runs a command in a container with a time limit; returns its output and exit code."""
 
 from __future__ import annotations
 
@@ -11,29 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from actors.runtime.containers.orphaned_execs import DIRECTORY
+from actors.runtime.containers.exec_command import ExecCommand
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
-from actors.runtime.model.errors import RpcError, unmet
+from actors.runtime.model.errors import RpcError
 from actors.runtime.model.output import collect
-from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
-from actors.runtime.oci.runtime import last_complaint
-from actors.runtime.oci.spec.build import exec_process
-from actors.runtime.service.engine import Engine
-from proto.common import untrusted
-from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of either stream; what is more is read and dropped, as the field does."""
-START_S = 60.0
-STARTED_LOOK_S = 0.005
-"""The OCI runtime takes some ten of these on an idle machine, and tells by a file when it is done."""
+"""Of each stream; more output is read and dropped, as in other runtimes."""
 
 
 class Output(NamedTuple):
-    """What came of it."""
+    """The output and exit code of a command."""
 
     stdout: bytes
     stderr: bytes
@@ -41,64 +31,47 @@ class Output(NamedTuple):
 
 
 def exec_sync(engine: Engine, container: Container, command: Sequence[str], timeout_s: float) -> Output:
-    """Run it; `timeout_s` 0 is without limit. Raises RpcError: DEADLINE_EXCEEDED when it was killed for its time."""
-    if container.state != pb.CONTAINER_RUNNING:
-        raise unmet(f"container {container.record.id} is in state {pb.ContainerState.Name(container.state)}")
+    """Run the command; `timeout_s` 0 is no limit. Raises RpcError, DEADLINE_EXCEEDED after the time limit."""
+    container.require_running()
     if not command:
         raise RpcError("INVALID_ARGUMENT", "no command to run")
-    directory = engine.run / DIRECTORY
-    directory.mkdir(mode=0o700, exist_ok=True)
-    name = new_id()[:16]
-    files = [directory / f"{name}.{what}" for what in ("process", "pid", "log")]
     try:
-        return _run(engine, container, command, timeout_s, files)
+        exec_command = ExecCommand(engine, container, command, tty=False)
+        try:
+            return _run(exec_command, container, command, timeout_s)
+        finally:
+            exec_command.remove_files()
     except OSError as error:
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {error}") from error
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
 
 
-def _run(engine: Engine, container: Container, command: Sequence[str], timeout_s: float, files: list[Path]) -> Output:
-    process_file, pid_file, log_file = files
-    spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
-    process_file.write_bytes(msgspec.json.encode(exec_process(spec["process"], command, tty=False)))
-    line = engine.oci.exec_command(container.record.id, process_file, pid_file, log_file)
+def _run(exec_command: ExecCommand, container: Container, command: Sequence[str], timeout_s: float) -> Output:
+    line = exec_command.line
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     ) as process:
-        _wait_started(process, pid_file)
-        # From its start on: on a busy machine the OCI runtime takes longer than many a probe has.
+        exec_command.wait_started(lambda: _has_ended(process.pid))
+        # The limit counts from the command's start: on a busy machine the OCI runtime exceeds many a probe's limit.
         deadline = time.monotonic() + timeout_s if timeout_s > 0 else None
         try:
             stdout, stderr = collect(process, deadline, MOST_BYTES)
         except TimeoutError:
-            _kill(process, pid_file)
+            _kill(process, exec_command.pid_file)
             shown = " ".join(command)
             raise RpcError("DEADLINE_EXCEEDED", f"command {shown!r} timed out after {timeout_s:g} s") from None
         code = process.wait()
-    said = last_complaint(log_file) if code != 0 else ""
-    if said:
+    if said := exec_command.error(code):
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {said}")
     return Output(stdout, stderr, code if code >= 0 else 128 - code)
 
 
-def _wait_started(process: subprocess.Popen[bytes], pid_file: Path) -> None:
-    """Until the command runs, or never will. Killed before that, the OCI runtime would leave it running."""
-    deadline = time.monotonic() + START_S
-    while not _has_ended(process.pid) and time.monotonic() < deadline:
-        if pid_file.exists() and pid_file.stat().st_size:
-            return
-        time.sleep(STARTED_LOOK_S)
-
-
 def _has_ended(pid: int) -> bool:
-    """Whether a child has, without reaping it."""
+    """Return True when the child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill(process: subprocess.Popen[bytes], pid_file: Path) -> None:
-    """The command in the container, then the program that waits for it."""
+    """Kill the command in the container, then the OCI runtime that waits for it."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         processes.send_signal(pid, processes.start_ticks(pid), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The image `host`: which pods may have it, and what of the machine its containers do not see.
+"""The image `host`: which pods may use it, and the paths of the machine that its containers do not see.
 
-It shows the machine's root file system, past all that decides about hostPath. So it is for static pods: who can write
-their manifests can read the machine anyway. Where a pod comes from is what its sandbox says: our pod_workers and the
-kubelet write that annotation for each pod themselves, over whatever the API server has there.
+It shows the machine's root file system and bypasses all rules for hostPath. So only static pods may use it: an author
+of their manifests can read the machine anyway. The sandbox's annotation says where a pod comes from. pod_workers and
+the kubelet set it themselves and overwrite the API server's value.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _HIDDEN = (
     *("/etc/kubernetes", "/etc/rancher", "/etc/cni/net.d", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/rancher"),
     *("/run/containerd", "/run/crio", "/run/docker.sock", "/run/k3s", "/run/nodevisor", "/var/lib/nodevisor"),
 )
-"""Patterns: passwords, keys, and what belongs to the node in the cluster."""
+"""Patterns of paths with passwords, keys and the node's cluster credentials."""
 
 
 def refusal(annotations: Mapping[str, str], *, for_all: bool) -> str:
-    """Why a pod with these annotations of its sandbox may not have the image; empty when it may. Pure."""
+    """The reason to refuse the image to a pod with these sandbox annotations; empty if it is allowed. Pure."""
     if for_all or annotations.get(SOURCE_ANNOTATION, "") in _STATIC:
         return ""
     return (
@@ -35,7 +35,7 @@ def refusal(annotations: Mapping[str, str], *, for_all: bool) -> str:
 
 
 def hidden(settings: Settings) -> tuple[str, ...]:
-    """Patterns of paths that its containers do not see. Pure."""
+    """Patterns of the paths that containers of the image do not see. Pure."""
     own = (
         settings.root_dir,
         settings.run_dir,
@@ -53,7 +53,7 @@ def hidden(settings: Settings) -> tuple[str, ...]:
 
 
 def present(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The paths of this machine that match, and those that are there only later."""
+    """Paths of this machine that match, and the plain paths, which may appear later."""
     found: dict[str, None] = {}
     for pattern in patterns:
         for path in glob.glob(pattern) if glob.has_magic(pattern) else (pattern,):

@@ -1,4 +1,4 @@
-"""Commands in containers that nobody waits for any more: their client is gone, or the actor that ran them."""
+"""ProcessStreams commands in containers whose client has gone, or whose actor was killed."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
-from actors.runtime.service.engine import Engine
 
 DIRECTORY = "exec"
-"""Of the run directory: a few small files for each command that runs, of ExecSync, too."""
+"""In the run directory: small files for each running command of Exec and ExecSync."""
 START_S = 60.0
-"""From a command's process to its pid file, at most; the OCI runtime takes some milliseconds."""
+"""Between the start of a command's process and its pid file, at most; the OCI runtime takes some milliseconds."""
 HANG_UP_S = 2.0
-"""From SIGHUP to SIGKILL."""
+"""Between SIGHUP and SIGKILL."""
 
 
-def end_strays(engine: Engine, cgroups: Iterable[str]) -> None:
-    """At start: end the commands that the former actor ran, of ExecSync, too, and forget their files, in a while.
+def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
+    """At start: end the commands of the former actor in the background, and remove their files.
 
-    `cgroups` are the containers', empty for one without. A process in none of them, or not begun when its file was
-    written, is another by now.
+    `cgroups` are those of all containers, with an empty one for a container without. A process in none of them, or not
+    started just before its file was written, has reused the pid.
     """
     files = list((engine.run / DIRECTORY).glob("*"))
     known = set(cgroups)
-    strays = {}
+    orphans = {}
     for file in files:
         pid = read_pid(file) if file.suffix == ".pid" else 0
         if pid and _began_with(pid, file) and ("" in known or processes.cgroup_of(pid) in known):
-            strays[pid] = processes.cgroup_of(pid) if "" not in known else ""
+            orphans[pid] = processes.cgroup_of(pid) if "" not in known else ""
 
     def work() -> None:
-        end(strays)
+        end(orphans)
         for file in files:
             file.unlink(missing_ok=True)
 
     if files:
-        threading.Thread(target=work, name="strays", daemon=True).start()
+        threading.Thread(target=work, name="orphaned execs", daemon=True).start()
 
 
 def end(pids: Mapping[int, str]) -> None:
-    """Commands, and the cgroups they are in: SIGHUP to all of each one's session, SIGKILL to those that stay."""
+    """End commands, given with their cgroups: SIGHUP to each one's session, SIGKILL after HANG_UP_S."""
     known = {pid: ticks for pid in pids if (ticks := processes.start_ticks(pid))}
     for pid in known:
         for member in processes.session_of(pid, pids[pid]):
@@ -58,14 +58,14 @@ def end(pids: Mapping[int, str]) -> None:
 
 
 def read_pid(file: Path) -> int:
-    """What the OCI runtime wrote there; 0 before it has."""
+    """The pid in the OCI runtime's file; 0 before it is written."""
     with contextlib.suppress(OSError, ValueError):
         return int(file.read_text())
     return 0
 
 
 def _began_with(pid: int, file: Path) -> bool:
-    """Whether it is there and began shortly before its file was written."""
+    """Return True when the process started shortly before its file was written."""
     ticks = processes.start_ticks(pid)
     if not ticks:
         return False

@@ -1,4 +1,4 @@
-"""A container's cgroups: where they are, what is written into them, who is in them."""
+"""Creates, limits, enters, kills and removes a container's cgroups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _REMOVE_S = 5.0
-"""For processes that were killed to be gone."""
+"""Waits this long for killed processes to disappear."""
 Write = tuple[str, str, str]
 """Controller, file, text."""
 
 
 def name_of(path: str) -> str:
-    """The cgroup of linux.cgroupsPath: as it is, or SLICE:PREFIX:NAME, systemd's syntax, as systemd would place it."""
+    """The cgroup of linux.cgroupsPath: a path, or systemd's SLICE:PREFIX:NAME, placed as systemd places it."""
     if ":" not in path:
         return path
     slice_, prefix, name = path.split(":")
@@ -27,7 +27,7 @@ def name_of(path: str) -> str:
 
 
 def writes(resources: Mapping[str, Any], *, unified: bool) -> list[Write]:
-    """What linux.resources is in files, without devices. Pure."""
+    """The writes to cgroup files that apply linux.resources, without devices. Pure."""
     cpu, memory = resources.get("cpu", {}), resources.get("memory", {})
     found = _writes_v2(cpu, memory) if unified else _writes_v1(cpu, memory)
     found += [("cpuset", f"cpuset.{key}", cpu[key]) for key in ("cpus", "mems") if cpu.get(key)]
@@ -68,7 +68,7 @@ def _writes_v2(cpu: Mapping[str, Any], memory: Mapping[str, Any]) -> list[Write]
 
 
 def device_writes(rules: list[Mapping[str, Any]]) -> list[Write]:
-    """linux.resources.devices, for v1. Pure."""
+    """The writes that apply linux.resources.devices, for cgroup v1. Pure."""
     found = []
     for rule in rules:
         numbers = ":".join("*" if rule.get(key) is None else str(rule[key]) for key in ("major", "minor"))
@@ -79,7 +79,7 @@ def device_writes(rules: list[Mapping[str, Any]]) -> list[Write]:
 
 
 def parse(mountinfo: str) -> dict[str, list[str]]:
-    """Controllers by mount point, v2's has one with an empty name. A mount point of each hierarchy. Pure."""
+    """Controllers by mount point, one mount point for each hierarchy; v2's has one controller, the empty name. Pure."""
     found: dict[str, list[str]] = {}
     seen = set()
     for line in mountinfo.splitlines():
@@ -102,13 +102,13 @@ def _hierarchies() -> dict[str, list[str]]:
 
 
 def is_unified(hierarchies: Mapping[str, list[str]] | None = None) -> bool:
-    """Whether v2 has everything: of these, or of this machine's."""
+    """Return True when cgroup v2 has all controllers: of `hierarchies`, or of this machine's."""
     found = _hierarchies() if hierarchies is None else hierarchies
     return all(controllers == [""] for controllers in found.values())
 
 
 def mounted(name: str) -> list[tuple[str, str, list[str]]]:
-    """The cgroup in each hierarchy: name of the mount (empty for v2's), directory, controllers."""
+    """The cgroup in each hierarchy: (name of the mount, empty for v2; directory; controllers)."""
     if not name:
         return []
     found = []
@@ -121,7 +121,7 @@ def mounted(name: str) -> list[tuple[str, str, list[str]]]:
 
 
 def create(path: str, resources: Mapping[str, Any]) -> None:
-    """Make it everywhere, with its limits. Raises OSError."""
+    """Create the cgroup in each hierarchy and set its limits. Raises OSError."""
     name, hierarchies = name_of(path), _hierarchies()
     unified = is_unified(hierarchies)
     for point, controllers in hierarchies.items():
@@ -136,19 +136,19 @@ def create(path: str, resources: Mapping[str, Any]) -> None:
 
 
 def update(path: str, resources: Mapping[str, Any]) -> None:
-    """Change its limits. Raises OSError."""
+    """Change the limits. Raises OSError."""
     hierarchies = _hierarchies()
     _write_all(name_of(path), writes(resources, unified=is_unified(hierarchies)), hierarchies)
 
 
 def enter(path: str) -> None:
-    """Put the calling process there. Raises OSError."""
+    """Move the calling process into the cgroup. Raises OSError."""
     for _, directory, _ in mounted(path):
         _write(f"{directory}/cgroup.procs", "0")
 
 
 def kill(path: str) -> None:
-    """SIGKILL to all in it."""
+    """SIGKILL all processes of the cgroup."""
     for _, directory, _ in mounted(path):
         for pid in _pids(directory):
             with contextlib.suppress(ProcessLookupError):
@@ -156,7 +156,7 @@ def kill(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """With everybody in it. Raises OSError when somebody does not go."""
+    """Kill the cgroup's processes and remove it. Raises OSError when processes stay for _REMOVE_S."""
     deadline = time.monotonic() + _REMOVE_S
     while left := [directory for _, directory, _ in mounted(path) if not _is_removed(directory)]:
         if time.monotonic() > deadline:
@@ -195,7 +195,7 @@ def _make_v1(path: str, *, cpuset: bool) -> None:
 
 
 def _fill(path: str, file: str) -> None:
-    """A new cpuset is empty, and nobody can enter it; so may one be that another has just made."""
+    """Copy a cpuset from the parent: a new one is empty, and no process can enter it. The parent may be new, too."""
     if _text(f"{path}/{file}"):
         return
     above = os.path.dirname(path)
@@ -214,7 +214,7 @@ def _make_v2(point: str, name: str) -> None:
     for part in name.strip("/").split("/"):
         with open(f"{above}/cgroup.controllers", encoding="ascii") as file:
             for controller in file.read().split():
-                with contextlib.suppress(OSError):  # some cannot be given on; a limit that needs one says so
+                with contextlib.suppress(OSError):  # some cannot be delegated; writing a limit that needs one fails
                     _write(f"{above}/cgroup.subtree_control", f"+{controller}")
         above = f"{above}/{part}"
         with contextlib.suppress(FileExistsError):
@@ -227,14 +227,14 @@ def _write_all(name: str, told: list[Write], hierarchies: Mapping[str, list[str]
     for controller, file, text in told:
         point = points.get("" if is_unified(hierarchies) else controller)
         if point is None:
-            continue  # as containerd: what the kernel does not limit is not limited
+            continue  # as containerd: without the controller there is no limit
         try:
             _write(f"{point}{name}/{file}", text)
         except OSError:
             if controller != "memory":
                 raise
             again.append((f"{point}{name}/{file}", text))
-    for path, text in again:  # memory, and memory with swap: which one goes first depends on what was there
+    for path, text in again:  # memory and memsw: the right order depends on the old limits
         if "memsw" not in path or os.path.exists(path):
             _write(path, text)
 

@@ -1,4 +1,4 @@
-"""Whom a container's process runs as, and what it may: the last things done before its program is executed."""
+"""Gives a container's process its user, capabilities, limits and seccomp filter, then executes its program."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ UMASK = 0o022
 
 
 class Identity:
-    """Made while the machine's files can be seen; put on in the container."""
+    """NewContainer while the machine's files are visible; applied in the container."""
 
     def __init__(self, process: Mapping[str, Any], profile: Mapping[str, Any] | None, mode: str) -> None:
         """`profile` is linux.seccomp. Raises OSError."""
         self._process = process
         self._mode = mode
-        # Without privileges a filter needs no_new_privs, and a plain process shall never get any.
+        # An unprivileged filter needs no_new_privs; a plain process must never gain privileges.
         self._no_new_privs = bool(process.get("noNewPrivileges")) or mode == PLAIN
         self._filter = Filter(profile) if profile is not None else None
 
     def execute(self, directory: int, keep: int) -> NoReturn:
-        """Become the program in the container's root; its working directory is `directory`. Raises OSError.
+        """Execute the program in the container's root with working directory `directory`. Raises OSError.
 
-        All descriptors but `keep` are closed: the container could name them (CVE-2024-21626). Execution closes that.
+        Closes all descriptors but `keep`: the container could reach the machine through them (CVE-2024-21626).
+        Executing closes `keep`.
         """
         syscalls.close_all(directory, keep)
         self._limit()
-        self._own_standard_files()
+        self._chown_standard_files()
         self._privileges()
         os.umask(self._process.get("user", {}).get("umask", UMASK))
         os.fchdir(directory)
         os.close(directory)
-        self._become(self._environment(), "")
+        self._execute(self._environment(), "")
 
     def execute_plain(self, root: str, keep: int) -> NoReturn:
-        """Become the program with the machine's root; `root` is the image's root directory. Raises OSError."""
+        """Execute the program in the machine's root; `root` is the image's root directory. Raises OSError."""
         syscalls.close_all(keep)
         self._limit()
         os.umask(self._process.get("user", {}).get("umask", UMASK))
         os.chdir(root + (self._process.get("cwd") or "/"))
         environment = self._environment()
         environment["PATH"] = plain_path(environment.get("PATH", os.defpath), root)
-        self._become(environment, root)
+        self._execute(environment, root)
 
     def _limit(self) -> None:
         for limit in self._process.get("rlimits", ()):
@@ -61,7 +62,7 @@ class Identity:
     def _environment(self) -> dict[str, str]:
         return dict(text.partition("=")[::2] for text in self._process.get("env", ()))
 
-    def _become(self, environment: Mapping[str, str], root: str) -> NoReturn:
+    def _execute(self, environment: Mapping[str, str], root: str) -> NoReturn:
         arguments = self._process["args"]
         program = find(arguments[0], environment.get("PATH", os.defpath), root)
         if self._no_new_privs:
@@ -69,11 +70,11 @@ class Identity:
             if self._filter is not None:
                 self._filter.load()
         for number in signal.valid_signals():
-            if signal.getsignal(number) is signal.SIG_IGN:  # by Python, or by nohup that started the agent
+            if signal.getsignal(number) is signal.SIG_IGN:  # ignored by Python, or by the nohup that started the agent
                 signal.signal(number, signal.SIG_DFL)
         os.execve(program, arguments, environment)
 
-    def _own_standard_files(self) -> None:
+    def _chown_standard_files(self) -> None:
         uid = self._process["user"]["uid"]
         for fd in range(3):
             with contextlib.suppress(OSError):
@@ -85,12 +86,12 @@ class Identity:
         if self._filter is not None and not self._no_new_privs:
             self._filter.load()
         bounding = mask(told.get("bounding", ()))
-        with contextlib.suppress(OSError):  # EINVAL: the kernel has fewer
+        with contextlib.suppress(OSError):  # EINVAL: this kernel knows fewer capabilities
             for number in range(len(CAPABILITIES)):
                 if not bounding >> number & 1:
                     syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
         syscalls.prctl(syscalls.PR_SET_KEEPCAPS, 1)
-        if self._mode == ROOT:  # a user namespace of one user has no further groups
+        if self._mode == ROOT:  # a user namespace of one user has no supplemental groups
             os.setgroups(user.get("additionalGids", ()))
         os.setresgid(user["gid"], user["gid"], user["gid"])
         os.setresuid(user["uid"], user["uid"], user["uid"])
@@ -109,7 +110,7 @@ def plain_path(path: str, root: str) -> str:
 
 
 def find(name: str, path: str, root: str) -> str:
-    """The program to execute. Raises OSError."""
+    """Path of the program to execute. Raises OSError."""
     if "/" in name:
         return root + name if root and name.startswith("/") and os.path.exists(root + name) else name
     for directory in path.split(":"):

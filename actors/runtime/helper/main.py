@@ -1,4 +1,4 @@
-"""The command line. Complaints go to --log as runc's do, a JSON object on a line, and to stderr."""
+"""The helper's command line. Errors go to stderr and to --log, as JSON lines like runc's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from actors.runtime.helper import containers
-from actors.runtime.helper.containers import Failed, Options, describe
+from actors.runtime.helper import commands
+from actors.runtime.helper.commands import Failed, Options, describe
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.kernel.features import features
 from actors.runtime.helper.plan import BadBundle
@@ -21,7 +21,7 @@ _VALUES = ("mode", "root", "log", "log-format", "bundle", "pid-file", "console-s
 
 
 def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by name, and the rest: the command and the ID."""
+    """Options by name, and the remaining words: command and ID."""
     options: dict[str, str] = {}
     rest: list[str] = []
     left = list(arguments)
@@ -36,10 +36,10 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it; the exit code."""
-    syscalls.close_all()  # whatever who started us has left open is not for containers
+    """Run a command; return the exit code."""
+    syscalls.close_all()  # inherited descriptors must not reach containers
     if os.geteuid() == 0:
-        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # others need their own /proc/self/uid_map first: containers.py
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # without root, /proc/self/uid_map is written first (commands.py)
     told, rest = parse(arguments)
     if "sealed" in told:
         seal()
@@ -63,14 +63,14 @@ def main(arguments: Sequence[str]) -> int:
         return _do(command, options)
     except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
-        _complain(told.get("log", ""), said)
+        _report(told.get("log", ""), said)
         return 1
 
 
 def seal() -> None:
-    """Go on as a copy of the interpreter that nobody can write to; at once when this is one. Raises OSError.
+    """Execute a sealed copy of the interpreter in memory, unless this is the copy. Raises OSError.
 
-    For who may not mount: see actors/runtime/service/interpreter.py.
+    For agents that may not mount: see actors/runtime/oci/interpreter.py.
     """
     if os.readlink("/proc/self/exe").startswith("/memfd:"):
         return
@@ -84,19 +84,19 @@ def seal() -> None:
 
 def _do(command: str, options: Options) -> int:
     if command == "run":
-        containers.run(options)
+        commands.run(options)
     elif command == "exec":
-        return containers.execute(options)
+        return commands.execute(options)
     elif command == "delete":
-        containers.delete(options)
+        commands.delete(options)
     elif command == "update":
-        containers.update(options, json.load(sys.stdin))
+        commands.update(options, json.load(sys.stdin))
     else:
         raise Failed(f"no command {command!r}")
     return 0
 
 
-def _complain(log: str, said: str) -> None:
+def _report(log: str, said: str) -> None:
     os.write(2, f"{said}\n".encode("utf-8", "replace"))
     if log:
         with open(log, "a", encoding="utf-8") as file:

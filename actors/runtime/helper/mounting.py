@@ -1,7 +1,7 @@
-"""A container's mount namespace: its root, what is mounted there, what is hidden. In the process that becomes it.
+"""Builds a container's mount namespace: its root, its mounts, its masked paths. Runs in the container's process.
 
-What is bound from the machine is picked up while the machine's root is still there, and put down once it is gone. The
-places are found by inside.py: no link of the pod's or the image's decides what is mounted, or where on the machine.
+Mounts from the machine are opened while the machine's root is present, and attached after it is gone. ContainerRoot
+finds the mount points: no link of a pod or image decides what is mounted, or where on the machine.
 """
 
 from __future__ import annotations
@@ -13,60 +13,60 @@ import stat
 from collections.abc import Iterator
 
 from actors.runtime.helper.cgroups import mounted
-from actors.runtime.helper.inside import Inside, is_directory, require_proc
+from actors.runtime.helper.container_root import ContainerRoot, is_directory, require_proc
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.plan import Bind, Cgroups, Device, Link, Mask, Mount, Plan, ReadOnly, Step
 
 _NULL = "/dev/null"
 _LINKED = ("/proc", "/sys")
-"""Kernel file systems whose places may be no links: what is masked and written later is named by them."""
+"""Kernel file systems whose mount points may not be links: later steps name files in them by these paths."""
 
 
 class Mounting:
-    """Steps of one plan. Raises OSError that names the path."""
+    """Takes the steps of one plan. Raises OSError with the path."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._picked: dict[int, int] = {}
-        """By index of the step: the mount to be put there; for a path to be masked, /dev/null of the machine."""
+        """Opened mounts by index of the step; the machine's /dev/null for a masked path."""
         self._cgroups: list[tuple[str, int, list[str]]] = []
-        self._inside: Inside
+        self._container_root: ContainerRoot
         self.terminals = -1
-        """The container's own devpts, wherever it is seen; -1 without one."""
+        """The container's own devpts, even if it is covered; -1 without one."""
 
-    def make(self) -> Inside:
-        """All of it; afterwards the container's root is this process's."""
+    def make(self) -> ContainerRoot:
+        """Take all steps; the container's root is then the root of this process."""
         syscalls.mount("", "/", "", self._plan.root_propagation | syscalls.MS_REC)
         for index, step in enumerate(self._plan.steps):
             if isinstance(step, Bind):
                 self._picked[index] = syscalls.open_tree(step.source, recursive=step.recursive)
             elif isinstance(step, Mount) and step.kind == "proc":
-                # In a user namespace the kernel makes one only beside another that is seen whole: the machine's.
+                # A user namespace may create a procfs only while the machine's, fully visible one is present.
                 self._picked[index] = syscalls.new_file_system("proc", step.attributes)
             elif isinstance(step, Mask):
                 self._picked[index] = _pick_null()
             elif isinstance(step, Cgroups):
                 self._pick_cgroups()
         self._enter_root()
-        self._inside = Inside()
+        self._container_root = ContainerRoot()
         for index, step in enumerate(self._plan.steps):
             self._take(index, step)
         if self._plan.root_read_only:
             read_only = syscalls.MOUNT_ATTR["ro"]
-            syscalls.set_attributes("/", read_only, fd=self._inside.root, recursive=False)
-        return self._inside
+            syscalls.set_attributes("/", read_only, fd=self._container_root.fd, recursive=False)
+        return self._container_root
 
     def _enter_root(self) -> None:
         root = os.path.realpath(self._plan.root)
-        _make_private(root)  # or the machine would get what is mounted there, and the kernel refuses to pivot
+        _make_private(root)  # else mounts would appear on the machine, and the kernel refuses pivot_root
         fd = syscalls.open_tree(root, recursive=True)
         syscalls.set_attributes(root, 0, fd=fd, recursive=False, propagation=syscalls.MS_PRIVATE)
-        if root == "/":  # the image `host` of who may not mount a layer above it
+        if root == "/":  # the image `host`, where no layer can be mounted above it
             syscalls.set_attributes(root, syscalls.MOUNT_ATTR["ro"], fd=fd, recursive=True)
         place = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         syscalls.move_mount(fd, place, root)
         os.close(place)
-        os.fchdir(fd)  # not by its path: of the root's own that would be what is below
+        os.fchdir(fd)  # not by path: "/" names the mount below
         os.close(fd)
         syscalls.pivot_root()
         os.chdir("/")
@@ -97,9 +97,14 @@ class Mounting:
         if made < 0:
             made = syscalls.new_file_system(step.kind, step.attributes, source=step.source, options=step.data)
         if step.target in _LINKED:
-            self._put(made, self._inside.kernels_place(step.target), step.target)
+            self._put(made, self._container_root.kernel_mount_point(step.target), step.target)
         else:
-            self._put(made, self._inside.place(step.target, is_directory=True), step.target, keep=step.kind == "devpts")
+            self._put(
+                made,
+                self._container_root.mount_point(step.target, is_directory=True),
+                step.target,
+                keep=step.kind == "devpts",
+            )
         if step.kind == "devpts":
             self.terminals = made
 
@@ -113,9 +118,9 @@ class Mounting:
             syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
         if step.target == "/proc":
             require_proc(fd, "/proc/")
-            self._put(fd, self._inside.kernels_place(step.target), step.target)
+            self._put(fd, self._container_root.kernel_mount_point(step.target), step.target)
         else:
-            self._put(fd, self._inside.place(step.target, is_directory=is_directory(fd)), step.target)
+            self._put(fd, self._container_root.mount_point(step.target, is_directory=is_directory(fd)), step.target)
 
     def _put(self, fd: int, place: int, target: str, *, keep: bool = False) -> None:
         syscalls.move_mount(fd, place, target)
@@ -126,7 +131,7 @@ class Mounting:
     @contextlib.contextmanager
     def _directory_of(self, path: str) -> Iterator[tuple[int, str]]:
         parent, name = os.path.split(path)
-        above = self._inside.directory(parent)
+        above = self._container_root.directory(parent)
         try:
             yield above, name
         finally:
@@ -134,7 +139,7 @@ class Mounting:
 
     def _make_device(self, step: Device) -> None:
         with self._directory_of(step.path) as (above, name):
-            before = os.umask(0)  # not chmod afterwards, which would follow what is there by then
+            before = os.umask(0)  # chmod afterwards could follow a link made meanwhile
             try:
                 os.mknod(name, step.mode, os.makedev(step.major, step.minor), dir_fd=above)
             finally:
@@ -145,11 +150,13 @@ class Mounting:
         for _, fd, _ in self._cgroups:
             syscalls.set_attributes(step.target, step.attributes, fd=fd, recursive=False)
         if [name for name, _, _ in self._cgroups] == [""]:
-            self._put(self._cgroups[0][1], self._inside.place(step.target, is_directory=True), step.target)
+            self._put(
+                self._cgroups[0][1], self._container_root.mount_point(step.target, is_directory=True), step.target
+            )
             return
         quiet = sum(syscalls.MOUNT_ATTR[name] for name in ("nosuid", "nodev", "noexec"))
         above = syscalls.new_file_system("tmpfs", quiet, options="mode=755")
-        self._put(above, self._inside.place(step.target, is_directory=True), step.target, keep=True)
+        self._put(above, self._container_root.mount_point(step.target, is_directory=True), step.target, keep=True)
         for name, fd, controllers in self._cgroups:
             label = name or "unified"
             os.mkdir(label, 0o755, dir_fd=above)
@@ -162,10 +169,10 @@ class Mounting:
 
     def _hide(self, index: int, path: str) -> None:
         null = self._picked.pop(index)
-        found = self._inside.find(path)
+        found = self._container_root.find(path)
         if found is None:
             os.close(null)
-            return  # as runc: nothing to hide
+            return  # as in runc
         require_proc(found, path)
         if is_directory(found):
             os.close(null)
@@ -173,7 +180,7 @@ class Mounting:
         self._put(null, found, path)
 
     def _make_read_only(self, path: str) -> None:
-        found = self._inside.find(path)
+        found = self._container_root.find(path)
         if found is None:
             return
         require_proc(found, path)
@@ -183,7 +190,7 @@ class Mounting:
 
 
 def _pick_null() -> int:
-    """The machine's, to be put somewhere: by the descriptor that was looked at. Raises OSError."""
+    """Descriptor of a mount of the machine's /dev/null, checked by its device number. Raises OSError."""
     found = os.open(_NULL, os.O_PATH | os.O_CLOEXEC)
     try:
         status = os.fstat(found)
@@ -195,7 +202,7 @@ def _pick_null() -> int:
 
 
 def _make_private(path: str) -> None:
-    """The mount that `path` is on."""
+    """Make the mount that contains `path` private."""
     while True:
         try:
             syscalls.mount("", path, "", syscalls.MS_PRIVATE)

@@ -1,6 +1,6 @@
-"""What is done to make a container, by its config.json and by what the machine offers. Pure.
+"""Plans a container: the steps that follow from config.json and the helper's mode. Pure.
 
-The order of the mounts is the order they are made in. Paths of steps are those within the container.
+The order of the mounts is the order in which they are made. Paths in steps are paths in the container.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 ROOT, USER, PLAIN = "root", "user", "plain"
-MODES = (ROOT, USER, PLAIN)
 
 _ATTRIBUTES = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "relatime": 0, "noatime": 0x10, "strictatime": 0x20}
 _PROPAGATION = {"private": 1 << 18, "slave": 1 << 19, "shared": 1 << 20}
@@ -21,7 +20,7 @@ _LINKS = (
     ("/proc/self/fd/2", "/dev/stderr"),
     ("pts/ptmx", "/dev/ptmx"),
 )
-_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+DEFAULT_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
 REPLACED_IN_PROC = tuple(
     f"/proc/{name}"
     for name in (
@@ -29,36 +28,36 @@ REPLACED_IN_PROC = tuple(
         *("sys/crypto/fips_enabled", "sys/kernel/ns_last_pid"),
     )
 )
-"""Files that may be mounted over: lxcfs shows a container's own figures there. The same as with runc."""
+"""Files that may be mounted over: lxcfs shows a container's own figures there. The list is runc's."""
 _S_IFCHR, _S_IFBLK, _S_IFIFO = 0o020000, 0o060000, 0o010000
 
 
 class Mount(NamedTuple):
-    """A file system of the kernel's."""
+    """A new kernel file system."""
 
     target: str
     kind: str
     source: str
     attributes: int
-    """mount_setattr(2)'s."""
+    """Flags of mount_setattr(2)."""
     data: str
 
 
 class Bind(NamedTuple):
-    """Something of the machine's."""
+    """A bind mount of a path of the machine."""
 
     target: str
     source: str
     recursive: bool
     attributes: int
-    """mount_setattr(2)'s, of the topmost mount."""
+    """Flags of mount_setattr(2), for the topmost mount."""
     below: int = 0
-    """The same of all below it, too."""
+    """Flags of mount_setattr(2), for all mounts below it, too."""
     propagation: int = 0
 
 
 class Cgroups(NamedTuple):
-    """The container's own cgroups, as they are mounted on the machine."""
+    """The container's own cgroups, mounted as on the machine."""
 
     target: str
     attributes: int
@@ -76,20 +75,20 @@ class Device(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A symbolic link, where there is nothing yet."""
+    """A symbolic link, unless the path exists."""
 
     target: str
     path: str
 
 
 class Mask(NamedTuple):
-    """Hide what is there, if something is."""
+    """Hide a path, if it exists."""
 
     path: str
 
 
 class ReadOnly(NamedTuple):
-    """What is there, and below it, if something is."""
+    """Make a path and all below it read-only, if it exists."""
 
     path: str
 
@@ -98,28 +97,28 @@ Step = Mount | Bind | Cgroups | Device | Link | Mask | ReadOnly
 
 
 class Plan(NamedTuple):
-    """A container to be made."""
+    """A container to create."""
 
     root: str
     root_read_only: bool
     root_propagation: int
-    """mount(2)'s flag for all mounts that it begins with."""
+    """Flag of mount(2) for all inherited mounts."""
     join: tuple[tuple[str, str], ...]
-    """Kinds of namespaces and where each is; the one of pids before the fork."""
+    """Namespaces to join: (kind, path); pid is joined before the fork."""
     new: tuple[str, ...]
-    """Kinds of namespaces."""
+    """Kinds of namespaces to create."""
     steps: tuple[Step, ...]
     cgroup: str
-    """Empty for none."""
+    """Empty for no cgroup."""
     maps_user: bool
 
 
 class BadBundle(ValueError):
-    """config.json asks for what this runtime does not do; the message says what."""
+    """config.json asks for a feature that the helper lacks; the message names it."""
 
 
 def plan(config: Mapping[str, Any], mode: str) -> Plan:
-    """Raises BadBundle, KeyError."""
+    """The plan of a container. Raises BadBundle, KeyError."""
     linux = config.get("linux", {})
     namespaces = {one["type"]: one.get("path", "") for one in linux.get("namespaces", ())}
     if mode == PLAIN:
@@ -141,10 +140,10 @@ def plan(config: Mapping[str, Any], mode: str) -> Plan:
     )
 
 
-def confined(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The process where no cgroup limits devices (v2 would need a BPF program): it makes none, unless it may open all.
+def without_mknod(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Take CAP_MKNOD from the process, unless it may open all devices.
 
-    `rules` are linux.resources.devices.
+    For cgroup v2, where limiting devices would need a BPF program. `rules` are linux.resources.devices.
     """
     if not rules or (rules[-1].get("allow") and "type" not in rules[-1]):
         return process
@@ -155,7 +154,7 @@ def confined(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> 
 
 
 def binds(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What plain containers get as links in their root directory: (target, source)."""
+    """Bind mounts that a plain container gets as links in its root directory: (target, source)."""
     return [
         (one["destination"], one["source"])
         for one in config.get("mounts", ())
@@ -181,7 +180,7 @@ def _mount(one: Mapping[str, Any], mode: str, own_pids: bool) -> list[Step]:
     if kind in ("cgroup", "cgroup2"):
         return [] if mode == USER else [Cgroups(target, _sum(options, _ATTRIBUTES))]
     if mode == USER:
-        # The kernel gives these to the owner of the namespaces that they show; those are the machine's here.
+        # The kernel allows these mounts to the owner of the namespaces that they show, which are the machine's here.
         if kind == "sysfs":
             return [Bind(target, "/sys", recursive=True, attributes=1, below=1)]
         if kind == "mqueue":
@@ -194,9 +193,9 @@ def _mount(one: Mapping[str, Any], mode: str, own_pids: bool) -> list[Step]:
 
 
 def covers_proc(target: str, source: str) -> bool:
-    """Whether a bind mount would hide the container's /proc or part of it. Pure.
+    """Return True when a bind mount would hide the container's /proc or part of it. Pure.
 
-    The machine's own /proc may be there, for pods that watch the machine.
+    The machine's own /proc is allowed there, for pods that watch the machine.
     """
     path = posixpath.normpath(target)
     if path == "/proc":
@@ -223,7 +222,9 @@ def _bind(target: str, source: str, options: Sequence[str]) -> Bind:
 
 def _devices(asked: Sequence[Mapping[str, Any]], mode: str) -> list[Step]:
     steps: list[Step] = []
-    wanted = {f"/dev/{name}": Device(f"/dev/{name}", _S_IFCHR | 0o666, major, minor) for name, major, minor in _DEVICES}
+    wanted = {
+        f"/dev/{name}": Device(f"/dev/{name}", _S_IFCHR | 0o666, major, minor) for name, major, minor in DEFAULT_DEVICES
+    }
     kinds = {"b": _S_IFBLK, "p": _S_IFIFO}
     for one in asked:
         wanted[one["path"]] = Device(
@@ -235,7 +236,7 @@ def _devices(asked: Sequence[Mapping[str, Any]], mode: str) -> list[Step]:
             one.get("gid", 0),
         )
     for device in wanted.values():
-        # Nobody may make a device in a user namespace; the machine's own, mounted there, stay what they are.
+        # A user namespace may not create devices; bind-mounted devices of the machine work.
         steps.append(Bind(device.path, device.path, recursive=False, attributes=0) if mode == USER else device)
     steps += [Link(target, path) for target, path in _LINKS]
     return steps

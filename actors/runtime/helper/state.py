@@ -1,4 +1,4 @@
-"""What is kept of a container between two commands: ROOT/ID/state.json."""
+"""A container's state between two commands of the helper, in ROOT/ID/state.json."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 
 class NoContainer(Exception):
-    """There is none of that ID, or it does not run."""
+    """No container has this ID, or it does not run."""
 
 
 def path(root: str, id_: str) -> str:
-    """Of its state."""
+    """Path of the state file."""
     return f"{root}/{id_}/state.json"
 
 
 def save(root: str, id_: str, told: Mapping[str, Any]) -> None:
-    """Whole or not at all. Raises OSError."""
+    """Write the state atomically. Raises OSError."""
     os.makedirs(f"{root}/{id_}", mode=0o700, exist_ok=True)
     name = path(root, id_)
     with open(f"{name}.tmp", "w", encoding="utf-8") as file:
@@ -27,7 +27,7 @@ def save(root: str, id_: str, told: Mapping[str, Any]) -> None:
 
 
 def load(root: str, id_: str) -> dict[str, Any]:
-    """Raises NoContainer."""
+    """Read the state. Raises NoContainer."""
     try:
         with open(path(root, id_), encoding="utf-8") as file:
             told: dict[str, Any] = json.load(file)
@@ -37,7 +37,7 @@ def load(root: str, id_: str) -> dict[str, Any]:
 
 
 def forget(root: str, id_: str) -> None:
-    """Idempotent."""
+    """Remove the state. Idempotent."""
     for name in (f"{path(root, id_)}.tmp", path(root, id_)):
         if os.path.exists(name):
             os.unlink(name)
@@ -46,7 +46,7 @@ def forget(root: str, id_: str) -> None:
 
 
 def ticks(pid: int) -> str:
-    """Its start time; empty when it is gone or a zombie."""
+    """Start time of a process in clock ticks, field 22 of /proc/PID/stat; empty for an ended process or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -56,12 +56,12 @@ def ticks(pid: int) -> str:
 
 
 def runs(told: Mapping[str, Any]) -> bool:
-    """Whether its first process is there. One that had ended before its start time was read has none."""
+    """Return True when the first process runs. An empty start time means that it had ended before it was read."""
     return bool(told["ticks"]) and ticks(told["pid"]) == told["ticks"]
 
 
 def session(leader: int) -> list[int]:
-    """Processes of the session that it began."""
+    """Processes of the session that `leader` started."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

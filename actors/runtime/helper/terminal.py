@@ -1,4 +1,4 @@
-"""A terminal for a container: its own end is the standard files, the other end goes through the console socket."""
+"""A container's terminal: the slave becomes its standard files, the master goes through the console socket."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from actors.runtime.helper.inside import Inside, open_within
+from actors.runtime.helper.container_root import ContainerRoot, open_within
 from actors.runtime.helper.kernel import syscalls
 
 _TIOCGPTN, _TIOCSPTLCK = 0x80045430, 0x40045431
 
 
 def connect(path: str) -> socket.socket:
-    """While the machine's files can be seen. Raises OSError."""
+    """Connect to the console socket while the machine's files are visible. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(path)
     return connection
 
 
 class Terminal(NamedTuple):
-    """One that was made: both its ends, and its name where it is seen."""
+    """A new terminal: master, slave, and the slave's path in the container."""
 
     master: int
     own: int
@@ -33,13 +33,13 @@ class Terminal(NamedTuple):
 
 
 def of_machine() -> Terminal:
-    """One of this machine's. Raises OSError."""
+    """Open a terminal of the machine. Raises OSError."""
     master, own = os.openpty()
     return Terminal(master, own, os.ttyname(own))
 
 
 def of_container(devpts: int) -> Terminal:
-    """One of this devpts, by the entries of that alone. Takes the descriptor. Raises OSError.
+    """Open a terminal of a devpts, by the entries of that file system alone. Closes `devpts`. Raises OSError.
 
     The container's volumes and processes decide what is at /dev/ptmx and /dev/pts/N (CVE-2025-52565).
     """
@@ -54,7 +54,7 @@ def of_container(devpts: int) -> Terminal:
 
 
 def attach(made: Terminal, connection: socket.socket, process: Mapping[str, Any]) -> None:
-    """Send its other end away, and have it as the standard files; this process leads its session. Raises OSError."""
+    """Send the master away; make the slave standard files and controlling terminal. Raises OSError."""
     size = process.get("consoleSize") or {}
     fcntl.ioctl(made.own, termios.TIOCSWINSZ, struct.pack("HHHH", size.get("height", 24), size.get("width", 80), 0, 0))
     message = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [made.master]))]
@@ -67,9 +67,9 @@ def attach(made: Terminal, connection: socket.socket, process: Mapping[str, Any]
     os.close(made.own)
 
 
-def show_as_console(made: Terminal, inside: Inside) -> None:
-    """Have it at the container's /dev/console, too. Raises OSError."""
-    place = inside.place("/dev/console", is_directory=False)
+def show_as_console(made: Terminal, container_root: ContainerRoot) -> None:
+    """Mount the slave at the container's /dev/console. Raises OSError."""
+    place = container_root.mount_point("/dev/console", is_directory=False)
     fd = syscalls.open_tree_of(made.own, made.name, recursive=False)
     syscalls.move_mount(fd, place, "/dev/console")
     os.close(fd)
@@ -77,5 +77,5 @@ def show_as_console(made: Terminal, inside: Inside) -> None:
 
 
 def take(fd: int) -> None:
-    """Have the terminal that this process was given as its session's own. Raises OSError."""
+    """Make `fd` the controlling terminal of this session. Raises OSError."""
     fcntl.ioctl(fd, termios.TIOCSCTTY, 0)

@@ -1,1 +1,1 @@
-"""Images of the embedded runtime: the store, what fills it (archives, layouts), and root file systems made from it."""
+"""Images of the embedded runtime: documents and limits, the store on disk, and the sources that fill it."""

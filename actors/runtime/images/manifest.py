@@ -1,6 +1,6 @@
-"""Reading an image's documents: indexes, manifests, configurations, of OCI and of Docker v2.
+"""Parses and checks an image's documents: indexes, manifests and configurations of OCI and Docker v2.
 
-Covers what they must have for us, each checked. https://github.com/opencontainers/image-spec
+https://github.com/opencontainers/image-spec
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.runtime.images.local.blobs import checked_digest
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.blobs import checked_digest
+from actors.runtime.images.errors import BadImage
 from proto.common import untrusted
 
 T = TypeVar("T")
@@ -29,14 +29,14 @@ ARCHITECTURE = _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """Whom a manifest in an index is for."""
+    """The platform of a manifest in an index."""
 
     architecture: str = ""
     os: str = ""
 
 
 class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
-    """A blob by name."""
+    """A reference to a blob."""
 
     digest: str
     size: int
@@ -46,20 +46,20 @@ class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Manifests for several machines, or what a layout holds."""
+    """Manifests for several platforms, or the images of a layout."""
 
     manifests: tuple[Descriptor, ...]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One image."""
+    """The configuration and layers of one image."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...] = ()
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """What a container of the image does unless it is told otherwise."""
+    """The default process of an image's containers."""
 
     user: str = msgspec.field(default="", name="User")
     env: list[str] | None = msgspec.field(default=None, name="Env")
@@ -71,7 +71,7 @@ class Execution(msgspec.Struct, frozen=True):
 
 
 class RootFs(msgspec.Struct, frozen=True):
-    """The layers, unpacked."""
+    """Digests of the uncompressed layers."""
 
     diff_ids: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class _Kind(msgspec.Struct, frozen=True, rename="camel"):
-    """What tells an index from a manifest: the media type is only recommended in either."""
+    """Fields that tell an index from a manifest: both specifications only recommend the media type."""
 
     schema_version: int = 0
     media_type: str = ""
@@ -95,10 +95,10 @@ class _Kind(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse(content: bytes) -> Index | Manifest:
-    """An index or a manifest. Raises BadImage."""
+    """Parse an index or a manifest. Raises BadImage."""
     kind = _decode(content, _Kind, "manifest")
     if kind.schema_version != 2:
-        raise BadImage(f"a manifest of schema {kind.schema_version}; only 2 can be used")
+        raise BadImage(f"cannot use a manifest of schema {kind.schema_version}: only 2 is supported")
     if kind.media_type in INDEXES or (not kind.media_type and bytes(kind.manifests) and not bytes(kind.layers)):
         index = _decode(content, Index, "index")
         for one in index.manifests:
@@ -111,7 +111,7 @@ def parse(content: bytes) -> Index | Manifest:
 
 
 def parse_config(content: bytes, layers: int) -> Config:
-    """The configuration of an image of so many layers. Raises BadImage."""
+    """Parse the configuration of an image with this number of layers. Raises BadImage."""
     config = _decode(content, Config, "configuration")
     if len(config.rootfs.diff_ids) != layers:
         raise BadImage(f"its configuration names {len(config.rootfs.diff_ids)} layers, its manifest {layers}")
@@ -138,7 +138,7 @@ def for_this_machine(index: Index) -> Descriptor:
 
 
 def chain_ids(diff_ids: tuple[str, ...]) -> list[str]:
-    """The name of each layer together with those below it (image-spec, config.md, Layer ChainID)."""
+    """An ID for each layer together with those below it (image-spec, config.md, Layer ChainID)."""
     chain: list[str] = []
     for diff_id in diff_ids:
         text = f"{chain[-1]} {diff_id}" if chain else ""

@@ -1,6 +1,6 @@
-"""Names of images in the store: always in full, as docker.io/library/busybox:latest.
+"""Names of images in the store, always in full: docker.io/library/busybox:latest.
 
-The grammar is actors._cri.image_reference's; here it is what a name means to a runtime.
+actors._cri.image_reference parses names; this module resolves them for the store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from actors._cri.image_reference import InvalidImageName, parse
 
 HOST = "docker.io/library/host:latest"
-"""The name `host`, in full: the machine's own root file system, no image."""
+"""The full name of the image `host`, which stands for the machine's own root file system."""
 _ID = re.compile(r"(sha256:)?[0-9a-f]{64}")
 
 
@@ -22,17 +22,17 @@ def full(name: str) -> str:
 
 
 def repository(name: str) -> str:
-    """Of a full name, what comes before tag or digest."""
+    """The part of a full name before its tag or digest."""
     return name.rpartition("@" if "@" in name else ":")[0]
 
 
 def is_id(name: str) -> bool:
-    """Whether this is an image's ID rather than a name."""
+    """Return True for an image's ID, False for a name."""
     return _ID.fullmatch(name) is not None
 
 
 def is_name(text: str) -> bool:
-    """Whether a name can be made of it."""
+    """Return True when the text is a valid name."""
     try:
         full(text)
     except InvalidImageName:
@@ -41,5 +41,5 @@ def is_name(text: str) -> bool:
 
 
 def is_digest(name: str) -> bool:
-    """Whether a full name ends in a digest."""
+    """Return True when a full name ends in a digest."""
     return "@" in name

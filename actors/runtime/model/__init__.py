@@ -1,1 +1,1 @@
-"""Records, states and errors that all rooms of the runtime share."""
+"""Records, state, errors and kernel interfaces that all rooms of the runtime share."""

@@ -1,4 +1,4 @@
-"""What an rpc fails with: a gRPC code by name, and a text for the person who reads the pod's events."""
+"""The error of an rpc: the name of a gRPC status code, and a message that appears in the pod's events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def not_found(what: str, id_: str) -> RpcError:
 
 
 def invalid(message: str) -> RpcError:
-    """The request can never be met."""
+    """The request can never succeed."""
     return RpcError("INVALID_ARGUMENT", message)
 
 
 def unmet(message: str) -> RpcError:
-    """The state does not allow it now."""
+    """The current state does not allow the request."""
     return RpcError("FAILED_PRECONDITION", message)

@@ -1,38 +1,27 @@
-"""System calls that Python 3.11 has no function for, and threads that leave the process's namespaces for a moment.
+"""Runs functions in a sandbox's namespaces, by system calls that Python 3.11 has no function for.
 
-net, ipc and uts namespaces and the working directory are a thread's own if it wants: a thread that ends afterwards does
-what otherwise takes a process.
+Network, ipc and uts namespaces and the working directory belong to a thread. A short-lived thread does what otherwise
+takes a process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from actors.runtime.helper.kernel.syscalls import setns_of
+
 T = TypeVar("T")
 
 CLONE_FS = 0x00000200
-CLONE_NEW = {"network": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
-"""By OCI's name of the kind."""
 PROC_NAMES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
-"""OCI's name of a kind to that in /proc/PID/ns."""
-
-
-def unshare(flags: int) -> None:
-    """Leave what these flags name, for this thread. Raises OSError."""
-    _check(_libc().unshare(flags))
-
-
-def setns(fd: int) -> None:
-    """Enter the namespace behind `fd`, for this thread. Raises OSError."""
-    _check(_libc().setns(fd, 0))
+"""Name in /proc/PID/ns by OCI's name."""
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Run it in a thread that ends with it; its result, or its exception."""
+    """Run the function in a new thread that ends with it; return its result or raise its exception."""
     result: list[Any] = []
 
     def work() -> None:
@@ -52,24 +41,14 @@ def in_thread(function: Callable[[], T]) -> T:
 
 
 def in_namespace(path: str, function: Callable[[], T]) -> T:
-    """Run it in the network (ipc, uts) namespace that is pinned at `path`."""
+    """Run the function in the network, ipc or uts namespace pinned at `path`."""
 
     def work() -> T:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            setns(fd)
+            setns_of(fd, path)
         finally:
             os.close(fd)
         return function()
 
     return in_thread(work)
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(code: int) -> None:
-    if code != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -1,7 +1,7 @@
-"""A sandbox's namespaces: made by a thread, kept by a bind mount each. No process has to live for them.
+"""A sandbox's namespaces: a thread creates them and a bind mount keeps each, so that no process has to live for them.
 
-Covers net, ipc and uts, with what is set up inside: loopback, host name, sysctls. A shared pid namespace needs a first
-process; see sandboxes.py. The idea is CRI-O's pinns.
+Covers net, ipc and uts, and their setup: loopback, host name, sysctls. A shared pid namespace needs a first process
+(sandboxes/pause.py). CRI-O's pinns works the same way.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actors._host.files import mounts
-from actors.runtime.model.kernel import CLONE_NEW, PROC_NAMES, in_thread, unshare
+from actors.runtime.helper.kernel.syscalls import NEW, unshare
+from actors.runtime.model.kernel import PROC_NAMES, in_thread
 
 _OF_IPC = tuple(
     f"kernel/{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
 )
-"""Those of kernel.* that an ipc namespace has its own of, as runc lists them."""
+"""Sysctls below kernel.* that each ipc namespace has its own values of, as in runc."""
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[str, str]) -> dict[str, str]:
-    """New namespaces, pinned in `directory`: path by kind. Raises OSError, also for a sysctl that cannot be set."""
+    """Create namespaces pinned in `directory` and return path by kind. Raises OSError, also for a sysctl that cannot be
+    set."""
     wanted = list(kinds)
     if foreign := [name for name in sysctls if namespace_of(name) not in wanted]:
         raise OSError(errno.EPERM, f"cannot set sysctl {foreign[0]}: it would be set for the machine, not for the pod")
@@ -38,7 +40,7 @@ def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[
     def work() -> None:
         flags = 0
         for kind in wanted:
-            flags |= CLONE_NEW[kind]
+            flags |= NEW[kind]
         unshare(flags)
         if "uts" in wanted:
             socket.sethostname(hostname)
@@ -55,7 +57,7 @@ def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[
 
 
 def release(directory: Path) -> None:
-    """Let go of what is pinned there; a namespace ends with its last process. Idempotent. Raises OSError."""
+    """Unpin the namespaces in `directory`; each ends with its last process. Idempotent. Raises OSError."""
     if not directory.exists():
         return
     for pin in directory.iterdir():
@@ -66,7 +68,7 @@ def release(directory: Path) -> None:
 
 
 def unmount_all(target: str) -> None:
-    """Unmount whatever is mounted right there, however often. Raises OSError."""
+    """Unmount all mounts stacked at `target`. Raises OSError."""
     while True:
         try:
             mounts.unmount(target, mounts.MNT_DETACH)
@@ -84,7 +86,7 @@ def _bring_up(name: str) -> None:
 
 
 def namespace_of(name: str) -> str:
-    """OCI's name of the kind of namespace that a sysctl belongs to; empty for the machine's. Pure."""
+    """OCI's name of the namespace that a sysctl belongs to; empty for a sysctl of the whole machine. Pure."""
     path = _path_of(name)
     if path.startswith("net/"):
         return "network"
@@ -94,14 +96,14 @@ def namespace_of(name: str) -> str:
 
 
 def _path_of(name: str) -> str:
-    # `/` and `.` both separate in sysctl(8); a name with the other in a component has them exchanged.
+    # sysctl(8) separates by `/` or `.`; a component that contains the other character has the two exchanged.
     return name if "/" in name.split(".", 1)[0] else name.translate(str.maketrans("./", "/."))
 
 
 def _set_sysctl(name: str, value: str) -> None:
     path = _path_of(name)
     if ".." in path.split("/"):
-        raise OSError(errno.EINVAL, "no name of a sysctl", name)
+        raise OSError(errno.EINVAL, "not the name of a sysctl", name)
     try:
         fd = os.open(f"/proc/sys/{path}", os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""What a command says on its stdout and stderr: read to the end, and kept up to a bound."""
+"""Reads a command's stdout and stderr to the end and keeps a bounded part."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 import time
 
 DRAIN_S = 2.0
-"""A process that the command leaves behind may keep its output open: so long is waited for the end."""
+"""Waits this long for the end of the output: a process that the command leaves behind may keep it open."""
 
 
 def collect(process: subprocess.Popen[bytes], deadline: float | None, most_bytes: int) -> tuple[bytes, bytes]:
-    """Both streams until their end, or a while after the command's; of each, `most_bytes` are kept.
+    """Read both streams until their end, or until DRAIN_S after the command's; keep `most_bytes` of each.
 
     `deadline` is on the monotonic clock. Raises TimeoutError.
     """

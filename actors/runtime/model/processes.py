@@ -1,4 +1,4 @@
-"""Processes told by pid and start time together, so that none is ever taken for another; and those of a cgroup."""
+"""Identifies a process by pid and start time, so that a reused pid does no harm; lists and kills cgroup members."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ import signal
 from pathlib import Path
 
 from actors._cgroup.hierarchy import hierarchy
+from actors.runtime.helper import state
 
-
-def start_ticks(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; empty when the process is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[19]
+start_ticks = state.ticks
+"""Start time of a process in clock ticks; empty for an ended process or a zombie."""
 
 
 def is_alive(pid: int, ticks: str) -> bool:
-    """Whether that very process runs."""
+    """Return True when the process with this pid and start time runs."""
     return pid > 0 and start_ticks(pid) == ticks != ""
 
 
 def send_signal(pid: int, ticks: str, number: int) -> None:
-    """To that very process; nothing happens when it is gone."""
+    """Signal the process with this pid and start time; do nothing when it has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -39,7 +34,7 @@ def send_signal(pid: int, ticks: str, number: int) -> None:
 
 
 def cgroup_of(pid: int) -> str:
-    """The name of its cgroup, by the controller for memory where there are several; empty when it is gone."""
+    """The process's cgroup, of the memory controller where v1 has several; empty when the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
@@ -52,8 +47,10 @@ def cgroup_of(pid: int) -> str:
 
 
 def session_of(pid: int, cgroup: str) -> list[int]:
-    """The processes of the session that `pid` leads, in its cgroup, or on the machine where it has none; itself alone
-    when it leads no session."""
+    """The processes of the session that `pid` leads; `pid` alone when it leads none.
+
+    Searches its cgroup, or all processes where `cgroup` is empty.
+    """
     try:
         if os.getsid(pid) != pid:
             return [pid]
@@ -80,16 +77,14 @@ def _all() -> list[int]:
 
 
 def kill_cgroup(name: str) -> None:
-    """SIGKILL to all in it: what a container left that shares its processes' namespace with others."""
-    for path in hierarchy().paths(name):
-        with contextlib.suppress(OSError):
-            for pid in Path(path, "cgroup.procs").read_text().split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+    """SIGKILL every member: a container in a shared pid namespace may leave processes behind."""
+    for pid in _members(name):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def oom_kills(name: str) -> int:
-    """How many processes of the cgroup the kernel has killed for its limit."""
+    """The number of processes in the cgroup that the kernel's OOM killer ended."""
     tree = hierarchy()
     directory = tree.path("memory", name)
     if directory is None:

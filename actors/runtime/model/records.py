@@ -1,11 +1,13 @@
-"""What is kept on disk of sandboxes and containers: enough to know them again after any end.
+"""Records of sandboxes and containers on disk, from which a restarted actor recovers them.
 
-    sandboxes/ID/record.json                    (its other files: sandboxes.py)
-    containers/ID/record.json, started, exit    (the last two are the monitor's; its other files: containers.py)
-    trash/                                      what is being removed
+Files:
 
-A directory without record.json was never finished and goes at the next start. Removing is a rename into the trash: what
-is still in its place is whole. Configurations are kept as CRI's own bytes, so nothing of them is lost.
+    sandboxes/ID/record.json                    (other files: sandboxes/sandboxes.py)
+    containers/ID/record.json, started, exit    (the monitor writes the last two; other files: containers/containers.py)
+    trash/                                      directories being removed
+
+A directory without record.json was never finished; the next start removes it. Removing begins with a rename into the
+trash, so a directory in its place is always whole. Configurations are CRI's own bytes: no field of them is lost.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.runtime.containers.image_volumes import ImageVolume
-from actors.runtime.images.local.disk import discard, remove_tree
+from actors.runtime.model.disk import discard, remove_tree
 
 VERSION = 1
 T = TypeVar("T")
@@ -36,20 +37,20 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A serialized PodSandboxConfig."""
     created_at_ns: int
     boot: str
-    """The machine's boot ID: what ran in another boot does not any more."""
+    """The machine's boot ID; processes of another boot do not exist any more."""
     handler: str = ""
     stopped: bool = False
     ips: tuple[str, ...] = ()
     namespaces: dict[str, str] = {}
-    """By OCI's name, the path to join."""
+    """Path of the namespace to join, by OCI's name."""
     network: dict[str, Any] = {}
-    """What the network needs to take back what it gave."""
+    """Data of the network plugin, needed to detach the sandbox."""
     pause_pid: int = 0
     """The first process of a shared pid namespace."""
 
 
 class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One container, but what the monitor knows of it."""
+    """One container. Its start and exit are in the monitor's files."""
 
     id: str
     sandbox_id: str
@@ -69,8 +70,20 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished: Finished | None = None
 
 
+class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """An image volume of a container."""
+
+    mount: int
+    """Index in the configuration's mounts."""
+    layers: tuple[str, ...]
+    part: str = ""
+    """Path in the image to mount, with links resolved; empty for the whole image."""
+    image_id: str = ""
+    """Empty in records of older versions."""
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """How a container ended."""
+    """Exit of a container."""
 
     code: int
     at_ns: int
@@ -79,16 +92,16 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(NamedTuple):
-    """The monitor's `started`."""
+    """The content of the monitor's file `started`."""
 
     pid: int
     ticks: str
-    """Start time: with the pid it tells one process from a later one of the same number."""
+    """Start time in clock ticks: tells this process from a later one with the same pid."""
     at_ns: int
 
 
 class Records:
-    """The directories of one kind."""
+    """The directories of all sandboxes, or of all containers."""
 
     def __init__(self, root: Path, kind: str, type_: type[T]) -> None:
         self.directory = root / kind
@@ -98,15 +111,15 @@ class Records:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, id_: str) -> Path:
-        """One's directory."""
+        """The directory of one record."""
         return self.directory / id_
 
     def save(self, record: Any) -> None:
         """Replace the record. Raises OSError."""
         checkpoint.save(self.path(record.id) / "record.json", VERSION, record, sync=False)
 
-    def load(self, give_back: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
-        """Every whole one; what is not is removed, unless `give_back` says that something of it is still to be done."""
+    def load(self, clean_up: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
+        """Yield every whole record. Remove unfinished directories, unless `clean_up` fails; the next start retries."""
         for path in sorted(self.directory.iterdir()):
             data = checkpoint.load(path / "record.json", VERSION)
             record = None
@@ -114,45 +127,43 @@ class Records:
                 with contextlib.suppress(msgspec.ValidationError):
                     record = msgspec.convert(data, self._type)
             if record is None:
-                if give_back(path):
-                    log.warning("%s was never finished, or is damaged: removed", path)
+                if clean_up(path):
+                    log.warning("%s is unfinished or damaged: removed", path)
                     discard(path, self.trash)
             else:
                 yield record
 
     def remove(self, id_: str) -> None:
-        """Idempotent."""
+        """Remove a record and its directory. Idempotent."""
         discard(self.path(id_), self.trash)
 
     def empty_trash(self) -> None:
-        """What a kill left of a removal."""
+        """Finish removals that a kill interrupted."""
         for path in list(self.trash.iterdir()):
             remove_tree(path)
 
 
 def new_id() -> str:
-    """As all runtimes have them: 64 hexadecimal digits."""
+    """A new ID of 64 hexadecimal digits, as in all runtimes."""
     return secrets.token_hex(32)
 
 
 def read_started(directory: Path) -> Started | None:
-    """What the monitor wrote when the container started."""
-    try:
+    """The monitor's file `started`; None before the start."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
         pid, ticks, at_ns = (directory / "started").read_text().split()
         return Started(int(pid), ticks, int(at_ns))
-    except (FileNotFoundError, ValueError):
-        return None
+    return None
 
 
 def read_exit(directory: Path) -> tuple[int, int] | None:
-    """Exit code and time, once it has ended."""
-    try:
+    """The monitor's file `exit`: exit code and time in ns; None before the exit."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
         code, at_ns = (directory / "exit").read_text().split()
         return int(code), int(at_ns)
-    except (FileNotFoundError, ValueError):
-        return None
+    return None
 
 
 def boot_id() -> str:
-    """The ID of the present boot of the machine."""
+    """The ID of the machine's current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,6 +1,6 @@
-"""What there is: sandboxes and containers in memory, each with its lock; who must not exist twice; who listens.
+"""Sandboxes and containers in memory, each with its lock, their reserved names, and the listeners of CRI events.
 
-An operation on one container holds that container's lock; the tables have a lock of their own, held for moments only.
+An operation on one container holds that container's lock. The tables have a lock of their own, held for moments.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from actors.runtime.model.errors import RpcError, not_found
+from actors.runtime.model.errors import RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
-from actors.runtime.policy import container_state
 from proto.cri import api_pb2 as pb
 
-T = TypeVar("T")
 MOST_EVENTS = 1000
-"""For each listener; one that does not read is dropped, and lists again when it comes back."""
+"""Queued for each listener. A client that reads too slowly is dropped; it lists again when it reconnects."""
 
 
 class Sandbox:
@@ -36,7 +34,7 @@ class Sandbox:
 
     @property
     def key(self) -> str:
-        """Of one pod only one sandbox of each attempt is there."""
+        """Unique name: one sandbox exists for each attempt of a pod."""
         told = self.config.metadata
         return f"{told.name}_{told.namespace}_{told.uid}_{told.attempt}"
 
@@ -50,127 +48,121 @@ class Container:
         self.lock = threading.RLock()
         self.started: Started | None = None
         self.stop_signalled = False
-        """Whether it was told to stop: a second StopContainer changes the grace period and does not tell it again."""
+        """True after the stop signal: another StopContainer changes the grace period and sends no second signal."""
         self.ended = threading.Event()
-        """Set once its end is on record."""
+        """Set when the end is on record."""
         if record.finished is not None:
             self.ended.set()
 
     @property
     def state(self) -> pb.ContainerState.ValueType:
-        """By what is on record."""
-        return container_state(self.record, self.started)
+        """CRI's state, from the record and the monitor's files."""
+        if self.record.finished is not None:
+            return pb.CONTAINER_EXITED
+        return pb.CONTAINER_CREATED if self.started is None else pb.CONTAINER_RUNNING
 
     @property
     def key(self) -> str:
-        """Of one sandbox's container only one of each attempt is there."""
+        """Unique name: one container exists for each attempt in a sandbox."""
         return f"{self.config.metadata.name}_{self.record.sandbox_id}_{self.config.metadata.attempt}"
+
+    def require_running(self) -> None:
+        """Raise RpcError FAILED_PRECONDITION unless the container runs."""
+        if self.state != pb.CONTAINER_RUNNING:
+            state = pb.ContainerState.Name(self.state)
+            raise unmet(f"container {self.record.id} is not running: it is in state {state}")
+
+
+T = TypeVar("T", Sandbox, Container)
+
+
+class Table(Generic[T]):
+    """All sandboxes, or all containers, by ID. Safe from any thread."""
+
+    def __init__(self, kind: str, lock: threading.Lock, names: dict[str, str]) -> None:
+        """`lock` protects the table and `names`, the ID that has reserved each name."""
+        self._kind, self._lock, self._names = kind, lock, names
+        self._entries: dict[str, T] = {}
+
+    def add(self, entry: T) -> None:
+        """Add an entry and reserve its name."""
+        with self._lock:
+            self._names[entry.key] = entry.record.id
+            self._entries[entry.record.id] = entry
+
+    def drop(self, entry: T) -> None:
+        """Remove an entry and free its name."""
+        with self._lock:
+            self._entries.pop(entry.record.id, None)
+            self._names.pop(entry.key, None)
+
+    def find(self, id_: str) -> T | None:
+        """Find an entry by ID, or by the first 8 or more characters when they are unique."""
+        with self._lock:
+            if (entry := self._entries.get(id_)) is not None or len(id_) < 8:
+                return entry
+            found = [entry for known, entry in self._entries.items() if known.startswith(id_)]
+        return found[0] if len(found) == 1 else None
+
+    def get(self, id_: str) -> T:
+        """Find an entry as `find` does. Raises RpcError NOT_FOUND."""
+        if (found := self.find(id_)) is None:
+            raise not_found(self._kind, id_)
+        return found
+
+    def all(self) -> list[T]:
+        """All entries, oldest first."""
+        with self._lock:
+            return list(self._entries.values())
 
 
 class State:
-    """The tables. Safe from any thread."""
+    """Tables of sandboxes and containers, and their reserved names. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sandboxes: dict[str, Sandbox] = {}
-        self._containers: dict[str, Container] = {}
         self._names: dict[str, str] = {}
+        self.sandboxes: Table[Sandbox] = Table("pod sandbox", self._lock, self._names)
+        self.containers: Table[Container] = Table("container", self._lock, self._names)
 
     def reserve(self, key: str, id_: str) -> None:
-        """Take the name. Raises RpcError ALREADY_EXISTS."""
+        """Reserve a name. Raises RpcError ALREADY_EXISTS."""
         with self._lock:
             if (holder := self._names.setdefault(key, id_)) != id_:
                 raise RpcError("ALREADY_EXISTS", f"the name {key!r} is reserved for {holder}")
 
     def release(self, key: str) -> None:
-        """Give the name back."""
+        """Free a reserved name."""
         with self._lock:
             self._names.pop(key, None)
 
-    def add_sandbox(self, sandbox: Sandbox) -> None:
-        """From now on it is there."""
-        with self._lock:
-            self._names[sandbox.key] = sandbox.record.id
-            self._sandboxes[sandbox.record.id] = sandbox
-
-    def add_container(self, container: Container) -> None:
-        """From now on it is there."""
-        with self._lock:
-            self._names[container.key] = container.record.id
-            self._containers[container.record.id] = container
-
-    def drop_sandbox(self, sandbox: Sandbox) -> None:
-        """It is no more."""
-        with self._lock:
-            self._sandboxes.pop(sandbox.record.id, None)
-            self._names.pop(sandbox.key, None)
-
-    def drop_container(self, container: Container) -> None:
-        """It is no more."""
-        with self._lock:
-            self._containers.pop(container.record.id, None)
-            self._names.pop(container.key, None)
-
-    def find_sandbox(self, id_: str) -> Sandbox | None:
-        """By ID, or its start if that is enough."""
-        with self._lock:
-            return self._sandboxes.get(id_) or _by_start(self._sandboxes, id_)
-
-    def find_container(self, id_: str) -> Container | None:
-        """By ID, or its start if that is enough."""
-        with self._lock:
-            return self._containers.get(id_) or _by_start(self._containers, id_)
-
-    def sandbox(self, id_: str) -> Sandbox:
-        """Raises RpcError NOT_FOUND."""
-        if (found := self.find_sandbox(id_)) is None:
-            raise not_found("pod sandbox", id_)
-        return found
-
-    def container(self, id_: str) -> Container:
-        """Raises RpcError NOT_FOUND."""
-        if (found := self.find_container(id_)) is None:
-            raise not_found("container", id_)
-        return found
-
-    def sandboxes(self) -> list[Sandbox]:
-        """All, in the order of their making."""
-        with self._lock:
-            return list(self._sandboxes.values())
-
-    def containers(self, sandbox_id: str = "") -> list[Container]:
-        """All, or a sandbox's."""
-        with self._lock:
-            return [one for one in self._containers.values() if not sandbox_id or one.record.sandbox_id == sandbox_id]
+    def containers_of(self, sandbox_id: str) -> list[Container]:
+        """The containers of one sandbox, oldest first."""
+        return [one for one in self.containers.all() if one.record.sandbox_id == sandbox_id]
 
     def layers_in_use(self) -> set[str]:
-        """Layers that containers have, as their root and as volumes."""
-        records = [container.record for container in self.containers()]
+        """Names of the layers that containers use, as root file systems and as volumes."""
+        records = [container.record for container in self.containers.all()]
         volumes = {layer for record in records for volume in record.volumes for layer in volume.layers}
         return volumes | {layer for record in records for layer in record.layers}
 
 
-def _by_start(table: dict[str, T], start: str) -> T | None:
-    found = [one for id_, one in table.items() if len(start) >= 8 and id_.startswith(start)]
-    return found[0] if len(found) == 1 else None
-
-
-class Listener:
-    """Events for one client, in order: iterate over it."""
+class EventListener:
+    """An iterator over container events for one client, in order."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
         self.closed = False
 
     def put(self, event: pb.ContainerEventResponse) -> None:
-        """One more. A client that does not read for too long is cut off; it lists again when it comes back."""
+        """Queue an event, or cut the client off when MOST_EVENTS wait."""
         if self._queue.qsize() >= MOST_EVENTS:
             self.close()
         if not self.closed:
             self._queue.put(event)
 
     def close(self) -> None:
-        """The end, after what waits. From any thread."""
+        """End the iteration after the queued events. Safe from any thread."""
         self.closed = True
         self._queue.put(None)
 
@@ -179,24 +171,24 @@ class Listener:
             yield event
 
 
-class Hub:
-    """Who listens to container events."""
+class EventHub:
+    """Distributes container events to the listeners."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventListener] = []
 
     def publish(self, event: pb.ContainerEventResponse) -> None:
-        """To all."""
+        """Send an event to all listeners."""
         event.created_at = time.time_ns()
         with self._lock:
             self._listeners = [listener for listener in self._listeners if not listener.closed]
             for listener in self._listeners:
                 listener.put(event)
 
-    def listen(self) -> Listener:
-        """Events from now on."""
-        listener = Listener()
+    def listen(self) -> EventListener:
+        """A listener for events from now on."""
+        listener = EventListener()
         with self._lock:
             self._listeners.append(listener)
         return listener

@@ -1,4 +1,4 @@
-"""Sandboxes and containers as CRI shows them."""
+"""CRI messages that show sandboxes and containers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listed_sandbox(sandbox: Sandbox) -> pb.PodSandbox:
 
 
 def sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
-    """Whether the filter lets it through."""
+    """Return True when the filter accepts the sandbox."""
     if not matches_id(sandbox.record.id, wanted.id):
         return False
     if wanted.HasField("state") and wanted.state.state != sandbox.state:
@@ -38,7 +38,7 @@ def sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
 
 
 def sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
-    """Of PodSandboxStatus."""
+    """The answer of PodSandboxStatus."""
     record, config = sandbox.record, sandbox.config
     primary, *others = (() if record.stopped else record.ips) or ("",)
     return pb.PodSandboxStatus(
@@ -57,7 +57,7 @@ def sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
 
 
 def sandbox_info(sandbox: Sandbox) -> Mapping[str, str]:
-    """Verbose; the keys that containerd has, too."""
+    """Verbose information of PodSandboxStatus, with containerd's keys."""
     told = {"pid": sandbox.record.pause_pid, "namespaces": sandbox.record.namespaces, "network": sandbox.record.network}
     return {"info": msgspec.json.encode(told).decode()}
 
@@ -80,7 +80,7 @@ def listed_container(container: Container) -> pb.Container:
 
 
 def container_matches(container: Container, wanted: pb.ContainerFilter) -> bool:
-    """Whether the filter lets it through."""
+    """Return True when the filter accepts the container."""
     record = container.record
     if not matches_id(record.id, wanted.id) or not matches_id(record.sandbox_id, wanted.pod_sandbox_id):
         return False
@@ -90,7 +90,7 @@ def container_matches(container: Container, wanted: pb.ContainerFilter) -> bool:
 
 
 def container_status(container: Container) -> pb.ContainerStatus:
-    """Of ContainerStatus."""
+    """The answer of ContainerStatus."""
     record, config, started = container.record, container.config, container.started
     uid, gid, groups = record.user
     status = pb.ContainerStatus(
@@ -119,7 +119,7 @@ def container_status(container: Container) -> pb.ContainerStatus:
 
 
 def _mounts(container: Container) -> Sequence[pb.Mount]:
-    """As they were asked for; those of images with which image that was (KEP-5365)."""
+    """The requested mounts; image mounts with the reference of the image in use (KEP-5365)."""
     if not container.record.volumes:
         return container.config.mounts
     config = pb.ContainerConfig(mounts=container.config.mounts)
@@ -129,7 +129,7 @@ def _mounts(container: Container) -> Sequence[pb.Mount]:
 
 
 def container_info(container: Container) -> Mapping[str, str]:
-    """Verbose; the keys that containerd has, too."""
+    """Verbose information of ContainerStatus, with containerd's keys."""
     running = container.state == pb.CONTAINER_RUNNING and container.started is not None
     told = {
         "sandboxID": container.record.sandbox_id,

@@ -1,22 +1,21 @@
-"""What the monitor knows of one container."""
+"""The monitor's state of one container."""
 
 from __future__ import annotations
 
 from actors.runtime.monitor.output import Log
 
-TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from typing import Any
 
     from actors.runtime.monitor.output import Output
 
     Waiter = tuple[int, str]
-    """A client's descriptor and the number of its request."""
+    """(descriptor of the client, number of its request)"""
 
 
 class Container:
-    """What is known of one container."""
+    """Descriptors, output and pending request of one container."""
 
     __slots__ = ("console", "dir", "exit_by", "id", "log", "outputs", "pid", "pidfd", "stdin", "terminal", "waiter")
 

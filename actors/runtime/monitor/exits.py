@@ -1,4 +1,4 @@
-"""How exit codes come to us: as a subreaper, and of a process that is not our child from its pidfd."""
+"""Reads exit codes: as a subreaper, and from the pidfd of a process that is not a child."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PIDFD_INFO_EXIT = 1 << 3
 
 
 def exit_code(pidfd: int) -> int | None:
-    """As os.waitstatus_to_exitcode has it, or UNKNOWN; None: nobody has reaped it yet, ask again.
+    """The exit code as os.waitstatus_to_exitcode has it, or UNKNOWN; None before the process is reaped: ask again.
 
-    The kernel tells from 6.15 on (pidfd_open(2), PIDFD_GET_INFO).
+    Linux reports it since 6.15 (pidfd_open(2), PIDFD_GET_INFO).
     """
     info = bytearray(64)
     info[0] = _PIDFD_INFO_EXIT

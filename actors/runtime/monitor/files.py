@@ -1,4 +1,4 @@
-"""The small files of a container's directory, and of /proc; descriptors that come with a packet."""
+"""Reads and writes small files; takes descriptors out of a packet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import _socket
 import os
 import sys
 
-TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,13 +20,13 @@ def read_text(path: str) -> str:
 
 
 def start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; 0 when it is gone."""
+    """Field 22 of /proc/PID/stat; 0 for an ended process."""
     fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 else "0"
 
 
 def write(path: str, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     try:
         fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -36,11 +35,11 @@ def write(path: str, text: str) -> None:
             os.close(fd)
         os.rename(f"{path}.tmp", path)
     except OSError:
-        pass  # the directory is gone, or the disk is full: the actor asks whether the process lives
+        pass  # no directory, or a full disk: the actor checks the process itself
 
 
 def descriptors(ancillary: Any) -> list[int]:
-    """Those that came with a packet."""
+    """The descriptors in a packet's ancillary data."""
     return [
         int.from_bytes(data[at : at + 4], sys.byteorder)
         for level, kind, data in ancillary

@@ -1,4 +1,4 @@
-"""The loop of the monitor: its socket, its children, what they write."""
+"""The monitor's event loop: clients, starting commands, output and exits."""
 
 from __future__ import annotations
 
@@ -16,46 +16,43 @@ from actors.runtime.monitor.output import Output
 from actors.runtime.monitor.sink import Sinks
 
 TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+"""Type checkers know this name; importing `typing` would take a megabyte."""
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Waiter = tuple[int, str]
-    """A client's descriptor and the number of its request."""
+    from actors.runtime.monitor.container import Waiter
 
 PACKET_BYTES = 262144
-MOST_STRAYS = 4096
+MOST_UNCLAIMED = 4096
 EXIT_S = 10.0
-"""For whoever is the parent of a container we took over to reap it."""
+"""Waits this long until the parent of an adopted container reaps it."""
 EXIT_TRY_MS = 20
 MOST_READS_AT_END = 64
-"""A pipe's worth, so that a process which the container left and that writes on cannot hold up everybody."""
+"""Reads of a pipe at its end, at most: a process that the container left may write on and must not block the loop."""
 SIGNALS_OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Ignored by the interpreter; a container begins with their defaults."""
+"""The interpreter ignores these; a container starts with their defaults."""
 
 
 class Monitor:
-    """The loop."""
+    """The event loop and all its state."""
 
     def __init__(self, listener: Any) -> None:
         self.listener = listener
         self.clients: dict[int, Any] = {}
         self.received: list[int] = []
-        """Descriptors that came with the present packet."""
+        """Descriptors of the current packet."""
         self.containers: dict[str, Container] = {}
         self.commands: dict[int, Container] = {}
-        """OCI runtimes that are starting one, by pid."""
+        """Containers whose OCI runtime command runs, by its pid."""
         self.pids: dict[int, Container] = {}
-        self.strays: dict[int, int] = {}
-        """Exit codes of processes that may turn out to be a container's first."""
-        self.dying: list[Container] = []
+        self.unclaimed_exits: dict[int, int] = {}
+        """Exit codes by pid of processes that may turn out to be a container's first."""
+        self.exiting: list[Container] = []
         self.begun = False
         self.poll = select.poll()
         self.sinks = Sinks(self)
         self.handlers: dict[int, Callable[[int], object]] = {}
-        self.second = -1
-        self.prefix = b""
         self.wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -73,15 +70,15 @@ class Monitor:
 
     def run(self) -> None:
         while self.clients or self.containers or self.commands or not self.begun:
-            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.dying else None):
+            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.exiting else None):
                 handler = self.handlers.get(fd)
                 if handler is None:
                     continue
                 try:
                     handler(fd)
-                except Exception as error:  # one container's trouble must not be everybody's
+                except Exception as error:  # an error of one container must not stop the others
                     print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            for container in self.dying[:]:
+            for container in self.exiting[:]:
                 self.try_exit_code(container)
 
     # Clients
@@ -90,7 +87,7 @@ class Monitor:
         fd, _ = self.listener._accept()
         client = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno=fd)
         os.set_inheritable(fd, False)
-        client.settimeout(5.0)  # one that does not read is dropped: files have all it could be told
+        client.settimeout(5.0)  # a client that does not read is dropped: the files have all news
         self.clients[fd] = client
         self.begun = True
         self.watch(fd, self.on_packet)
@@ -175,7 +172,7 @@ class Monitor:
         for stream in ("stdout", "stderr"):
             try:
                 fd = os.open(f"{directory}/{stream}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except FileNotFoundError:  # a container with a terminal, whose other end went with the former monitor
+            except FileNotFoundError:  # it had a terminal, whose master ended with the former monitor
                 continue
             self.follow(container, fd, stream)
         container.pid = int(pid)
@@ -184,7 +181,7 @@ class Monitor:
         except ProcessLookupError:
             self.ended(container, UNKNOWN)
             return ("ok",)
-        self.watch(container.pidfd, lambda _: self.begin_dying(container))
+        self.watch(container.pidfd, lambda _: self.on_exit(container))
         return ("ok",)
 
     def do_reopen(self, id_: str, log: str, _: Waiter) -> tuple[str, ...]:
@@ -192,7 +189,7 @@ class Monitor:
         return ("ok",)
 
     def do_attach(self, id_: str, streams: str, waiter: Waiter) -> None:
-        """The answer: whether the container has an input that is open; its terminal comes along."""
+        """Reply `open` when the container takes input, and pass its terminal."""
         container = self.containers[id_]
         for stream in streams.split(",") if streams else ():
             fd = self.received.pop(0)
@@ -229,10 +226,10 @@ class Monitor:
         self.close_console(container)
         self.containers.pop(container.id, None)
         self.pids.pop(container.pid, None)
-        if container in self.dying:
-            self.dying.remove(container)
+        if container in self.exiting:
+            self.exiting.remove(container)
 
-    # What a container has open
+    # Open files of a container
 
     def open_stdin(self, container: Container, path: str) -> int:
         if not path:
@@ -262,9 +259,9 @@ class Monitor:
         listener.bind(path)
         listener.listen(1)
         listener.settimeout(1.0)
-        self.watch(listener.fileno(), lambda _: self.take_console(container))
+        self.watch(listener.fileno(), lambda _: self.receive_console(container))
 
-    def take_console(self, container: Container) -> None:
+    def receive_console(self, container: Container) -> None:
         fd, _ = container.console._accept()
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=fd)
         connection.settimeout(5.0)
@@ -294,7 +291,7 @@ class Monitor:
     # Output
 
     def read_output(self, container: Container, output: Output) -> bool:
-        """Once; whether there may be more now."""
+        """Read once; return True when more output may be ready."""
         more = output.read()
         self.sinks.hold(output)
         if more is None:
@@ -309,7 +306,7 @@ class Monitor:
         os.close(output.fd)
         self.sinks.end(output)
 
-    # Ends
+    # Exits
 
     def on_signal(self, fd: int) -> None:
         try:
@@ -331,17 +328,17 @@ class Monitor:
         elif pid in self.pids:
             self.ended(self.pids.pop(pid), code)
         else:
-            if len(self.strays) >= MOST_STRAYS:
-                self.strays.pop(next(iter(self.strays)))
-            # A container may end before its pid is known; most are what a container left, or exec's.
-            self.strays[pid] = code
+            if len(self.unclaimed_exits) >= MOST_UNCLAIMED:
+                self.unclaimed_exits.pop(next(iter(self.unclaimed_exits)))
+            # A container may exit before its pid is known. Most others are its orphans, or processes of exec.
+            self.unclaimed_exits[pid] = code
 
     def command_ended(self, container: Container, code: int) -> None:
-        """The OCI runtime has started it, or not."""
+        """The OCI runtime has started the container, or failed."""
         waiter, container.waiter = container.waiter, None
         assert waiter is not None
         if code == 0 and container.console is not None:
-            self.take_console(container)  # it was sent, but not taken yet
+            self.receive_console(container)  # it was sent, but not received yet
         self.close_console(container)
         if code != 0:
             self.answer(waiter, "error", f"the OCI runtime ended with exit code {code}")
@@ -349,32 +346,32 @@ class Monitor:
             return
         container.pid = int(read_text(f"{container.dir}/pid"))
         write(f"{container.dir}/started", f"{container.pid} {start_time(container.pid)} {time.time_ns()}\n")
-        if container.pid in self.strays:
-            ended = self.strays.pop(container.pid)
+        if container.pid in self.unclaimed_exits:
+            ended = self.unclaimed_exits.pop(container.pid)
             self.answer(waiter, "ok", str(container.pid))
             self.ended(container, ended)
             return
         if not self.commands:
-            self.strays.clear()
+            self.unclaimed_exits.clear()
         self.pids[container.pid] = container
         self.answer(waiter, "ok", str(container.pid))
 
-    def begin_dying(self, container: Container) -> None:
+    def on_exit(self, container: Container) -> None:
         self.unwatch(container.pidfd)
         container.exit_by = time.monotonic() + EXIT_S
-        self.dying.append(container)
+        self.exiting.append(container)
         self.try_exit_code(container)
 
     def try_exit_code(self, container: Container) -> None:
-        """Of one that is not our child."""
+        """Read the exit code of a container that is not a child."""
         code = exit_code(container.pidfd)
         if code is None and time.monotonic() < container.exit_by:
             return
-        self.dying.remove(container)
+        self.exiting.remove(container)
         self.ended(container, UNKNOWN if code is None else code)
 
     def ended(self, container: Container, code: int) -> None:
-        """Its first process is gone. Its log has all that it wrote before anybody hears of it."""
+        """The first process has exited. Its log is complete before clients learn of the exit."""
         for output in container.outputs[:]:
             for _ in range(MOST_READS_AT_END):
                 if not self.read_output(container, output):
@@ -387,9 +384,9 @@ class Monitor:
 
 
 def main(arguments: list[str]) -> None:
-    """`LISTENER COMMAND...`: the socket's descriptor, and the command line that led here.
+    """Run the loop. `arguments`: the listener's descriptor, then the command line that starts this program.
 
-    The command is executed once more: what the process is then is a subreaper, but without ctypes's megabyte.
+    The command is executed a second time: the process stays a subreaper, without the megabyte that ctypes takes.
     """
     number, *again = arguments
     if again:

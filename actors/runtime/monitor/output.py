@@ -1,6 +1,6 @@
-"""What a container writes, to the lines of its log.
+"""Copies a container's output to its log, in the CRI log format.
 
-The format: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md.
+https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ import errno
 import os
 import time
 
-TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from actors.runtime.monitor.sink import Sink
+    from typing import Any
 
 LINE_BYTES = 16384
-"""Longer lines are logged in parts, CRI's `P`."""
+"""Longer lines are logged in parts, with CRI's tag `P`."""
 READ_BYTES = 65536
 
 
 class Log:
-    """A container's log file; none with an empty path."""
+    """A container's log file; writes nothing with an empty path."""
 
     __slots__ = ("fd",)
 
@@ -30,13 +28,13 @@ class Log:
         self.fd = -1
 
     def open(self, path: str) -> None:
-        """Write to this file from now on. Raises OSError."""
+        """Write to the file `path` from now on. Raises OSError."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640) if path else -1
         self.close()
         self.fd = fd
 
     def write(self, content: bytes) -> None:
-        """A full disk costs lines of the log, and must not stop the container."""
+        """Append to the log. A full disk loses lines but must not stop the container."""
         if self.fd < 0:
             return
         view = memoryview(content)
@@ -54,7 +52,7 @@ class Log:
 
 
 class Stamp:
-    """The time as CRI's logs have it; the part that changes once a second is kept."""
+    """The current time in CRI's log format; caches the part that changes once a second."""
 
     __slots__ = ("prefix", "second")
 
@@ -75,17 +73,17 @@ STAMP = Stamp()
 
 
 class Output:
-    """One stream of a container: from its descriptor, which does not block, to the log and whoever is attached."""
+    """One output stream: from its non-blocking descriptor to the log and to attached clients."""
 
     __slots__ = ("fd", "log", "rest", "sinks", "stream")
 
     def __init__(self, fd: int, stream: str, log: Log) -> None:
         self.fd, self.stream, self.log = fd, stream.encode(), log
         self.rest = b""
-        self.sinks: list[Sink] = []
+        self.sinks: list[Any] = []
 
     def read(self) -> bool | None:
-        """Take once what is there: True; False when there is nothing for now, None when there is nothing any more."""
+        """Read once. True: more may be ready; False: nothing is ready; None: the stream has ended."""
         try:
             chunk = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
@@ -103,12 +101,12 @@ class Output:
         return None
 
     def lines(self, chunk: bytes) -> Iterator[bytes]:
-        """The log's lines that `chunk` completes."""
+        """Yield the log lines that `chunk` completes."""
         *whole, rest = (self.rest + chunk).split(b"\n")
         for line in whole:
             while len(line) > LINE_BYTES:
                 yield self.line(b"P", line[:LINE_BYTES])
-                line = line[LINE_BYTES:]  # noqa: PLW2901 - what is left of it
+                line = line[LINE_BYTES:]  # noqa: PLW2901 - the remainder
             yield self.line(b"F", line)
         while len(rest) >= LINE_BYTES:
             yield self.line(b"P", rest[:LINE_BYTES])
@@ -116,5 +114,5 @@ class Output:
         self.rest = rest
 
     def line(self, tag: bytes, content: bytes) -> bytes:
-        """One line of the log."""
+        """Format one log line."""
         return b"%b %b %b %b\n" % (STAMP.now(), self.stream, tag, content)

@@ -1,12 +1,11 @@
-"""Who is attached to a container's output: a pipe for each stream that somebody wants, besides the log."""
+"""Sends output to attached clients: a pipe for each client and stream, besides the log."""
 
 from __future__ import annotations
 
 import os
 import select
 
-TYPE_CHECKING = False
-"""Known to type checkers by its name; `typing` would be a megabyte."""
+TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from typing import Any
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Sink:
-    """One pipe. What it has no room for waits here, and the output with it: its client is never short of a line."""
+    """One client's pipe. When it is full, the output pauses, so that the client loses no line."""
 
     __slots__ = ("container", "ending", "fd", "output", "rest")
 
@@ -29,7 +28,7 @@ class Sink:
         self.flush()
 
     def flush(self) -> None:
-        """As far as there is room. It ends with its reader."""
+        """Write while there is room; drop the rest when the reader has gone."""
         try:
             while self.rest:
                 self.rest = self.rest[os.write(self.fd, self.rest) :]
@@ -40,7 +39,7 @@ class Sink:
 
 
 class Sinks:
-    """All of them, on the monitor's loop."""
+    """All clients' pipes, on the monitor's loop."""
 
     def __init__(self, monitor: Any) -> None:
         self.monitor = monitor
@@ -49,17 +48,17 @@ class Sinks:
         os.set_blocking(fd, False)
         sink = Sink(fd, container, output)
         output.sinks.append(sink)
-        self.monitor.watch(fd, lambda _: self.on_ready(sink), 0)  # which tells of the reader's end alone
+        self.monitor.watch(fd, lambda _: self.on_ready(sink), 0)  # mask 0 reports only that the reader has gone
 
     def hold(self, output: Output) -> None:
-        """After a read: no further one while somebody has not taken the last."""
+        """Pause the output after a read that some client has not taken yet."""
         for sink in output.sinks:
             if sink.rest:
                 self.monitor.unwatch(output.fd)
                 self.monitor.poll.modify(sink.fd, select.POLLOUT)
 
     def on_ready(self, sink: Sink) -> None:
-        """There is room, or nobody reads any more."""
+        """The pipe has room, or its reader has gone."""
         sink.ending = sink.ending or not sink.rest
         sink.flush()
         if sink.rest:
@@ -72,7 +71,7 @@ class Sinks:
             self.monitor.resume(sink.container, sink.output)
 
     def end(self, output: Output) -> None:
-        """Nothing more comes; what somebody has not taken yet waits for him."""
+        """The output has ended; close each pipe once its client has read the rest."""
         for sink in output.sinks[:]:
             sink.ending = True
             if not sink.rest:

@@ -1,1 +1,1 @@
-"""Networks of pods."""
+"""Pod networks: CNI, a bridge of the runtime's own, or the machine's network."""

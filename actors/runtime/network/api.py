@@ -1,39 +1,40 @@
-"""What a network of pods does for a sandbox, whichever it is."""
+"""The interface of a pod network."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from actors.runtime.model.state import Sandbox
 
 
 class NetworkError(Exception):
-    """A pod cannot be attached or detached; the message is for its events."""
+    """A pod cannot be attached or detached; the message appears in its events."""
 
 
-class Network(Protocol):
-    """One kind of network."""
+class Network:
+    """One kind of network. The default methods suit a network that has no state and no remarks."""
 
     def problem(self) -> str:
-        """Why pods cannot have addresses now; empty when they can."""
+        """The reason why pods cannot get addresses now; empty when they can."""
+        return ""
 
     def remark(self) -> str:
-        """What is to be known of the addresses that pods get; empty when they are as everywhere."""
+        """A remark on the addresses of pods, for node conditions; empty for usual ones."""
+        return ""
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Connect the namespace at `netns`: what `detach` will need, and the pod's addresses, the primary first.
+        """Connect the namespace at `netns`. Returns data for `detach`, and the pod's addresses, the primary one first.
 
-        What is needed to take it back after a kill is in `directory` before anything is changed. Raises NetworkError.
+        Before any change, `directory` holds all that is needed to undo it after a kill. Raises NetworkError.
         """
+        raise NotImplementedError
 
     def detach(self, sandbox: Sandbox, directory: Path) -> None:
-        """Take it back. Idempotent, also for what was never attached. Raises NetworkError."""
+        """Disconnect a sandbox. Idempotent, also before `attach`. Raises NetworkError."""
 
     def release(self, directory: Path) -> None:
-        """Take back what a sandbox without a record was given: a kill came before. Idempotent. Raises NetworkError."""
+        """Disconnect a sandbox without a record, which a kill left. Idempotent. Raises NetworkError."""
 
-    def settle(self) -> None:
-        """At start, when what is on record is known, and now and then: put right what a kill left half done, or what
-        somebody else took away. Never fails.
-        """
+    def reconcile(self) -> None:
+        """Repair the network at start and periodically, after kills and changes by other programs. Never fails."""

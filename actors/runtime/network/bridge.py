@@ -1,8 +1,8 @@
-"""A network of our own, where there is no CNI configuration: a bridge, and an address of its subnet for each pod.
+"""The runtime's own pod network, used without a CNI configuration: a bridge whose subnet gives each pod an address.
 
-Pods and node reach each other, host ports lead to pods, and what pods send beyond the node comes from its address.
-That is the work of one nftables table with the bridge's name (ports.py), which follows from the pods on record and is
-replaced whole. Where the kernel cannot do it, pods have no host ports, and reach the node and each other only.
+Pods and node reach each other, host ports lead to pods, and traffic of pods to other machines gets the node's address.
+One nftables table with the bridge's name does this (ports.py). It follows from the recorded pods and is replaced
+atomically. On kernels without it, pods have no host ports and reach only the node and each other.
 """
 
 from __future__ import annotations
@@ -18,43 +18,39 @@ from typing import Any
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network import conntrack, netlink, nftables, subnets
-from actors.runtime.network.api import NetworkError
-from actors.runtime.network.ports import Pod, check_free, host_ports, left_out, translation
+from actors.runtime.network.api import Network, NetworkError
+from actors.runtime.network.ports import Pod, check_free, host_ports, translation, unmapped_ports
 
 INTERFACE = "eth0"
 NEEDS = "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4"
-"""Of the kernel, or modules of these names."""
+"""Options or modules of the kernel."""
 _LINK_NAME = 15
-"""IFNAMSIZ, without its end."""
+"""IFNAMSIZ without the final NUL."""
 _LINK_PREFIX = "nv"
 _SYSCTLS = Path("/proc/sys/net/ipv4")
 log = logging.getLogger(__name__)
 
 
-class BridgeNetwork:
-    """Made with the first pod."""
+class BridgeNetwork(Network):
+    """Creates its bridge with the first pod."""
 
     def __init__(self, name: str, subnet: str, on_record: Callable[[], Mapping[str, Pod]]) -> None:
-        """`subnet` is the one that its pods have; without pods another may take its place, when it is in use elsewhere.
+        """`subnet` is that of the pods. Without pods it may be replaced, if another route uses it.
 
-        `on_record` gives the pods on it that are on record, by sandbox ID.
+        `on_record` returns the recorded pods of this network, by sandbox ID.
         """
         self.name = name[:_LINK_NAME]
         self.subnet = ipaddress.ip_network(subnet)
         self._on_record = on_record
         self._lock = threading.Lock()
         self._given: dict[str, Pod] = {}
-        """What sandboxes have that are being made, by which they are not on record yet."""
+        """Pods of sandboxes that are being created and have no record yet."""
         self._left: set[str] = set()
-        """Sandboxes whose record does not say yet that they have nothing any more."""
+        """Detached sandboxes whose record still has an address."""
         self._written: nftables.Table | None = None
         self._udp = True
-        """Whether the table before this one, of which a new process knows nothing, may have led UDP to pods."""
+        """True if the previous table may have sent UDP to pods; a new process does not know it."""
         self._lack = ""
-
-    def problem(self) -> str:
-        """See Network."""
-        return ""
 
     @property
     def gateway(self) -> str:
@@ -64,7 +60,7 @@ class BridgeNetwork:
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
         id_, ports = sandbox.record.id, host_ports(sandbox.config)
-        for mapping in left_out(sandbox.config):
+        for mapping in unmapped_ports(sandbox.config):
             told = sandbox.config.metadata
             log.warning(
                 "pod %s/%s: host port %d of %s is not mapped: pods on the runtime's own bridge have IPv4 only",
@@ -92,8 +88,10 @@ class BridgeNetwork:
         return {"bridge": self.name, "subnet": str(self.subnet), "address": address}, (address,)
 
     def _take_subnet(self) -> None:
-        """Make the bridge with a subnet that nothing else on the machine has: others choose theirs as we do, and while
-        it had no pods, and no bridge, it was free. Raises OSError, NetworkError."""
+        """Create the bridge with a subnet that no other route uses. Raises OSError, NetworkError.
+
+        Other programs choose subnets, too, and without pods and bridge this one's was free to take.
+        """
         if netlink.exists(self.name) or self._pods():
             return
         subnet = str(self.subnet)
@@ -102,16 +100,16 @@ class BridgeNetwork:
                 subnet = subnets.free_subnet(subnets.routes())
             self.subnet = ipaddress.ip_network(subnet)
             self._make_bridge()
-            # Looked at again: of two that chose it at one time, one at least sees the other now, and moves.
+            # Check again: of two programs that chose it at the same time, at least one sees the other and moves.
             if not subnets.is_taken(subnets.routes(), subnet, but=self.name):
                 return
             netlink.delete(self.name)
-        raise NetworkError(f"cannot find a subnet for pods: others on this machine took {subnet}, too; configure CNI")
+        raise NetworkError(f"cannot find a subnet for pods: other programs took {subnet}, too; configure CNI")
 
     def _make_bridge(self) -> None:
         if not netlink.exists(self.name):
             netlink.add_bridge(self.name, mac_of(self.gateway))
-        # Each time: what a killed process had made of it is not known.
+        # Each time: a killed process may have left the bridge unfinished.
         netlink.add_address(self.name, f"{self.gateway}/{self.subnet.prefixlen}")
         netlink.set_up(self.name)
 
@@ -121,7 +119,7 @@ class BridgeNetwork:
         link = link_name(sandbox_id)
         netlink.add_veth(link, INTERFACE, netns, mac_of(address))
         netlink.set_up(link, self.name)
-        if hairpin:  # a pod that speaks to itself by its host port, where bridged frames pass netfilter
+        if hairpin:  # the pod may connect to its own host port, where netfilter sees bridged frames
             netlink.set_hairpin(link)
 
         def inside() -> None:
@@ -132,7 +130,7 @@ class BridgeNetwork:
         in_namespace(netns, inside)
 
     def detach(self, sandbox: Sandbox, directory: Path) -> None:  # noqa: ARG002
-        """See Network. Its address is free once its record says that it has none; bridge and table go with the last."""
+        """See Network. The address is free once the record has none; bridge and table go with the last pod."""
         try:
             self._disconnect(sandbox.record.id)
         except OSError as error:
@@ -145,17 +143,17 @@ class BridgeNetwork:
             self._left.add(id_)
             self._follow()
 
-    def settle(self) -> None:
-        """See Network. What cannot be done now is tried with the next pod again."""
+    def reconcile(self) -> None:
+        """See Network. Failures are retried with the next pod."""
         try:
             with self._lock:
                 delete_links(self.name, but={link_name(id_) for id_ in self._pods()})
                 self._follow()
         except (OSError, NetworkError) as error:
-            log.warning("cannot settle bridge %s: %s", self.name, error)
+            log.warning("cannot reconcile bridge %s: %s", self.name, error)
 
     def _follow(self) -> None:
-        """Bring bridge and table to what pods there are. Raises OSError, NetworkError."""
+        """Update bridge and table to the current pods. Raises OSError, NetworkError."""
         if self._pods():
             self._translate()
             return
@@ -171,15 +169,17 @@ class BridgeNetwork:
         return {id_: pod for id_, pod in (recorded | self._given).items() if id_ not in self._left}
 
     def _translate(self) -> None:
-        """Have the table that follows from the pods. Raises NetworkError where host ports need it."""
+        """Write the table that follows from the pods. Raises NetworkError where host ports need it."""
         pods = list(self._pods().values())
         mapped = any(pod.ports for pod in pods)
         table = translation(self.name, str(self.subnet), pods)
         try:
-            if rewritten := table != self._written or not nftables.exists(self.name):  # somebody flushed all tables
+            if rewritten := table != self._written or not nftables.exists(
+                self.name
+            ):  # another program flushed all tables
                 _set("ip_forward", "1")
                 nftables.replace(table)
-                if mapped:  # not before the table is there: it keeps pods from what is for the machine itself
+                if mapped:  # only with the table: it protects the machine's loopback from pods
                     _set(f"conf/{self.name}/route_localnet", "1")
         except OSError as error:
             self._cannot(error, mapped=mapped)
@@ -193,7 +193,7 @@ class BridgeNetwork:
         conntrack.forget_stale(pods, str(self.subnet), netlink.local_addresses() | {self.gateway})
 
     def _cannot(self, error: OSError, *, mapped: bool) -> None:
-        lack = lacking(error)
+        lack = missing_feature(error)
         if mapped or nftables.exists(self.name):
             raise NetworkError(f"cannot set up host ports on bridge {self.name}: {lack}") from error
         if lack != self._lack:
@@ -202,15 +202,15 @@ class BridgeNetwork:
 
 
 def delete_links(bridge: str, but: Collection[str] = ()) -> None:
-    """Of pods that are gone. Raises OSError."""
+    """Delete links of missing pods. Raises OSError."""
     for link in netlink.ports_of(bridge):
         if len(link) == _LINK_NAME and link.startswith(_LINK_PREFIX) and link not in but:
-            log.info("deleting link %s of a pod that is gone", link)
+            log.info("deleting link %s of a missing pod", link)
             netlink.delete(link)
 
 
 def remove(name: str) -> None:
-    """The bridge and its table. Idempotent. Raises OSError."""
+    """Remove a bridge and its table. Idempotent. Raises OSError."""
     delete_links(name)
     if nftables.exists(name):
         nftables.delete(name)
@@ -218,8 +218,8 @@ def remove(name: str) -> None:
         netlink.delete(name)
 
 
-def lacking(error: OSError) -> str:
-    """What a machine lacks that cannot translate addresses, and what to do."""
+def missing_feature(error: OSError) -> str:
+    """The missing kernel feature behind an error, and the remedy."""
     if error.filename is not None:
         return f"cannot write {error.filename}: {error.strerror}; set it, or configure CNI"
     if error.errno in nftables.ABSENT:
@@ -237,17 +237,17 @@ def _set(name: str, value: str) -> None:
 
 
 def link_name(sandbox_id: str) -> str:
-    """The node's end of the pod's link."""
+    """Name of the node's end of the pod's link."""
     return f"{_LINK_PREFIX}{sandbox_id}"[:_LINK_NAME]
 
 
 def mac_of(address: str) -> bytes:
-    """The same for whoever has this address next: what others know of it stays right."""
+    """MAC address of an IP address: its next owner gets the same, so neighbours' caches stay right."""
     return b"\x0a\x58" + ipaddress.IPv4Address(address).packed
 
 
 def free_address(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, used: set[str]) -> str:
-    """The first that nobody has. Raises NetworkError when all are taken."""
+    """The first unused address. Raises NetworkError without one."""
     for address in subnet.hosts():
         if str(address) not in used:
             return str(address)

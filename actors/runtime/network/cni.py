@@ -1,7 +1,7 @@
-"""Pod networks by CNI plugins: the field's contract, ADD and DEL, by the first configuration in the usual directory.
+"""Pod networks by CNI plugins: ADD and DEL, with the first configuration in the usual directory.
 
-https://github.com/containernetworking/cni/blob/main/SPEC.md. A plugin is a program: the configuration on its stdin,
-what to do in its environment, its result on its stdout.
+https://github.com/containernetworking/cni/blob/main/SPEC.md. A plugin is a program: it reads the configuration on stdin
+and the command from its environment, and prints a result on stdout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from actors._host.files.untrusted_files import read_regular
 from actors.runtime.model.output import collect
 from actors.runtime.model.state import Sandbox
-from actors.runtime.network.api import NetworkError
+from actors.runtime.network.api import Network, NetworkError
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -29,7 +29,7 @@ CONF_DIR = "/etc/cni/net.d"
 BIN_DIRS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 INTERFACE = "eth0"
 PLUGIN_S = 60.0
-"""Of one plugin."""
+"""For one plugin."""
 MOST_RESULT_BYTES = 1024 * 1024
 MOST_ERROR_BYTES = 16 * 1024
 STATE_FILE = "network.json"
@@ -38,7 +38,7 @@ _PROTOCOLS = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
 
 
 class Conflist(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A network: plugins that are run one after the other."""
+    """A network: plugins that run one after the other."""
 
     name: str
     cni_version: str = "0.4.0"
@@ -46,7 +46,7 @@ class Conflist(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed to take an attachment back: written before it is made."""
+    """Data to undo an attachment, written before it is made."""
 
     network: Conflist
     netns: str
@@ -54,11 +54,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     result: dict[str, Any] | None = None
     sandbox_id: str = ""
     arguments: dict[str, str] = {}
-    """CNI_ARGS: with them an attachment can be taken back without its sandbox's record, which comes later."""
+    """CNI_ARGS: they allow DEL without the sandbox's record, which is written later."""
 
 
 def find(conf_dir: str) -> Conflist | None:
-    """The first configuration by name; None without one. Raises NetworkError for one that is none."""
+    """The first configuration by file name; None without one. Raises NetworkError for an invalid one."""
     directory = Path(conf_dir)
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     for path in files:
@@ -68,7 +68,7 @@ def find(conf_dir: str) -> Conflist | None:
 
 
 def parse(content: bytes, where: str) -> Conflist:
-    """A list of plugins, or a single one. Raises NetworkError."""
+    """Parse a list of plugins, or a single plugin. Raises NetworkError."""
     try:
         raw = untrusted.decode_json(content, dict[str, Any])
         if "plugins" not in raw:
@@ -82,19 +82,19 @@ def parse(content: bytes, where: str) -> Conflist:
 
 
 def maps_ports(network: Conflist) -> bool:
-    """Whether a plugin takes host ports, as portmap does; others get none, and nobody maps them."""
+    """Return True when a plugin maps host ports, as portmap does."""
     return any((one.get("capabilities") or {}).get("portMappings") is True for one in network.plugins)
 
 
-class CniNetwork:
-    """Pods are attached as the configuration says that is there at that moment."""
+class CniNetwork(Network):
+    """Attaches pods with the configuration that is present at that moment."""
 
     def __init__(self, conf_dir: str = CONF_DIR, bin_dirs: Sequence[str] = BIN_DIRS) -> None:
         self._conf_dir = conf_dir
         self._bin_dirs = tuple(bin_dirs)
 
     def is_configured(self) -> bool:
-        """Whether there is a configuration, good or bad."""
+        """Return True when a configuration exists, valid or not."""
         try:
             return find(self._conf_dir) is not None
         except (NetworkError, OSError):
@@ -144,7 +144,7 @@ class CniNetwork:
         self.release(directory, sandbox)
 
     def release(self, directory: Path, sandbox: Sandbox | None = None) -> None:
-        """Take back what the directory tells, also of a sandbox that was never finished. Idempotent. NetworkError."""
+        """See Network. With a sandbox, completes a state file of an older version that lacks the ID and arguments."""
         path = directory / STATE_FILE
         if not path.exists():
             return
@@ -199,7 +199,7 @@ class CniNetwork:
 
 
 def _call(command: Sequence[str], data: bytes, environment: Mapping[str, str]) -> tuple[int, bytes, bytes]:
-    """Exit code, and what it said on stdout and stderr. Raises OSError, TimeoutError among them."""
+    """Run a plugin: exit code, stdout and stderr. Raises OSError, also TimeoutError."""
     with open(os.memfd_create("configuration"), "w+b") as configuration:
         configuration.write(data)
         configuration.seek(0)
@@ -229,7 +229,7 @@ def _arguments(sandbox: Sandbox) -> dict[str, str]:
 
 
 def plugin_input(attachment: Attachment, plugin: Mapping[str, Any], previous: Mapping[str, Any] | None) -> bytes:
-    """What a plugin reads."""
+    """The configuration that a plugin reads."""
     told: dict[str, Any] = {
         **plugin,
         "name": attachment.network.name,
@@ -244,7 +244,7 @@ def plugin_input(attachment: Attachment, plugin: Mapping[str, Any], previous: Ma
 
 
 def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
-    """Host ports, as the plugin portmap reads them."""
+    """Host ports as the plugin portmap reads them."""
     return [
         {
             "hostPort": mapping.host_port,
@@ -258,7 +258,7 @@ def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
 
 
 def parse_result(answer: bytes, plugin: str) -> dict[str, Any] | None:
-    """The result that a plugin of that type printed; None when it printed nothing. Raises NetworkError."""
+    """The result that a plugin printed; None for empty output. Raises NetworkError."""
     if not answer.strip():
         return None
     try:
@@ -268,7 +268,7 @@ def parse_result(answer: bytes, plugin: str) -> dict[str, Any] | None:
 
 
 def addresses(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """The pod's, of a result; the first IPv4 one first, as containerd has it."""
+    """The pod's addresses in a result, IPv4 first, as in containerd."""
     found = []
     listed = result.get("ips")
     for one in listed if isinstance(listed, list) else ():
@@ -290,4 +290,4 @@ def _told(stdout: bytes, stderr: bytes) -> str:
         error = untrusted.decode_json(stdout)
         return " ".join(str(error[key]) for key in ("msg", "details") if error.get(key))
     except (msgspec.DecodeError, AttributeError):
-        return (stderr or stdout).decode(errors="replace").strip() or "failed without a word"
+        return (stderr or stdout).decode(errors="replace").strip() or "the plugin gave no reason"

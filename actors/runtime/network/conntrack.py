@@ -1,8 +1,8 @@
-"""UDP flows that the kernel keeps translating as they began, though host ports lead elsewhere by now.
+"""Deletes UDP flows that the kernel still translates by outdated host port rules, with ctnetlink.
 
-Rules are asked for the first packet of a flow only, and a client that goes on sending keeps its flow alive: what began
-before a pod was there would never reach it, and what went to one that is gone would go to whoever has its address next.
-TCP needs no help: its connections end with the pod. The kernel tells flows by ctnetlink.
+Rules apply to the first packet of a flow only, and a client that keeps sending keeps its flow. A flow older than a pod
+would never reach it. A flow to a removed pod would go to the next owner of its address. TCP connections end with the
+pod.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 
 class Flow(NamedTuple):
-    """Between a client and what it speaks to, and who answers for that."""
+    """A tracked flow between a client and its peer."""
 
     asked: tuple[str, int]
-    """Address and port, as the client has them."""
+    """Address and port that the client sends to."""
     answers: tuple[str, int]
     key: bytes
-    """By which the kernel knows it."""
+    """The kernel's key of the flow."""
 
 
 def is_stale(flow: Flow, pods: Collection[Pod], subnet: str, machine: Collection[str]) -> bool:
-    """Whether a new flow like it would go elsewhere. `machine` has the machine's own addresses."""
+    """Return True when a new flow of this kind would go elsewhere. `machine` are the machine's own addresses."""
     address, port = flow.asked
     if address not in machine and not ipaddress.ip_address(address).is_loopback:
         return False
@@ -57,18 +57,18 @@ def is_stale(flow: Flow, pods: Collection[Pod], subnet: str, machine: Collection
 
 
 def forget_stale(pods: Collection[Pod], subnet: str, machine: Collection[str]) -> None:
-    """Have the kernel look at its rules again. What it does not let us see stays: flows end some time."""
+    """Delete stale flows. Flows that this process may not list stay until they time out."""
     try:
         for flow in [flow for flow in flows() if is_stale(flow, pods, subnet, machine)]:
             _forget(flow)
     except OSError as error:
-        log.warning("cannot look at UDP flows; those that are going on may go where they went: %s", error)
+        log.warning("cannot list UDP flows; old flows may keep their old targets: %s", error)
 
 
 def flows() -> Iterator[Flow]:
-    """UDP's, of IPv4. Raises OSError."""
+    """Yield the IPv4 UDP flows. Raises OSError."""
     udp = nested(_TUPLE_ORIG, nested(_TUPLE_PROTO, attribute(_NUM, bytes([_UDP]))))
-    only = nested(_FILTER, wire.number(1, _BY_PROTOCOL), wire.number(2, 0))  # Linux 5.8; all flows before
+    only = nested(_FILTER, wire.number(1, _BY_PROTOCOL), wire.number(2, 0))  # Linux 5.8; older kernels list all flows
     for content in wire.dump(wire.NETFILTER, _GET, _IPV4 + udp + only):
         told = parse(content[_HEAD_BYTES:])
         protocol, _, asked = _tuple(told.get(_TUPLE_ORIG, b""))

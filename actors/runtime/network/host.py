@@ -1,4 +1,4 @@
-"""The machine's own network for every pod: who may not make networks has no other to give."""
+"""The machine's own network for every pod, used by agents without the privilege to create networks."""
 
 from __future__ import annotations
 
@@ -8,41 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from actors.runtime.model.state import Sandbox
+from actors.runtime.network.api import Network
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("192.0.2.1", 9)
-"""TEST-NET-1: nothing is sent, the kernel is asked where from it would be."""
+"""TEST-NET-1: nothing is sent; the kernel only chooses a source address."""
 
 
-class HostNetwork:
-    """Pods share the machine's ports, and have its address."""
+class HostNetwork(Network):
+    """Pods share the machine's ports and address."""
 
     kind = "host"
 
-    def problem(self) -> str:
-        """See Network."""
-        return ""
-
     def remark(self) -> str:
         """See Network."""
-        return "without privileges there are no networks of pods: all pods are in the machine's, and share its ports"
+        return "without privileges pods have no networks of their own: all share the machine's network and ports"
 
     def attach(self, sandbox: Sandbox, netns: str, directory: Path) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002
         """See Network."""
         return {}, (machine_address(),)
 
-    def detach(self, sandbox: Sandbox, directory: Path) -> None:
-        """See Network."""
-
-    def release(self, directory: Path) -> None:
-        """See Network."""
-
-    def settle(self) -> None:
-        """See Network."""
-
 
 def machine_address() -> str:
-    """The one that others would see; loopback's on a machine without a way to anybody."""
+    """The machine's address towards other machines; the loopback's without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(_ANYWHERE)

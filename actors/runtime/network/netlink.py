@@ -1,6 +1,6 @@
-"""The little of rtnetlink that a bridge with pods on it takes. rtnetlink(7).
+"""The requests of rtnetlink(7) that a bridge with pods needs.
 
-Each function is one request, in the network namespace of the calling thread; what is there already is no error.
+Each function is one request, in the network namespace of the calling thread. An object that exists already is no error.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RT_TABLE_MAIN, _RTPROT_BOOT, _RT_SCOPE_UNIVERSE, _RTN_UNICAST = 254, 3, 0, 1
 
 
 def add_bridge(name: str, mac: bytes) -> None:
-    """A bridge. Without an address that is set it would take one of its ports', and change it with them. OSError."""
+    """Create a bridge. Without a fixed MAC address it would take one of a port, and change it. Raises OSError."""
     info = nested(_IFLA_LINKINFO, attribute(_INFO_KIND, b"bridge\0"))
     _send(_NEWLINK, CREATE, _link() + text(_IFLA_IFNAME, name) + attribute(_IFLA_ADDRESS, mac) + info)
 
 
 def add_veth(name: str, peer: str, netns: str, mac: bytes = b"", mtu: int = 1500) -> None:
-    """A pair: `name` here, `peer` in the namespace pinned at `netns`, with that address. Raises OSError."""
+    """Create a veth pair: `name` here, `peer` with address `mac` in the namespace pinned at `netns`. Raises OSError."""
     fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
         inside = _link() + text(_IFLA_IFNAME, peer) + number(_IFLA_NET_NS_FD, fd) + number(_IFLA_MTU, mtu)
@@ -47,7 +47,7 @@ def add_veth(name: str, peer: str, netns: str, mac: bytes = b"", mtu: int = 1500
 
 
 def set_up(name: str, master: str = "") -> None:
-    """Bring a link up, and make it a port of the bridge `master`. Raises OSError."""
+    """Bring a link up, as a port of the bridge `master` if given. Raises OSError."""
     payload = _link(socket.if_nametoindex(name), _UP)
     if master:
         payload += number(_IFLA_MASTER, socket.if_nametoindex(master))
@@ -55,18 +55,18 @@ def set_up(name: str, master: str = "") -> None:
 
 
 def set_hairpin(name: str) -> None:
-    """A port of a bridge that may send a frame back to where it came from. Raises OSError."""
+    """Allow a bridge port to send a frame back to its sender. Raises OSError."""
     head = _link(socket.if_nametoindex(name), family=socket.AF_BRIDGE)
     _send(_SETLINK, 0, head + nested(_IFLA_PROTINFO, attribute(_IFLA_BRPORT_MODE, b"\1")))
 
 
 def exists(name: str) -> bool:
-    """Whether there is a link of that name."""
+    """Return True when a link has this name."""
     return any(known == name for _, known in socket.if_nameindex())
 
 
 def ports_of(bridge: str) -> list[str]:
-    """The links that are ports of it. Raises OSError."""
+    """The links that are ports of the bridge. Raises OSError."""
     if not exists(bridge):
         return []
     index = struct.pack("=I", socket.if_nametoindex(bridge))
@@ -82,7 +82,7 @@ def local_addresses() -> set[str]:
 
 
 def delete(name: str) -> None:
-    """Delete a link; gone already is done. Raises OSError."""
+    """Delete a link. Idempotent. Raises OSError."""
     try:
         _send(_DELLINK, 0, _link(socket.if_nametoindex(name)))
     except OSError as error:
@@ -91,7 +91,7 @@ def delete(name: str) -> None:
 
 
 def add_address(name: str, address: str) -> None:
-    """An address with its prefix length. Raises OSError."""
+    """Add an address with its prefix length. Raises OSError."""
     interface = ipaddress.ip_interface(address)
     family = socket.AF_INET if interface.version == 4 else socket.AF_INET6
     head = struct.pack("=BBBBI", family, interface.network.prefixlen, 0, 0, socket.if_nametoindex(name))
@@ -100,7 +100,7 @@ def add_address(name: str, address: str) -> None:
 
 
 def add_default_route(gateway: str) -> None:
-    """Everything else goes there. Raises OSError."""
+    """Add the default route. Raises OSError."""
     address = ipaddress.ip_address(gateway)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     head = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, _RT_SCOPE_UNIVERSE, _RTN_UNICAST, 0)
@@ -112,7 +112,7 @@ def _link(index: int = 0, flags: int = 0, family: int = socket.AF_UNSPEC) -> byt
 
 
 def _send(kind: int, flags: int, payload: bytes) -> None:
-    """One request and its acknowledgement. Raises OSError."""
+    """Send a request and wait for its acknowledgement. Raises OSError."""
     try:
         request(socket.NETLINK_ROUTE, kind, flags, payload)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The little of nftables that translating addresses takes: one table, replaced whole. No program of nft's is needed.
+"""The part of nftables that address translation needs: one table, replaced atomically, without the program nft.
 
-A statement is what nft(8) would print and the kernel's expressions for it, so rules can be read, compared and named in
+A statement pairs the text of nft(8) with the kernel's expressions, so that rules can be read, compared and named in
 errors. IPv4. https://wiki.nftables.org, linux/netfilter/nf_tables.h.
 """
 
@@ -21,7 +21,7 @@ RAW, DSTNAT, SRCNAT = -300, -100, 100
 """Priorities."""
 PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 ABSENT = (errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT)
-"""How a kernel answers that has no such thing."""
+"""Errors of a kernel for a missing object or feature."""
 _NFTABLES = 10 << 8
 _NEWTABLE, _GETTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE = (_NFTABLES | number for number in (0, 1, 2, 3, 6))
 _BATCH_BEGIN, _BATCH_END = 16, 17
@@ -40,14 +40,14 @@ _DNAT = 1
 
 
 class Statement(NamedTuple):
-    """A part of a rule: in nft's words, and as the kernel takes it."""
+    """A part of a rule: nft's text, and the kernel's expressions."""
 
     text: str
     expressions: bytes
 
 
 class Rule(NamedTuple):
-    """In the chain of that name."""
+    """A rule in the chain of that name."""
 
     chain: str
     statements: tuple[Statement, ...]
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """`type` is nat or filter, at a hook; empty for a chain that others jump to."""
+    """A chain at a hook, of `type` nat or filter; without a type it is for jumps."""
 
     name: str
     type: str = ""
@@ -66,7 +66,7 @@ class Chain(NamedTuple):
 
 
 class Table(NamedTuple):
-    """All of it."""
+    """A table with all its chains and rules."""
 
     name: str
     chains: tuple[Chain, ...]
@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
 
 def replace(table: Table) -> None:
-    """What was in it before is gone, at once with what is new. Raises OSError, which names what the kernel refused."""
+    """Replace a table atomically. Raises OSError, which names the refused object."""
     name = text(1, table.name)
     steps = [("nf_tables", _NEWTABLE, wire.CREATE, name), ("", _DELTABLE, 0, name), ("", _NEWTABLE, wire.CREATE, name)]
     for chain in table.chains:
@@ -90,7 +90,7 @@ def replace(table: Table) -> None:
 
 
 def delete(name: str) -> None:
-    """Gone already is done. Raises OSError."""
+    """Delete a table. Idempotent. Raises OSError."""
     try:
         _commit([(_DELTABLE, 0, text(1, name))])
     except OSError as error:
@@ -99,7 +99,7 @@ def delete(name: str) -> None:
 
 
 def exists(name: str) -> bool:
-    """Whether there is a table of that name; also False where there cannot be one. Raises OSError."""
+    """Return True when the table exists; False also without kernel support. Raises OSError."""
     try:
         wire.request(wire.NETFILTER, _GETTABLE, 0, _IPV4 + text(1, name))
     except OSError as error:
@@ -110,64 +110,64 @@ def exists(name: str) -> bool:
 
 
 def iifname(name: str) -> Statement:
-    """Came in by this link."""
+    """Packets that came in by this link."""
     return Statement(f"iifname {name}", _meta(_IIFNAME) + _compare(name.encode().ljust(_NAME_BYTES, b"\0")))
 
 
 def oifname(name: str) -> Statement:
-    """Goes out by this link."""
+    """Packets that go out by this link."""
     return Statement(f"oifname {name}", _meta(_OIFNAME) + _compare(name.encode().ljust(_NAME_BYTES, b"\0")))
 
 
 def saddr(network: str, *, but: bool = False) -> Statement:
-    """From an address of it; with `but`, from any other."""
+    """Packets from this network; with `but`, from all others."""
     return Statement(f"ip saddr {'!= ' if but else ''}{network}", _within(_SADDR_AT, network, _NEQ if but else _EQ))
 
 
 def daddr(network: str, *, but: bool = False) -> Statement:
-    """To an address of it; with `but`, to any other."""
+    """Packets to this network; with `but`, to all others."""
     return Statement(f"ip daddr {'!= ' if but else ''}{network}", _within(_DADDR_AT, network, _NEQ if but else _EQ))
 
 
 def to_the_machine() -> Statement:
-    """To one of the machine's own addresses."""
+    """Packets to an address of the machine."""
     data = big_endian(1, _REG_1) + big_endian(2, _FIB_ADDRTYPE) + big_endian(3, _FIB_DADDR)
     return Statement("fib daddr type local", _expression("fib", data) + _compare(struct.pack("=I", _RTN_LOCAL)))
 
 
 def dport(protocol: str, port: int) -> Statement:
-    """To this port; `protocol` is tcp, udp or sctp."""
+    """Packets to this port; `protocol` is tcp, udp or sctp."""
     expressions = _meta(_L4PROTO) + _compare(bytes([PROTOCOLS[protocol]]))
     expressions += _payload(_TRANSPORT_HEADER, _DPORT_AT, 2) + _compare(struct.pack("!H", port))
     return Statement(f"{protocol} dport {port}", expressions)
 
 
 def translated() -> Statement:
-    """Of a connection whose target is another than its client said."""
+    """Packets of a connection with a translated target."""
     data = big_endian(1, _REG_1) + big_endian(2, _CT_STATUS)
     status = _expression("ct", data) + _and(struct.pack("=I", _IPS_DST_NAT))
     return Statement("ct status dnat", status + _compare(bytes(4), _NEQ))
 
 
 def dnat(address: str, port: int) -> Statement:
-    """To there instead."""
+    """Send packets to this address and port instead."""
     registers = _immediate(_REG_1, ipaddress.ip_address(address).packed) + _immediate(_REG_2, struct.pack("!H", port))
     data = big_endian(1, _DNAT) + big_endian(2, socket.AF_INET) + big_endian(3, _REG_1) + big_endian(5, _REG_2)
     return Statement(f"dnat to {address}:{port}", registers + _expression("nat", data))
 
 
 def masquerade() -> Statement:
-    """As if it came from the machine."""
+    """Give packets the machine's source address."""
     return Statement("masquerade", _expression("masq", b""))
 
 
 def jump(chain: str) -> Statement:
-    """On to that chain, and back."""
+    """Continue in that chain, then return."""
     return Statement(f"jump {chain}", _verdict(big_endian(1, _JUMP) + text(2, chain)))
 
 
 def drop() -> Statement:
-    """Not any further."""
+    """Drop packets."""
     return Statement("drop", _verdict(big_endian(1, _DROP)))
 
 
@@ -223,7 +223,7 @@ def _rule(table: str, rule: Rule) -> bytes:
 
 
 def _commit(steps: list[tuple[int, int, bytes]]) -> None:
-    """In one batch, of which the last step is acknowledged. Raises OSError."""
+    """Send all steps as one batch; the last one is acknowledged. Raises OSError."""
     messages = [wire.message(_BATCH_BEGIN, 0, _IN_SUBSYSTEM, 0)]
     for at, (kind, flags, payload) in enumerate(steps, 1):
         last = wire.ACK if at == len(steps) else 0

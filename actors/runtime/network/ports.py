@@ -1,8 +1,8 @@
-"""Host ports and the way out, decided: which mappings a pod asks for, who has them, and the rules that follow.
+"""Decides host port mappings and masquerading: the requested mappings, their conflicts, and the rules that follow.
 
-What CNI's plugins portmap and bridge (with ipMasq) arrange. A connection to a mapped port of one of the machine's
-addresses goes to the pod. It keeps its client's address but where the answer would miss the machine: from the machine's
-loopback, which is nobody's outside, and from a pod of the same bridge, that pod itself included.
+The rules do the work of CNI's plugins portmap and bridge (with ipMasq). A connection to a mapped port of a machine's
+address goes to the pod and keeps its client's address. Connections from the machine's loopback and from pods of the
+same bridge are masqueraded: their answers would otherwise miss the machine.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PROTOCOL_NAMES = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
 
 
 class HostPort(NamedTuple):
-    """A port of the machine that leads to a pod's."""
+    """A port of the machine that leads to a pod's port."""
 
     protocol: str
     host_ip: str
-    """Empty for each of the machine's addresses."""
+    """Empty for all addresses of the machine."""
     host_port: int
     container_port: int
 
@@ -34,21 +34,21 @@ class HostPort(NamedTuple):
         return f"{self.host_ip or '*'}:{self.host_port}/{self.protocol}"
 
     def collides(self, other: HostPort) -> bool:
-        """Whether somebody could mean either."""
+        """Return True when a connection could match both."""
         if (self.protocol, self.host_port) != (other.protocol, other.host_port):
             return False
         return not self.host_ip or not other.host_ip or self.host_ip == other.host_ip
 
 
 class Pod(NamedTuple):
-    """What a pod has of the network."""
+    """A pod's address and host ports."""
 
     address: str
     ports: tuple[HostPort, ...] = ()
 
 
 def host_ports(config: pb.PodSandboxConfig) -> tuple[HostPort, ...]:
-    """What it asks for, but for what is left out. Raises NetworkError."""
+    """The mapped host ports of a sandbox. Raises NetworkError."""
     found: dict[tuple[str, str, int], HostPort] = {}
     for mapping in config.port_mappings:
         if mapping.host_port == 0 or (host_ip := _host_ip(mapping.host_ip)) is None:
@@ -61,31 +61,31 @@ def host_ports(config: pb.PodSandboxConfig) -> tuple[HostPort, ...]:
         one = HostPort(PROTOCOL_NAMES[mapping.protocol], host_ip, mapping.host_port, mapping.container_port)
         if (other := found.setdefault(one[:3], one)) != one:
             raise NetworkError(
-                f"cannot map host port {one}: to container port {other.container_port}, or to {one.container_port}?"
+                f"cannot map host port {one}: both to container port {other.container_port} and to {one.container_port}"
             )
     return tuple(found.values())
 
 
-def left_out(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
-    """Ports of IPv6 addresses, which are not mapped, as by portmap: pods here have none. Raises NetworkError."""
+def unmapped_ports(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
+    """Ports of IPv6 addresses, which are not mapped, as with portmap: pods here have IPv4 only. Raises NetworkError."""
     return [one for one in config.port_mappings if one.host_port and _host_ip(one.host_ip) is None]
 
 
 def _host_ip(told: str) -> str | None:
-    """As rules have it; None of another family. Raises NetworkError."""
+    """The address for rules, empty for all; None for IPv6. Raises NetworkError."""
     if not told:
         return ""
     try:
         address = ipaddress.ip_address(told)
     except ValueError:
-        raise NetworkError(f"cannot map host ports of {told!r}: it is no IP address") from None
+        raise NetworkError(f"cannot map host ports of {told!r}: it is not an IP address") from None
     if address.version != 4:
         return None
     return "" if address.is_unspecified else str(address)
 
 
 def check_free(ports: Iterable[HostPort], pods: Mapping[str, Pod]) -> None:
-    """That no other pod has one of them. `pods` are by sandbox ID. Raises NetworkError."""
+    """Require that no other pod has one of the ports. `pods` are by sandbox ID. Raises NetworkError."""
     for one in ports:
         for id_, pod in pods.items():
             if any(one.collides(other) for other in pod.ports):
@@ -113,13 +113,15 @@ def translation(name: str, subnet: str, pods: Iterable[Pod]) -> Table:
 
 
 def _order(mapped: tuple[HostPort, str]) -> tuple[bool, tuple[HostPort, str]]:
-    """A pod's port of one address goes before the same one of all of them."""
+    """Ports of one address go before the same ports of all addresses."""
     return not mapped[0].host_ip, mapped
 
 
 def _loopback_rules(name: str) -> list[Rule]:
-    """The bridge carries answers to 127.0.0.1 (route_localnet, as long as it is there), but on the wire they are to the
-    bridge: what is to or from loopback there comes from a pod that wants what the machine has for itself.
+    """Protect the machine's loopback from pods.
+
+    route_localnet lets the bridge carry answers to 127.0.0.1. These are addressed to the bridge. A packet to or from
+    the loopback comes from a pod that tries to reach local services.
     """
     pod = nftables.iifname(name)
     return [

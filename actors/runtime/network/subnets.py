@@ -1,4 +1,4 @@
-"""Chooses the subnet of the runtime's own bridge: no other route of the machine leads into it."""
+"""Chooses a subnet for the runtime's own bridge that no other route of the machine leads into."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from actors.runtime.network.api import NetworkError
 
 SUBNETS = tuple(f"10.{number}.0.0/24" for number in (88, 89, 90, 91, 172, 173, 174, 175))
-"""To choose from; the first is podman's, too."""
+"""Candidates; podman uses the first, too."""
 _ROUTES = Path("/proc/thread-self/net/route")
 
 
 def routes() -> str:
-    """Return /proc/net/route of the calling thread's network namespace. Raises OSError."""
+    """The content of /proc/net/route in the calling thread's network namespace. Raises OSError."""
     return _ROUTES.read_text()
 
 
 def free_subnet(table: str) -> str:
-    """Any of SUBNETS that no route of the machine leads to. Raises NetworkError.
+    """A random subnet of SUBNETS that no route leads into. Raises NetworkError.
 
-    Not always the first: two agents that start at one time would meet again and again.
+    Random, because two agents that start at the same time would otherwise collide repeatedly.
     """
     taken = [subnet for _, subnet in _targets(table)]
     free = [subnet for subnet in SUBNETS if not any(ipaddress.ip_network(subnet).overlaps(one) for one in taken)]
@@ -38,7 +38,7 @@ def is_taken(table: str, subnet: str, but: str) -> bool:
 
 
 def _targets(table: str) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
-    """Yield (link, target) of each route but the default ones."""
+    """Yield (link, target) of each route except default ones."""
     for line in table.splitlines()[1:]:
         fields = line.split()
         target, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))

@@ -1,7 +1,7 @@
-"""Netlink's messages: attributes, one request and its answers, a batch. netlink(7).
+"""Messages of netlink(7): attributes, a request with its answers, a batch.
 
-Common to links (netlink.py), translations of addresses (nftables.py) and tracked flows (conntrack.py). The kernel works
-on a request before send() returns, so that every answer is there then; each socket has a deadline all the same.
+Used for links (netlink.py), address translation (nftables.py) and tracked flows (conntrack.py). The kernel handles a
+request before send() returns, so the answers are ready then; each socket has a timeout all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 REQUEST, ACK, DUMP, EXCL, CREATE = 1, 4, 0x300, 0x200, 0x400
 NETFILTER = 12
-"""NETLINK_NETFILTER, which Python has no name for."""
+"""NETLINK_NETFILTER, for which Python has no name."""
 NESTED = 0x8000
 _KIND_MASK = 0x3FFF
 _ERROR, _DONE = 2, 3
@@ -25,7 +25,7 @@ _SO_SNDBUFFORCE = 32
 
 
 class Refused(OSError):
-    """The kernel's answer to a request; `at` is the number of the message in its batch."""
+    """The kernel refuses a request; `at` is the number of the message in its batch."""
 
     def __init__(self, code: int, at: int = 0) -> None:
         super().__init__(code, os.strerror(code))
@@ -38,27 +38,27 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def nested(kind: int, *inner: bytes) -> bytes:
-    """One that holds others."""
+    """An attribute that contains others."""
     return attribute(kind | NESTED, b"".join(inner))
 
 
 def text(kind: int, value: str) -> bytes:
-    """A string, with its end."""
+    """A string attribute, with its NUL."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def number(kind: int, value: int) -> bytes:
-    """In the machine's byte order, as rtnetlink has them."""
+    """A 32-bit attribute in the machine's byte order, as in rtnetlink."""
     return attribute(kind, struct.pack("=I", value))
 
 
 def big_endian(kind: int, value: int) -> bytes:
-    """32 bits in the network's byte order, as netfilter has them."""
+    """A 32-bit attribute in network byte order, as in netfilter."""
     return attribute(kind, struct.pack("!i" if value < 0 else "!I", value))
 
 
 def parse(data: bytes) -> dict[int, bytes]:
-    """Attributes by kind, the last of each. Stops at what is none."""
+    """Attributes by kind, the last one of each. Stops at an invalid one."""
     found: dict[int, bytes] = {}
     at = 0
     while at + 4 <= len(data):
@@ -71,19 +71,19 @@ def parse(data: bytes) -> dict[int, bytes]:
 
 
 def message(kind: int, flags: int, payload: bytes, at: int = 0) -> bytes:
-    """One message, the number `at` of its batch."""
+    """One message, with the number `at` in its batch."""
     return _HEADER.pack(_HEADER.size + len(payload), kind, flags | REQUEST, at, 0) + payload
 
 
 def request(protocol: int, kind: int, flags: int, payload: bytes) -> None:
-    """One request and its acknowledgement. Raises Refused, OSError."""
+    """Send a request and wait for its acknowledgement. Raises Refused, OSError."""
     with _open(protocol) as sock:
         sock.send(message(kind, flags | ACK, payload))
         _wait_for(sock, 0)
 
 
 def dump(protocol: int, kind: int, payload: bytes) -> Iterator[bytes]:
-    """What is there, a payload each. Raises Refused, OSError."""
+    """Yield the payload of each existing object. Raises Refused, OSError."""
     with _open(protocol) as sock:
         sock.send(message(kind, DUMP, payload))
         while True:
@@ -96,8 +96,9 @@ def dump(protocol: int, kind: int, payload: bytes) -> Iterator[bytes]:
 
 
 def batch(protocol: int, messages: Sequence[bytes]) -> None:
-    """All or nothing. The messages are numbered from 0; the last asks for an acknowledgement, or is one that is never
-    acknowledged after one that does. Raises Refused, OSError.
+    """Send messages that apply all or none. Raises Refused, OSError.
+
+    They are numbered from 0. The last one asks for an acknowledgement; one message that never gets one may follow it.
     """
     content = b"".join(messages)
     with _open(protocol) as sock:
@@ -114,7 +115,7 @@ def _open(protocol: int) -> socket.socket:
 
 
 def _wait_for(sock: socket.socket, last: int) -> None:
-    """The acknowledgement of the message `last`; the first error, of whichever, is raised."""
+    """Wait for the acknowledgement of message `last`. Raises the first error of any message."""
     while True:
         for kind, at, content in _split(sock.recv(_ANSWER_BYTES)):
             if kind != _ERROR:
@@ -127,7 +128,7 @@ def _wait_for(sock: socket.socket, last: int) -> None:
 
 
 def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Kind, number and payload of each message."""
+    """Yield kind, number and payload of each message."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, _, of, _ = _HEADER.unpack_from(data, at)

@@ -1,1 +1,1 @@
-"""The OCI runtime: our helper or runc, and the OCI spec of each container."""
+"""The OCI runtime (runc, crun or our helper), and the OCI specification of each container."""

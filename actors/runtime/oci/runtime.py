@@ -1,4 +1,4 @@
-"""The OCI runtime's command line, crun's, runc's or our own helper's: one short-lived process for each thing to do."""
+"""Runs the command line of an OCI runtime (crun, runc or our helper): a short-lived process for each command."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import msgspec
 from actors._host.files.untrusted_files import read_tail
 from proto.common import untrusted
 
-MOST_COMPLAINT_BYTES = 64 * 1024
+MOST_LOG_BYTES = 64 * 1024
 LOG = "oci.log"
-"""In a container's directory: what the OCI runtime said when it started it."""
+"""The OCI runtime's log of a start, in the container's directory."""
 COMMAND_S = 60.0
-"""Of one command; it takes 5 to 50 ms."""
+"""For one command, which usually takes 5 to 50 ms."""
 
 
 class OciError(Exception):
-    """The OCI runtime refused; the message is its own."""
+    """The OCI runtime failed; the message is its own."""
 
 
 class OciRuntime:
-    """One of them, with the state of its containers in `root`."""
+    """An OCI runtime whose state is in `root`."""
 
     def __init__(self, command: Sequence[str], name: str, root: Path, *, systemd: bool) -> None:
-        """`command` is what its command lines begin with."""
+        """`command` is the beginning of its command lines."""
         self._program = tuple(command)
         self.name = name
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,38 +36,38 @@ class OciRuntime:
         self._systemd = ["--systemd-cgroup"] if systemd else []
 
     def version(self) -> str:
-        """As it tells. Raises OciError."""
+        """The runtime's version. Raises OciError."""
         words = self._run(["--version"]).split()
         return words[2] if len(words) > 2 else "unknown"
 
     def run_command(self, id_: str, directory: Path, console: str) -> list[str]:
-        """What starts a container of the bundle `directory` and returns once it runs: for the monitor."""
+        """The command that starts the container of a bundle and ends once it runs. The monitor executes it."""
         command = self._command(["--log", str(directory / LOG), "--log-format", "json"])
         command += ["run", "--detach", "--bundle", str(directory), "--pid-file", str(directory / "pid")]
         return [*command, *(["--console-socket", console] if console else []), id_]
 
     def exec_command(self, id_: str, process: Path, pid_file: Path, log: Path, console: str = "") -> list[str]:
-        """What runs a further process in a container, and ends with its exit code; its own complaints are in `log`."""
+        """The command that runs a process in a container and ends with its exit code; its own errors go to `log`."""
         command = self._command(["--log", str(log), "--log-format", "json"])
         command += ["exec", "--process", str(process), "--pid-file", str(pid_file)]
         return [*command, *(["--console-socket", console] if console else []), id_]
 
     def knows(self, id_: str) -> bool:
-        """Whether it keeps anything of that container."""
+        """Return True when the runtime has state of the container."""
         return Path(self._root, id_).exists()
 
     def known(self) -> list[str]:
-        """Of whom it keeps something."""
+        """IDs of the containers that the runtime has state of."""
         return os.listdir(self._root)
 
     def delete(self, id_: str) -> None:
-        """Take away what it keeps of a container that has ended, and its cgroups. Idempotent."""
+        """Remove the state and cgroups of an ended container. Idempotent."""
         if self.knows(id_):
-            with contextlib.suppress(OciError):  # what is left is a few empty directories
+            with contextlib.suppress(OciError):  # at worst a few empty directories stay
                 self._run(["delete", "--force", id_])
 
     def update(self, id_: str, resources: object) -> None:
-        """Change limits, given as linux.resources. Raises OciError."""
+        """Change limits to `resources`, in the form of linux.resources. Raises OciError."""
         self._run(["update", "--resources", "-", id_], msgspec.json.encode(resources))
 
     def _command(self, options: Sequence[str]) -> list[str]:
@@ -86,10 +86,10 @@ class OciRuntime:
         return ran.stdout.decode(errors="replace")
 
 
-def last_complaint(path: Path) -> str:
-    """The last error that the OCI runtime logged there; empty without one."""
+def last_error(path: Path) -> str:
+    """The last error in the OCI runtime's log; empty without one."""
     try:
-        lines = read_tail(path, MOST_COMPLAINT_BYTES)[0].splitlines()
+        lines = read_tail(path, MOST_LOG_BYTES)[0].splitlines()
     except OSError:
         return ""
     for line in reversed(lines):

@@ -1,9 +1,8 @@
-"""The first process of a pod whose containers share their processes: it keeps the pid namespace, and reaps.
+"""The pause process: first process of a pod with a shared pid namespace. It keeps the namespace and reaps orphans.
 
-It is the machine's shell, run by the OCI runtime with nothing but the machine's programs to see, no capability, and
-in a pid namespace of its own. While it waits for its one child it takes every other that is handed to the first process
-of a namespace. That child is a copy of itself which opens a FIFO that nobody writes to: a `sleep` among the pod's
-processes would be taken for one of the pod's own.
+It is the machine's shell, run by the OCI runtime without capabilities. It sees only the machine's programs and has a
+pid namespace of its own. While it waits for its one child, it reaps every orphan of the namespace. The child is a copy
+of the shell that blocks opening a FIFO without writers. A `sleep` would look like one of the pod's own processes.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from typing import Any
 
 import msgspec
 
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
-from actors.runtime.oci.runtime import LOG, last_complaint
+from actors.runtime.oci.runtime import LOG, last_error
 from actors.runtime.oci.spec.build import cgroups_path
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
 
 OOM_SCORE_ADJ = -998
-"""As the kubelet has its sandboxes: with it, all of the pod would go."""
+"""The kubelet's value for sandboxes: with this process the whole pod would end."""
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64")
 _FIFO = "fifo"
 _REAP = f"trap '' HUP INT TERM; while :; do (: </{_FIFO}); done"
 
 
 class Pause:
-    """Starts and ends them. The monitor has each as a container by the sandbox's ID."""
+    """Starts and stops pause processes. The monitor knows each as a container with the sandbox's ID."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def start(self, id_: str, directory: Path, cgroup_parent: str) -> int:
-        """Its pid. Raises OSError, MonitorError."""
+        """Start a pause process; return its pid. Raises OSError, MonitorError."""
         machine = self._engine.machine
         cgroup = cgroups_path(cgroup_parent or self._engine.default_cgroup, id_, machine)
         spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj))
@@ -45,16 +44,16 @@ class Pause:
             os.mkfifo(directory / name, 0o600)
         command = self._engine.oci.run_command(id_, directory, "")
         try:
-            self._engine.keeper.client.ask("start", id_, str(directory), "", "", "", *command)
+            self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
         except MonitorError as error:
-            raise MonitorError(last_complaint(directory / LOG) or str(error)) from error
+            raise MonitorError(last_error(directory / LOG) or str(error)) from error
         started = read_started(directory)
         if started is None:
-            raise MonitorError("the first process of the pod has ended at once")
+            raise MonitorError("the pod's pause process ended at once")
         return started.pid
 
     def _root(self) -> Path:
-        """Its file system: empty, but for the FIFO and the places and links of the machine's programs."""
+        """Make its root directory: the FIFO, and mount points and links for the machine's programs."""
         root = self._engine.run / "pause"
         root.mkdir(mode=0o755, exist_ok=True)
         for name in ("proc", "dev"):
@@ -66,7 +65,7 @@ class Pause:
             place = root / name
             if os.path.lexists(place) or not os.path.lexists(f"/{name}"):
                 continue
-            with contextlib.suppress(FileExistsError):  # another sandbox was faster
+            with contextlib.suppress(FileExistsError):  # another sandbox made it
                 if os.path.islink(f"/{name}"):
                     place.symlink_to(os.readlink(f"/{name}"))
                 else:
@@ -74,7 +73,7 @@ class Pause:
         return root
 
     def stop(self, id_: str) -> None:
-        """Idempotent. Raises MonitorError."""
+        """Kill the pause process and remove its state. Idempotent. Raises MonitorError."""
         started = read_started(self._engine.sandboxes.path(id_))
         if started is None and not self._engine.oci.knows(id_):
             return
@@ -82,16 +81,16 @@ class Pause:
             processes.send_signal(started.pid, started.ticks, 9)
         self._engine.oci.delete(id_)
         with contextlib.suppress(TimeoutError):
-            self._engine.keeper.client.ask("forget", id_)
+            self._engine.monitor.client.ask("forget", id_)
 
     def runs(self, id_: str) -> bool:
-        """Whether it is there."""
+        """Return True when the pause process runs."""
         started = read_started(self._engine.sandboxes.path(id_))
         return started is not None and processes.is_alive(started.pid, started.ticks)
 
 
 def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, Any]:
-    """Its config.json."""
+    """The config.json of a pause process."""
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(rootfs), "readonly": True},
@@ -105,7 +104,7 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, An
         },
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
-            # The root is one for all pods: two runc at once would make the same links in its /dev, and one would fail.
+            # All pods share this root: two runc at once would make the same links in its /dev, and one would fail.
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec", "mode=755"]},
             *(
                 {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["bind", "ro"]}
@@ -114,7 +113,7 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, An
             ),
         ],
         "linux": {
-            # Mounts of its own above all: without, the OCI runtime would change the machine's.
+            # Without a mount namespace the OCI runtime would change the machine's mounts.
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
             "cgroupsPath": cgroup,
         },

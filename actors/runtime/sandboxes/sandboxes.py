@@ -1,8 +1,8 @@
-"""Pod sandboxes: namespaces, shared memory, files and network that a pod's containers share.
+"""Pod sandboxes: the namespaces, shared memory, files and network that a pod's containers share.
 
-No process keeps a sandbox alive: its namespaces are pinned (namespaces.py). Only a pod whose containers share their
-processes has a first process, a shell that reaps. A kill at any step leaves a directory without a record, whose pins
-and mounts the next start removes.
+No process keeps a sandbox alive: its namespaces are pinned (model/namespaces.py). Only a pod with a shared pid
+namespace has a pause process. A kill at any step leaves a directory without a record; the next start removes its pins
+and mounts.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from pathlib import Path
 import msgspec
 
 from actors._host.files import mounts
+from actors.runtime.containers.bundle import hostname_of
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.preparing import hostname_of
-from actors.runtime.images.local.disk import remove_tree
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import namespaces
+from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import SandboxRecord, new_id
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import Network, NetworkError
 from actors.runtime.sandboxes.pause import Pause
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
 from proto.cri import api_pb2 as pb
 
 SHM_BYTES = 64 * 1024 * 1024
-"""/dev/shm of a pod, as all runtimes have it."""
+"""Size of a pod's /dev/shm, as in all runtimes."""
 _SHM_FLAGS = 2 | 4 | 8  # MS_NOSUID, MS_NODEV, MS_NOEXEC
 RESOLV_CONF = "/etc/resolv.conf"
 log = logging.getLogger(__name__)
 
 
 class Sandboxes:
-    """All operations. Safe from any thread."""
+    """All operations on sandboxes. Safe from any thread."""
 
     def __init__(self, engine: Engine, containers: Containers, network: Network, handlers: tuple[str, ...]) -> None:
-        """`handlers` are the names of runtime handlers that a pod may ask for."""
+        """`handlers` are the valid names of runtime handlers."""
         self._engine = engine
         self._containers = containers
         self._network = network
@@ -49,7 +49,7 @@ class Sandboxes:
         self._pause = Pause(engine)
 
     def run(self, config: pb.PodSandboxConfig, handler: str) -> Sandbox:
-        """RunPodSandbox: ready when it returns. Raises RpcError."""
+        """RunPodSandbox; the sandbox is ready on return. Raises RpcError."""
         if handler and handler not in self._handlers:
             raise invalid(f"no runtime handler {handler!r}; there is: {', '.join(self._handlers)}")
         if not config.metadata.name or not config.metadata.uid:
@@ -72,7 +72,7 @@ class Sandboxes:
             self._engine.state.release(sandbox.key)
             self._undo(sandbox)
             if isinstance(error, OSError | NetworkError | MonitorError):
-                raise RpcError("UNKNOWN", f"cannot make the pod sandbox: {error}") from error
+                raise RpcError("UNKNOWN", f"cannot create the pod sandbox: {error}") from error
             raise
         return sandbox
 
@@ -81,40 +81,37 @@ class Sandboxes:
         directory = self._engine.sandboxes.path(id_)
         directory.mkdir(mode=0o700)
         self._write_files(sandbox, directory)
-        host_network = options.network == pb.NODE
+        pins, pause_pid = self._isolate(sandbox, directory)
+        netns = pins.get("network", "")
+        network, ips = ({}, ()) if options.network == pb.NODE else self._network.attach(sandbox, netns, directory)
+        record = msgspec.structs.replace(sandbox.record, namespaces=pins, pause_pid=pause_pid, network=network, ips=ips)
+        self._engine.sandboxes.save(record)
+        sandbox.record = record
+        self._engine.state.sandboxes.add(sandbox)
+
+    def _isolate(self, sandbox: Sandbox, directory: Path) -> tuple[dict[str, str], int]:
+        """Make shared memory, namespaces and pause process; return paths of the namespaces and the pause process's pid.
+
+        Without privileges shared memory is a directory, and there is nothing else.
+        """
+        id_, options = sandbox.record.id, sandbox.config.linux.security_context.namespace_options
+        shm = self._engine.shm_of(id_)
+        if options.ipc != pb.NODE:
+            shm.mkdir(parents=True, exist_ok=True)
         if not self._engine.privileged:
-            self._set_up_unprivileged(sandbox, directory, host_network=host_network)
-            return
-        kinds = [] if host_network else ["network", "uts"]
+            if options.ipc != pb.NODE:
+                os.chmod(shm, 0o1777)
+            return {}, 0
+        kinds = [] if options.network == pb.NODE else ["network", "uts"]
         kinds += [] if options.ipc == pb.NODE else ["ipc"]
         sysctls = dict(sandbox.config.linux.sysctls)
         pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
         if options.ipc != pb.NODE:
-            shm = self._engine.shm_of(id_)
-            shm.mkdir(parents=True, exist_ok=True)
             mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
-        pause_pid = (
-            self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent) if options.pid == pb.POD else 0
-        )
-        if pause_pid:
-            pins["pid"] = f"/proc/{pause_pid}/ns/pid"
-        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, pins["network"], directory)
-        record = msgspec.structs.replace(sandbox.record, namespaces=pins, pause_pid=pause_pid, network=network, ips=ips)
-        self._engine.sandboxes.save(record)
-        sandbox.record = record
-        self._engine.state.add_sandbox(sandbox)
-
-    def _set_up_unprivileged(self, sandbox: Sandbox, directory: Path, *, host_network: bool) -> None:
-        """No namespaces, no network of its own; shared memory is a directory."""
-        if sandbox.config.linux.security_context.namespace_options.ipc != pb.NODE:
-            shm = self._engine.shm_of(sandbox.record.id)
-            shm.mkdir(parents=True, exist_ok=True)
-            os.chmod(shm, 0o1777)
-        network, ips = ({}, ()) if host_network else self._network.attach(sandbox, "", directory)
-        record = msgspec.structs.replace(sandbox.record, network=network, ips=ips)
-        self._engine.sandboxes.save(record)
-        sandbox.record = record
-        self._engine.state.add_sandbox(sandbox)
+        if options.pid != pb.POD:
+            return pins, 0
+        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent)
+        return pins | {"pid": f"/proc/{pause_pid}/ns/pid"}, pause_pid
 
     def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
         (directory / "hostname").write_text(f"{hostname_of(sandbox)}\n")
@@ -125,8 +122,8 @@ class Sandboxes:
             os.chmod(directory / name, 0o644)
 
     def stop(self, sandbox: Sandbox) -> None:
-        """StopPodSandbox: ends its containers at once, takes back its network. Idempotent. Raises RpcError."""
-        for container in self._engine.state.containers(sandbox.record.id):
+        """StopPodSandbox: stop its containers without grace, detach its network. Idempotent. Raises RpcError."""
+        for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)
         with sandbox.lock:
             if sandbox.record.stopped and not sandbox.record.pause_pid:
@@ -138,11 +135,11 @@ class Sandboxes:
             record = msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0)
             self._engine.sandboxes.save(record)
             sandbox.record = record
-        for container in self._engine.state.containers(sandbox.record.id):
-            self._containers.stop(container, 0)  # one that was being created meanwhile
+        for container in self._engine.state.containers_of(sandbox.record.id):
+            self._containers.stop(container, 0)  # it was being created meanwhile
 
     def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
-        """What the pod may use by now, on its record. Raises RpcError."""
+        """Record the pod's current resources. Raises RpcError."""
         with sandbox.lock:
             config = pb.PodSandboxConfig()
             config.CopyFrom(sandbox.config)
@@ -152,11 +149,12 @@ class Sandboxes:
             try:
                 self._engine.sandboxes.save(record)
             except OSError as error:
-                raise RpcError("UNKNOWN", f"cannot note the resources of {sandbox.record.id}: {error}") from error
+                raise RpcError("UNKNOWN", f"cannot record the resources of {sandbox.record.id}: {error}") from error
             sandbox.record, sandbox.config = record, config
 
     def _tear_down(self, sandbox: Sandbox) -> None:
-        """Idempotent. Raises OSError, NetworkError, MonitorError."""
+        """Detach the network, end the pause process, remove pins and mounts. Idempotent. Raises OSError, NetworkError,
+        MonitorError."""
         record = sandbox.record
         if record.boot == self._engine.boot:
             self._network.detach(sandbox, self._engine.sandboxes.path(record.id))
@@ -174,25 +172,25 @@ class Sandboxes:
         namespaces.release(self._engine.pins_of(id_))
 
     def _undo(self, sandbox: Sandbox) -> None:
-        """After a failure in the middle."""
+        """Clean up after a failed RunPodSandbox."""
         with contextlib.suppress(OSError, NetworkError, MonitorError):
             self._tear_down(sandbox)
         self._engine.sandboxes.remove(sandbox.record.id)
 
     def remove(self, sandbox: Sandbox) -> None:
-        """RemovePodSandbox, with all its containers, by force. Raises RpcError."""
+        """RemovePodSandbox; kills and removes its containers. Raises RpcError."""
         self.stop(sandbox)
-        for container in self._engine.state.containers(sandbox.record.id):
+        for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.remove(container)
         with sandbox.lock:
-            if self._engine.state.find_sandbox(sandbox.record.id) is not sandbox:
+            if self._engine.state.sandboxes.find(sandbox.record.id) is not sandbox:
                 return
-            self.give_back(self._engine.sandboxes.path(sandbox.record.id))
+            self.release_network(self._engine.sandboxes.path(sandbox.record.id))
             self._engine.sandboxes.remove(sandbox.record.id)
-            self._engine.state.drop_sandbox(sandbox)
+            self._engine.state.sandboxes.drop(sandbox)
 
-    def settle(self, sandbox: Sandbox) -> None:
-        """What the machine's boot, or the end of its first process, has made of it."""
+    def reconcile(self, sandbox: Sandbox) -> None:
+        """Mark it as stopped if the machine has rebooted or its pause process has ended."""
         with sandbox.lock:
             record = sandbox.record
             gone = record.boot != self._engine.boot
@@ -202,49 +200,52 @@ class Sandboxes:
                 return
             ips = record.ips  # until StopPodSandbox takes its network back
             if record.boot != self._engine.boot:
-                self.give_back(self._engine.sandboxes.path(record.id))
+                self.release_network(self._engine.sandboxes.path(record.id))
                 ips = ()
             sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
             self._engine.sandboxes.save(sandbox.record)
 
     def on_exited(self, sandbox: Sandbox) -> None:
-        """The monitor's word of its first process. In a thread, as who stops a sandbox holds its lock, and waits for an
-        answer of the monitor that is read by who calls this.
-        """
-        threading.Thread(target=self._settle_told, args=(sandbox,), name="sandbox", daemon=True).start()
+        """Handle the monitor's report that the pause process has exited.
 
-    def _settle_told(self, sandbox: Sandbox) -> None:
+        Runs in a thread: `stop` holds the sandbox's lock while it waits for a reply, which the caller of this method
+        reads.
+        """
+        threading.Thread(target=self._record_exit, args=(sandbox,), name="sandbox", daemon=True).start()
+
+    def _record_exit(self, sandbox: Sandbox) -> None:
         try:
-            self.settle(sandbox)
+            self.reconcile(sandbox)
         except Exception:
             log.exception("cannot put the end of pod sandbox %s on record", sandbox.record.id)
 
-    def give_back(self, directory: Path) -> bool:
-        """What CNI gave a sandbox that was never finished, or whose network went with a boot: plugins keep addresses on
-        disk. Whether that is done; it is tried again when the sandbox is removed, or at the next start.
+    def release_network(self, directory: Path) -> bool:
+        """Release the addresses that CNI plugins keep on disk for a sandbox that is unfinished or of another boot.
+
+        Returns False on failure; it is retried when the sandbox is removed, and at the next start.
         """
         try:
             self._network.release(directory)
         except NetworkError as error:
-            log.warning("cannot give back the network of pod sandbox %s: %s", directory.name, error)
+            log.warning("cannot release the network of pod sandbox %s: %s", directory.name, error)
             return False
         return True
 
-    def release_strays(self) -> None:
-        """At start: pins and mounts of sandboxes that are none."""
-        known = {sandbox.record.id for sandbox in self._engine.state.sandboxes() if not sandbox.record.stopped}
+    def release_orphaned(self) -> None:
+        """At start: remove pins and mounts that belong to no sandbox."""
+        known = {sandbox.record.id for sandbox in self._engine.state.sandboxes.all() if not sandbox.record.stopped}
         for where in ("ns", "shm"):
             directory = self._engine.run / where
             if directory.is_dir():
                 for path in list(directory.iterdir()):
                     if path.name not in known:
-                        log.info("releasing what is left of pod sandbox %s", path.name)
+                        log.info("removing leftovers of pod sandbox %s", path.name)
                         self._release(path.name)
                         self._pause.stop(path.name)
 
 
 def resolv_conf(dns: pb.DNSConfig) -> str:
-    """The pod's resolv.conf: CRI's, or the machine's where it says nothing."""
+    """The pod's resolv.conf: CRI's, or the machine's if CRI's is empty."""
     lines = [f"search {' '.join(dns.searches)}"] if dns.searches else []
     lines += [f"nameserver {server}" for server in dns.servers]
     lines += [f"options {' '.join(dns.options)}"] if dns.options else []
@@ -253,8 +254,3 @@ def resolv_conf(dns: pb.DNSConfig) -> str:
     with contextlib.suppress(OSError):
         return Path(RESOLV_CONF).read_text()
     return ""
-
-
-def is_host_network(sandbox: Sandbox) -> bool:
-    """Whether its pod uses the machine's network."""
-    return bool(sandbox.config.linux.security_context.namespace_options.network == pb.NODE)

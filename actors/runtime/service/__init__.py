@@ -1,1 +1,1 @@
-"""The CRI server: gRPC services, sessions and the engine behind them."""
+"""The CRI server: gRPC, RuntimeService and ImageService."""

@@ -1,4 +1,4 @@
-"""CRI's ImageService."""
+"""CRI's ImageService: one method for each rpc."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from pathlib import Path
 import msgspec
 
 from actors._cri.image_reference import InvalidImageName
+from actors.runtime.engine.engine import Engine
 from actors.runtime.images import names
-from actors.runtime.images.local.layout import import_all, import_one
+from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, RegistryError, StoreFull
 from actors.runtime.images.local.store import Image
-from actors.runtime.images.registry.errors import BadImage, ImageError, NoSuchImage, StoreFull
-from actors.runtime.images.registry.hosts import hosts_of
-from actors.runtime.images.registry.progress import Cancelled, Pull, Pulls
-from actors.runtime.images.registry.source import bring_in
+from actors.runtime.images.sources.hosts import hosts_of
+from actors.runtime.images.sources.layout import import_all, import_one
+from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
+from actors.runtime.images.sources.source import add_image
 from actors.runtime.model.errors import RpcError, invalid
-from actors.runtime.service.engine import Engine
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)
 
 LEAST_SIZE = 1
-"""Of an image: the kubelet's and crictl's client takes one without a size for a broken answer."""
+"""Of an image: the kubelet and crictl reject an image of size 0."""
 TRANSPORTS = ("oci-archive:", "oci:")
-"""Pulling oci-archive:/PATH or oci:/PATH imports an archive or a layout; the names are those skopeo and CRI-O have."""
+"""Prefixes for PullImage: oci-archive:/PATH or oci:/PATH imports an archive or layout, as in skopeo and CRI-O."""
 log = logging.getLogger(__name__)
 
 
 class ImageService:
-    """One method for each rpc: request in, response out; raises RpcError."""
+    """All rpcs: request in, response out. Raises RpcError."""
 
     def __init__(self, engine: Engine, stats: Stats, drop_in: Path, registries_dir: str) -> None:
-        """`drop_in` is a directory of archives and layouts, looked into when an image is missing; `registries_dir` may
-        say where to pull from in place of a registry."""
+        """`drop_in`: a directory of archives and layouts that are imported when an image is missing.
+
+        `registries_dir`: a directory that may configure mirrors (sources/hosts.py).
+        """
         self.pulls = Pulls()
         self._registries_dir = registries_dir
         self._engine = engine
@@ -45,10 +47,10 @@ class ImageService:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._importing = threading.Lock()
         self._dropped: dict[str, Path] = {}
-        """Names that came from files, by tag and by digest: no registry is asked for them."""
+        """File by tag and digest of imported images: no registry is asked for them."""
 
     def ListImages(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
-        """Every image, or the one that is asked for."""
+        """List all images, or the one in the filter."""
         wanted = request.filter.image.image
         if wanted:
             found = self._find(wanted)
@@ -57,12 +59,12 @@ class ImageService:
         return pb.ListImagesResponse(images=[*images, _host_image()])
 
     def StreamImages(self, request: pb.StreamImagesRequest, _: object) -> Iterator[pb.StreamImagesResponse]:
-        """As ListImages."""
+        """Stream the answer of ListImages."""
         listed = self.ListImages(pb.ListImagesRequest(filter=request.filter))
         yield pb.StreamImagesResponse(images=listed.images)
 
     def ImageStatus(self, request: pb.ImageStatusRequest) -> pb.ImageStatusResponse:
-        """Without an image when it is not there."""
+        """Describe an image; the answer is empty if it is missing."""
         found = self._find(request.image.image)
         if found is None:
             return pb.ImageStatusResponse()
@@ -75,7 +77,8 @@ class ImageService:
     def PullImage(
         self, request: pb.PullImageRequest, at_end: Callable[[Callable[[], None]], object]
     ) -> pb.PullImageResponse:
-        """From the drop-in directory, else from its registry. Idempotent: what is there is not fetched again."""
+        """Import from the drop-in directory, else pull from the registry. Idempotent: blobs in the store are not
+        fetched."""
         name = request.image.image
         if transport := next((one for one in TRANSPORTS if name.startswith(one)), ""):
             return pb.PullImageResponse(image_ref=self._import(Path(name.removeprefix(transport)))[-1].id)
@@ -84,45 +87,39 @@ class ImageService:
         found = self._find(name)
         if found is not None and (found.id == names.HOST or names.full(name) in self._dropped):
             return pb.PullImageResponse(image_ref=found.id)
-        with self.pulls.under_way(names.full(name)) as pull:
+        with self.pulls.track(names.full(name)) as pull:
             if at_end(pull.cancel) is False:
-                pull.cancel()  # the client has gone before we began
+                pull.cancel()  # the client has already gone
             image = self._from_file(pull.name) or self._pull(name, request.auth, pull)
             return pb.PullImageResponse(image_ref=image.id)
 
     def _from_file(self, full: str) -> Image | None:
-        """One that came from a file and was removed since; None where the file is not there any more."""
+        """Import an image again that came from a file; None without that file."""
         path = self._dropped.get(full)
         if path is None:
             return None
         try:
             return import_one(self._engine.store, path, full)
         except (ImageError, OSError) as error:
-            log.warning("cannot bring image %s in from %s again: %s", full, path, error)
+            log.warning("cannot import image %s from %s again: %s", full, path, error)
             return None
 
     def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
-        from actors.runtime.images.registry import client, mirrors  # noqa: PLC0415
+        from actors.runtime.images.sources import client, mirrors  # noqa: PLC0415
 
         full, store = pull.name, self._engine.store
         try:
             hosts = hosts_of(full.partition("/")[0], self._registries_dir)
             source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
-            image = bring_in(store, source, full, source.resolve(), pull)
+            image = add_image(store, source, full, source.resolve(), pull)
             client.clear_partial(store.partial_dir)
-        except Cancelled as error:
-            raise RpcError("CANCELLED", f"failed to pull image {name!r}: {error}") from error
-        except client.Denied as error:
-            raise RpcError("UNKNOWN", f"failed to pull image {name!r}: {error}") from error
-        except client.RegistryError as error:
-            raise RpcError("UNAVAILABLE", f"failed to pull image {name!r}: {error}") from error
         except (ImageError, OSError) as error:
             raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
         log.info("pulled %s: %s", full, image.id)
         return image
 
     def RemoveImage(self, request: pb.RemoveImageRequest) -> pb.RemoveImageResponse:
-        """Idempotent. What a container has of it stays as long as it has it."""
+        """Remove an image. Idempotent. Layers stay as long as a container uses them."""
         try:
             self._engine.store.remove(request.image.image)
         except InvalidImageName as error:
@@ -132,12 +129,12 @@ class ImageService:
         return pb.RemoveImageResponse()
 
     def ImageFsInfo(self, _: pb.ImageFsInfoRequest) -> pb.ImageFsInfoResponse:
-        """What images and containers take."""
+        """Disk usage of images and writable layers."""
         return self._stats.image_fs()
 
     def import_dropped(self) -> None:
-        """Bring in what is new in the drop-in directory. A bad one is logged, once, and left alone."""
-        with self._importing:  # who comes meanwhile finds the images there
+        """Import new files of the drop-in directory. A bad file is logged once and stays."""
+        with self._importing:  # a waiting thread finds the images imported
             self._import_dropped()
 
     def _import_dropped(self) -> None:
@@ -198,16 +195,18 @@ class ImageService:
 
 
 def _host_image() -> pb.Image:
-    """The machine's own root file system: nothing to pull, nothing to remove."""
+    """The machine's root file system as an image, which is neither pulled nor removed."""
     spec = pb.ImageSpec(image=names.HOST)
     return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=LEAST_SIZE, pinned=True, spec=spec)
 
 
 def _as_rpc_error(what: str, error: Exception) -> RpcError:
-    """A failure to bring an image in, as it is told."""
+    """The error of a failed pull or import."""
     codes: dict[type[Exception], str] = {
         BadImage: "INVALID_ARGUMENT",
         StoreFull: "RESOURCE_EXHAUSTED",
         NoSuchImage: "NOT_FOUND",
+        Cancelled: "CANCELLED",
+        RegistryError: "UNAVAILABLE",
     }
     return RpcError(codes.get(type(error), "UNKNOWN"), f"{what}: {error}")

@@ -1,7 +1,7 @@
-"""The gRPC server: CRI's two services on a unix socket, by the descriptors of the .proto.
+"""The gRPC server: serves CRI's two services on a unix socket, from the .proto's descriptors.
 
-A thread for each call under way, and not the mailbox: StopContainer waits out grace periods, a hundred of them at once.
-A thread that waits is 35 KiB; there are as many as there ever were calls at the same time.
+Each call has a thread, not the mailbox: StopContainer waits for grace periods, a hundred of them at once. A waiting
+thread takes 35 KiB; the pool grows to the largest number of simultaneous calls.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from actors.runtime.model.errors import RpcError
 from proto.cri import api_pb2 as pb
 
 CANCELLABLE = frozenset({"PullImage"})
-"""Their methods get a second argument: what is to be called with a function to call when the client is gone."""
+"""Methods with a second argument: a function that registers a callback for the end of the call."""
 MOST_CALLS = 300
-"""Under way at once: a stop of each of the node's pods, and others."""
+"""Simultaneous calls: a stop of each pod on the node, and others."""
 log = logging.getLogger(__name__)
 
 
 class Server:
-    """Serves `services`, by their names in the .proto."""
+    """Serves `services`, by name in the .proto."""
 
     def __init__(self, socket: str, services: dict[str, Any]) -> None:
-        """Raises OSError when the socket cannot be made."""
+        """Raises OSError when it cannot listen on the socket."""
         self._pool = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="rpc")
         self._server = grpc.server(self._pool, options=OPTIONS)
         for name, servicer in services.items():
@@ -42,11 +42,11 @@ class Server:
         os.chmod(socket, 0o600)
 
     def start(self) -> None:
-        """Calls are answered from now on."""
+        """Start answering calls."""
         self._server.start()
 
     def stop(self) -> None:
-        """No new calls; those under way are cut off."""
+        """Refuse new calls and cut off those under way."""
         self._server.stop(0)
 
 
@@ -82,7 +82,7 @@ def _unary(rpc: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def _streaming(function: Callable[..., Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
-    """The method gets a second argument, as a cancellable one."""
+    """A streaming method gets the second argument of CANCELLABLE, too."""
 
     def call(request: Any, context: Any) -> Iterator[Any]:
         try:

@@ -1,6 +1,6 @@
-"""CRI's RuntimeService: one method for each rpc, request in, response out; raises RpcError.
+"""CRI's RuntimeService: one method for each rpc.
 
-What each promises for a repeat is in the comments of CRI's api.proto. An rpc that has no method here is UNIMPLEMENTED.
+The comments of CRI's api.proto say what a repeated rpc does. An rpc without a method here is UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import msgspec
 
 from actors.runtime.containers.containers import Containers
 from actors.runtime.containers.exec_sync import exec_sync
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model import views
 from actors.runtime.network.api import Network
 from actors.runtime.sandboxes.sandboxes import Sandboxes
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.sessions import Sessions
 from actors.runtime.stats import metrics
 from actors.runtime.stats.measuring import Metrics
 from actors.runtime.stats.stats import Stats
+from actors.runtime.streaming.sessions import Sessions
 from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)
 
 NAME = "nodevisor"
 PART = 200
-"""Items of a list that is streamed, in one message: of the largest, some 100 KiB."""
+"""Items in one message of a streamed list: at most some 100 KiB."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class RuntimeService:
-    """All rpcs. Any thread."""
+    """All rpcs: request in, response out. Raises RpcError. Safe from any thread."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RuntimeService:
         sessions: Sessions,
         about: dict[str, Any],
     ) -> None:
-        """`about` is told by Status, verbose: isolation, versions, directories."""
+        """`about`: verbose information for Status, such as isolation, versions and directories."""
         self._engine = engine
         self._state = engine.state
         self._containers = containers
@@ -57,12 +57,12 @@ class RuntimeService:
         self._about = about
 
     def Version(self, _: pb.VersionRequest) -> pb.VersionResponse:
-        """Who we are."""
+        """The name and version of this runtime."""
         version = str(self._about.get("version", ""))
         return pb.VersionResponse(version="0.1.0", runtime_name=NAME, runtime_version=version, runtime_api_version="v1")
 
     def Status(self, request: pb.StatusRequest) -> pb.StatusResponse:
-        """Whether containers can run, and pods have networks."""
+        """Conditions RuntimeReady and NetworkReady, and features."""
         problem, remark = self._network.problem(), self._network.remark()
         network = pb.RuntimeCondition(
             type="NetworkReady",
@@ -90,36 +90,36 @@ class RuntimeService:
             runtime_handlers=[pb.RuntimeHandler(name=name, features=features) for name in ("", self._engine.oci.name)],
             features=pb.RuntimeFeatures(
                 supplemental_groups_policy=True,
-                mount_options=self._engine.privileged,  # plain processes have no mounts
+                mount_options=self._engine.privileged,  # plain processes cannot mount
             ),
         )
 
     def RuntimeConfig(self, _: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:
-        """The cgroup driver, which is the agent's."""
+        """The agent's cgroup driver."""
         driver = pb.SYSTEMD if self._engine.machine.systemd_cgroups else pb.CGROUPFS
         return pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=driver))
 
     def UpdateRuntimeConfig(self, _: pb.UpdateRuntimeConfigRequest) -> pb.UpdateRuntimeConfigResponse:
-        """The pod CIDR: networks here have theirs from their configuration."""
+        """Ignore the pod CIDR: networks read theirs from their configuration."""
         return pb.UpdateRuntimeConfigResponse()
 
     # Sandboxes
 
     def RunPodSandbox(self, request: pb.RunPodSandboxRequest) -> pb.RunPodSandboxResponse:
-        """Makes it; ready then."""
+        """Create a sandbox; it is ready on return."""
         sandbox = self._sandboxes.run(request.config, request.runtime_handler)
         return pb.RunPodSandboxResponse(pod_sandbox_id=sandbox.record.id)
 
     def StopPodSandbox(self, request: pb.StopPodSandboxRequest) -> pb.StopPodSandboxResponse:
-        """Idempotent; of one that is gone, too."""
-        if (sandbox := self._state.find_sandbox(request.pod_sandbox_id)) is not None:
+        """Stop a sandbox. Idempotent, also for a missing one."""
+        if (sandbox := self._state.sandboxes.find(request.pod_sandbox_id)) is not None:
             self._sandboxes.stop(sandbox)
         return pb.StopPodSandboxResponse()
 
     def RemovePodSandbox(self, request: pb.RemovePodSandboxRequest) -> pb.RemovePodSandboxResponse:
-        """With its containers, by force. Idempotent."""
-        if (sandbox := self._state.find_sandbox(request.pod_sandbox_id)) is not None:
-            for container in self._state.containers(sandbox.record.id):
+        """Remove a sandbox and its containers by force. Idempotent."""
+        if (sandbox := self._state.sandboxes.find(request.pod_sandbox_id)) is not None:
+            for container in self._state.containers_of(sandbox.record.id):
                 self._stats.forget(container.record.id)
             self._sandboxes.remove(sandbox)
         return pb.RemovePodSandboxResponse()
@@ -127,177 +127,179 @@ class RuntimeService:
     def UpdatePodSandboxResources(
         self, request: pb.UpdatePodSandboxResourcesRequest
     ) -> pb.UpdatePodSandboxResourcesResponse:
-        """Noted; the pod's cgroup is whose who has made it. NOT_FOUND without the sandbox."""
-        self._sandboxes.note_resources(self._state.sandbox(request.pod_sandbox_id), request)
+        """Record the resources; pod_workers sets the pod's cgroup. NOT_FOUND without the sandbox."""
+        self._sandboxes.note_resources(self._state.sandboxes.get(request.pod_sandbox_id), request)
         return pb.UpdatePodSandboxResourcesResponse()
 
     def PodSandboxStatus(self, request: pb.PodSandboxStatusRequest) -> pb.PodSandboxStatusResponse:
-        """NOT_FOUND without it."""
-        sandbox = self._state.sandbox(request.pod_sandbox_id)
+        """Describe a sandbox. NOT_FOUND without it."""
+        sandbox = self._state.sandboxes.get(request.pod_sandbox_id)
         info = views.sandbox_info(sandbox) if request.verbose else None
         return pb.PodSandboxStatusResponse(status=views.sandbox_status(sandbox), info=info)
 
     def ListPodSandbox(self, request: pb.ListPodSandboxRequest) -> pb.ListPodSandboxResponse:
-        """Those that the filter lets through."""
+        """List the sandboxes that the filter accepts."""
         items = [
-            views.listed_sandbox(one) for one in self._state.sandboxes() if views.sandbox_matches(one, request.filter)
+            views.listed_sandbox(one)
+            for one in self._state.sandboxes.all()
+            if views.sandbox_matches(one, request.filter)
         ]
         return pb.ListPodSandboxResponse(items=items)
 
     def StreamPodSandboxes(
         self, request: pb.StreamPodSandboxesRequest, _: object
     ) -> Iterator[pb.StreamPodSandboxesResponse]:
-        """As ListPodSandbox."""
+        """Stream the answer of ListPodSandbox."""
         listed = self.ListPodSandbox(pb.ListPodSandboxRequest(filter=request.filter)).items
         return (pb.StreamPodSandboxesResponse(pod_sandboxes=part) for part in parts(listed))
 
     # Containers
 
     def CreateContainer(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
-        """ALREADY_EXISTS for a name and attempt that are there."""
-        sandbox = self._state.sandbox(request.pod_sandbox_id)
+        """Create a container. ALREADY_EXISTS if its name and attempt exist."""
+        sandbox = self._state.sandboxes.get(request.pod_sandbox_id)
         return pb.CreateContainerResponse(container_id=self._containers.create(sandbox, request.config).record.id)
 
     def StartContainer(self, request: pb.StartContainerRequest) -> pb.StartContainerResponse:
-        """Once: FAILED_PRECONDITION then."""
-        self._containers.start(self._state.container(request.container_id))
+        """Start a container, once: FAILED_PRECONDITION later."""
+        self._containers.start(self._state.containers.get(request.container_id))
         return pb.StartContainerResponse()
 
     def StopContainer(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:
-        """Idempotent; of one that is gone, too."""
-        if (container := self._state.find_container(request.container_id)) is not None:
+        """Stop a container. Idempotent, also for a missing one."""
+        if (container := self._state.containers.find(request.container_id)) is not None:
             self._containers.stop(container, request.timeout)
         return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
-        """By force. Idempotent."""
-        if (container := self._state.find_container(request.container_id)) is not None:
+        """Remove a container by force. Idempotent."""
+        if (container := self._state.containers.find(request.container_id)) is not None:
             self._containers.remove(container)
             self._stats.forget(container.record.id)
         return pb.RemoveContainerResponse()
 
     def ListContainers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
-        """Those that the filter lets through."""
-        containers = self._state.containers()
+        """List the containers that the filter accepts."""
+        containers = self._state.containers.all()
         for container in containers:
-            self._containers.up_to_date(container)
+            self._containers.refresh(container)
         found = [views.listed_container(one) for one in containers if views.container_matches(one, request.filter)]
         return pb.ListContainersResponse(containers=found)
 
     def StreamContainers(self, request: pb.StreamContainersRequest, _: object) -> Iterator[pb.StreamContainersResponse]:
-        """As ListContainers."""
+        """Stream the answer of ListContainers."""
         listed = self.ListContainers(pb.ListContainersRequest(filter=request.filter)).containers
         return (pb.StreamContainersResponse(containers=part) for part in parts(listed))
 
     def ContainerStatus(self, request: pb.ContainerStatusRequest) -> pb.ContainerStatusResponse:
-        """NOT_FOUND without it."""
-        container = self._state.container(request.container_id)
-        self._containers.up_to_date(container)
+        """Describe a container. NOT_FOUND without it."""
+        container = self._state.containers.get(request.container_id)
+        self._containers.refresh(container)
         info = views.container_info(container) if request.verbose else None
         return pb.ContainerStatusResponse(status=views.container_status(container), info=info)
 
     def UpdateContainerResources(
         self, request: pb.UpdateContainerResourcesRequest
     ) -> pb.UpdateContainerResourcesResponse:
-        """Of one that runs, in its cgroup; else for when it does."""
-        self._containers.update(self._state.container(request.container_id), request.linux)
+        """Change a running container's cgroup, or the configuration for a later start."""
+        self._containers.update(self._state.containers.get(request.container_id), request.linux)
         return pb.UpdateContainerResourcesResponse()
 
     def ReopenContainerLog(self, request: pb.ReopenContainerLogRequest) -> pb.ReopenContainerLogResponse:
-        """After its file was renamed."""
-        self._containers.reopen_log(self._state.container(request.container_id))
+        """Open the log file again, after a rename."""
+        self._containers.reopen_log(self._state.containers.get(request.container_id))
         return pb.ReopenContainerLogResponse()
 
     def ExecSync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
-        """Runs a command; DEADLINE_EXCEEDED when it takes longer than it may."""
-        container = self._state.container(request.container_id)
+        """Run a command. DEADLINE_EXCEEDED after its time limit."""
+        container = self._state.containers.get(request.container_id)
         output = exec_sync(self._engine, container, list(request.cmd), request.timeout)
         return pb.ExecSyncResponse(stdout=output.stdout, stderr=output.stderr, exit_code=output.code)
 
     # Sessions
 
     def Exec(self, request: pb.ExecRequest) -> pb.ExecResponse:
-        """Prepares it; the command runs once a client has come to the URL."""
+        """Prepare a session; the command starts when a client requests the URL."""
         return pb.ExecResponse(url=self._sessions.exec(request))
 
     def Attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
-        """Prepares it."""
+        """Prepare a session."""
         return pb.AttachResponse(url=self._sessions.attach(request))
 
     def PortForward(self, request: pb.PortForwardRequest) -> pb.PortForwardResponse:
-        """Prepares it."""
+        """Prepare a session."""
         return pb.PortForwardResponse(url=self._sessions.port_forward(request))
 
     # Statistics and events
 
     def ContainerStats(self, request: pb.ContainerStatsRequest) -> pb.ContainerStatsResponse:
-        """NOT_FOUND without it."""
-        return pb.ContainerStatsResponse(stats=self._stats.container(self._state.container(request.container_id)))
+        """Statistics of a container. NOT_FOUND without it."""
+        return pb.ContainerStatsResponse(stats=self._stats.container(self._state.containers.get(request.container_id)))
 
     def ListContainerStats(self, request: pb.ListContainerStatsRequest) -> pb.ListContainerStatsResponse:
-        """Of those that run."""
+        """Statistics of running containers."""
         return pb.ListContainerStatsResponse(stats=self._stats.containers(request.filter))
 
     def StreamContainerStats(
         self, request: pb.StreamContainerStatsRequest, _: object
     ) -> Iterator[pb.StreamContainerStatsResponse]:
-        """As ListContainerStats."""
+        """Stream the answer of ListContainerStats."""
         listed = self._stats.containers(request.filter)
         return (pb.StreamContainerStatsResponse(container_stats=part) for part in parts(listed))
 
     def PodSandboxStats(self, request: pb.PodSandboxStatsRequest) -> pb.PodSandboxStatsResponse:
-        """NOT_FOUND without it."""
-        return pb.PodSandboxStatsResponse(stats=self._stats.sandbox(self._state.sandbox(request.pod_sandbox_id)))
+        """Statistics of a sandbox. NOT_FOUND without it."""
+        return pb.PodSandboxStatsResponse(stats=self._stats.sandbox(self._state.sandboxes.get(request.pod_sandbox_id)))
 
     def ListPodSandboxStats(self, request: pb.ListPodSandboxStatsRequest) -> pb.ListPodSandboxStatsResponse:
-        """Of those that are ready."""
+        """Statistics of ready sandboxes."""
         return pb.ListPodSandboxStatsResponse(stats=self._stats.sandboxes(request.filter))
 
     def StreamPodSandboxStats(
         self, request: pb.StreamPodSandboxStatsRequest, _: object
     ) -> Iterator[pb.StreamPodSandboxStatsResponse]:
-        """As ListPodSandboxStats."""
+        """Stream the answer of ListPodSandboxStats."""
         listed = self._stats.sandboxes(request.filter)
         return (pb.StreamPodSandboxStatsResponse(pod_sandbox_stats=part) for part in parts(listed))
 
     def ListMetricDescriptors(self, _: pb.ListMetricDescriptorsRequest) -> pb.ListMetricDescriptorsResponse:
-        """Names, meanings and labels of what ListPodSandboxMetrics tells."""
+        """Names, helps and labels of the metrics of ListPodSandboxMetrics."""
         return pb.ListMetricDescriptorsResponse(descriptors=metrics.descriptors())
 
     def ListPodSandboxMetrics(self, _: pb.ListPodSandboxMetricsRequest) -> pb.ListPodSandboxMetricsResponse:
-        """Of sandboxes that are ready, and of their containers that run."""
+        """Metrics of ready sandboxes and their running containers."""
         return pb.ListPodSandboxMetricsResponse(pod_metrics=self._metrics.sandboxes())
 
     def StreamPodSandboxMetrics(
         self, _: pb.StreamPodSandboxMetricsRequest, __: object
     ) -> Iterator[pb.StreamPodSandboxMetricsResponse]:
-        """As ListPodSandboxMetrics; a sandbox at a time, for each is some 10 KiB."""
+        """Stream the answer of ListPodSandboxMetrics, a sandbox in each message: each is some 10 KiB."""
         return (pb.StreamPodSandboxMetricsResponse(pod_sandbox_metrics=[one]) for one in self._metrics.sandboxes())
 
     def GetContainerEvents(
         self, _: pb.GetEventsRequest, at_end: Callable[[Callable[[], None]], object]
     ) -> Iterator[pb.ContainerEventResponse]:
-        """From now on."""
+        """Stream container events from now on."""
         listener = self._engine.hub.listen()
         at_end(listener.close)
         for event in listener:
             yield self._complete(event)
 
     def _complete(self, event: pb.ContainerEventResponse) -> pb.ContainerEventResponse:
-        """With what the pod looks like by now."""
-        container = self._state.find_container(event.container_id)
-        sandbox = self._state.find_sandbox(container.record.sandbox_id) if container is not None else None
+        """Add the current status of the pod to an event."""
+        container = self._state.containers.find(event.container_id)
+        sandbox = self._state.sandboxes.find(container.record.sandbox_id) if container is not None else None
         if sandbox is None:
             return event
         told = pb.ContainerEventResponse()
         told.CopyFrom(event)
         told.pod_sandbox_status.CopyFrom(views.sandbox_status(sandbox))
-        inside = self._state.containers(sandbox.record.id)
+        inside = self._state.containers_of(sandbox.record.id)
         told.containers_statuses.extend(views.container_status(one) for one in inside)
         return told
 
 
 def parts(listed: Sequence[T]) -> Iterator[Sequence[T]]:
-    """What is streamed, a message's worth at a time."""
+    """Divide a list into messages of PART items."""
     for at in range(0, len(listed), PART):
         yield listed[at : at + PART]

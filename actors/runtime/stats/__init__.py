@@ -1,1 +1,1 @@
-"""Figures of containers and sandboxes, and the runtime's own metrics."""
+"""Statistics of containers and sandboxes, and their metrics."""

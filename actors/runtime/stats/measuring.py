@@ -1,4 +1,4 @@
-"""Reads what ListPodSandboxMetrics tells, when it is asked: cgroups, processes, file systems, network namespaces.
+"""Reads the values of ListPodSandboxMetrics on request, from cgroups, processes, file systems and network namespaces.
 
 A container takes some 25 small files, and a readlink for each open file of its processes.
 """
@@ -14,25 +14,25 @@ from pathlib import Path
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host import interfaces
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.service.engine import Engine
 from actors.runtime.stats import metrics
-from actors.runtime.stats.metrics import Disk, Facts, Processes, Transfers
+from actors.runtime.stats.metrics import Disk, Measurements, Processes, Transfers
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
 
 class Metrics:
-    """Measures when asked. Safe from any thread."""
+    """Measures on request. Safe from any thread."""
 
     def __init__(self, engine: Engine, stats: Stats) -> None:
         self._engine = engine
         self._stats = stats
 
     def sandboxes(self) -> list[pb.PodSandboxMetrics]:
-        """Of sandboxes that are ready, with their containers that run."""
-        return [self._sandbox(one) for one in self._engine.state.sandboxes() if one.state == pb.SANDBOX_READY]
+        """Metrics of ready sandboxes, with their running containers."""
+        return [self._sandbox(one) for one in self._engine.state.sandboxes.all() if one.state == pb.SANDBOX_READY]
 
     def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
         id_, config, now_ns = sandbox.record.id, sandbox.config, time.time_ns()
@@ -40,7 +40,7 @@ class Metrics:
         told = pb.PodSandboxMetrics(
             pod_sandbox_id=id_, metrics=metrics.samples(metrics.POD, _network(sandbox), labels, now_ns)
         )
-        for container in self._engine.state.containers(id_):
+        for container in self._engine.state.containers_of(id_):
             if container.state != pb.CONTAINER_RUNNING:
                 continue
             measured = self._container(container, now_ns)
@@ -58,13 +58,13 @@ class Metrics:
                 told.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
         return told
 
-    def _container(self, container: Container, now_ns: int) -> Facts | None:
-        """None without a cgroup: it has none, or has just ended."""
+    def _container(self, container: Container, now_ns: int) -> Measurements | None:
+        """None without a cgroup: at isolation level 3, or just after the exit."""
         cgroup, tree = container.record.cgroup, hierarchy()
         found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
         if found is None:
             return None
-        return Facts(
+        return Measurements(
             figures=found,
             started_s=container.started.at_ns // 1_000_000_000 if container.started is not None else 0,
             processes=_processes(figures.processes(cgroup, tree)),
@@ -82,20 +82,20 @@ class Metrics:
         return None
 
 
-def _network(sandbox: Sandbox) -> Facts:
-    """Of a network of its own; nothing of the machine's."""
+def _network(sandbox: Sandbox) -> Measurements:
+    """A pod's own network; empty if it uses the machine's."""
     path = sandbox.record.namespaces.get("network", "")
     with contextlib.suppress(OSError):
         if path:
             text = in_namespace(path, lambda: interfaces.table("/proc/thread-self/net/dev"))
-            return Facts(interfaces=tuple(interfaces.parse(text)))
-    return Facts()
+            return Measurements(interfaces=tuple(interfaces.parse(text)))
+    return Measurements()
 
 
 def _processes(pids: list[int]) -> Processes:
     descriptors = sockets = most = 0
     for pid in pids:
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             most = most or resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
             for name in os.listdir(f"/proc/{pid}/fd"):
                 descriptors += 1
@@ -118,7 +118,7 @@ def _transfers(cgroup: str) -> tuple[Transfers, ...]:
 
 
 def _device(numbers: str) -> str:
-    """/dev's name of a disk, by major:minor; empty for what is none."""
+    """Path in /dev of the disk major:minor; empty for an unknown one."""
     with contextlib.suppress(OSError):
         return f"/dev/{os.path.basename(os.readlink(f'/sys/dev/block/{numbers}'))}"
     return ""

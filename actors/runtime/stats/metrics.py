@@ -1,13 +1,13 @@
-"""What ListPodSandboxMetrics tells, in cAdvisor's names: which figures there are, and what they are made of. Pure.
+"""The table of ListPodSandboxMetrics: names as in cAdvisor, and how each value is calculated. Pure.
 
-KEP-2371 has a node agent show these in place of cAdvisor's own. CRI's values are whole numbers: seconds are rounded
-down.
+With KEP-2371 the node agent shows these instead of cAdvisor's own. CRI's values are integers: seconds are rounded down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from actors._cgroup.figures import Detail, Figures
@@ -15,14 +15,14 @@ from actors._host.interfaces import Interface
 from proto.cri import api_pb2 as pb
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
-"""The first labels of every figure; `id` is the cgroup, `name` the ID."""
+"""The first labels of every metric; `id` is the cgroup, `name` the container's ID."""
 _NO_DETAIL = Detail()
 _PER_S = 1_000_000_000
 _PER_S_US = 1_000_000
 
 
 class Disk(NamedTuple):
-    """What a container has written, and the file system that this is on."""
+    """A container's writes, and the file system that holds them."""
 
     device: str
     used_bytes: int
@@ -32,7 +32,7 @@ class Disk(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """What a cgroup has moved from and to one disk."""
+    """A cgroup's reads and writes of one disk."""
 
     device: str
     read_bytes: int = 0
@@ -42,18 +42,18 @@ class Transfers(NamedTuple):
 
 
 class Processes(NamedTuple):
-    """What is read off a container's processes."""
+    """Counts over a container's processes."""
 
     number: int = 0
     descriptors: int = 0
     sockets: int = 0
     open_files_max: int = 0
-    """The first one's soft limit; -1 for none."""
+    """The first process's soft limit; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """All that was read of one container, or of a pod's network."""
+class Measurements:
+    """All measurements of one container, or of a pod's network."""
 
     figures: Figures = field(default_factory=Figures)
     started_s: int = 0
@@ -64,7 +64,7 @@ class Facts:
 
     @property
     def detail(self) -> Detail:
-        """Of the figures."""
+        """The detailed figures; zeros if they were not read."""
         return self.figures.detail or _NO_DETAIL
 
 
@@ -72,63 +72,75 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 
 class Metric(NamedTuple):
-    """One figure."""
+    """One metric of the table."""
 
     name: str
     help: str
     kind: pb.MetricType.ValueType
-    values: Callable[[Facts], Values]
-    """Each with the values of `labels`."""
+    values: Callable[[Measurements], Values]
+    """Each value with its values of `labels`."""
     labels: tuple[str, ...] = ()
 
 
-def _counter(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+def _counter(name: str, text: str, value: Callable[[Measurements], float]) -> Metric:
     return Metric(f"container_{name}", text, pb.COUNTER, lambda facts: [((), value(facts))])
 
 
-def _gauge(name: str, text: str, value: Callable[[Facts], float]) -> Metric:
+def _gauge(name: str, text: str, value: Callable[[Measurements], float]) -> Metric:
     return Metric(f"container_{name}", text, pb.GAUGE, lambda facts: [((), value(facts))])
 
 
 def _under_quota(name: str, text: str, value: Callable[[Detail], float]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((), value(facts.detail))] if facts.detail.quota_us else []
 
     return Metric(f"container_{name}", text, pb.COUNTER, values)
 
 
 def _of_disk(name: str, text: str, value: Callable[[Disk], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((facts.disk.device,), value(facts.disk))] if facts.disk is not None else []
 
     return Metric(f"container_fs_{name}", text, pb.GAUGE, values, ("device",))
 
 
 def _moved(name: str, text: str, value: Callable[[Transfers], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((one.device,), value(one)) for one in facts.transfers]
 
     return Metric(f"container_fs_{name}", text, pb.COUNTER, values, ("device",))
 
 
 def _of_network(name: str, text: str, value: Callable[[Interface], int]) -> Metric:
-    def values(facts: Facts) -> Values:
+    def values(facts: Measurements) -> Values:
         return [((one.name,), value(one)) for one in facts.interfaces]
 
     return Metric(f"container_network_{name}_total", text, pb.COUNTER, values, ("interface",))
 
 
-def _faults(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+def _faults(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
     yield ("pgfault", "container"), facts.figures.page_faults
     yield ("pgfault", "hierarchy"), facts.detail.total_page_faults
     yield ("pgmajfault", "container"), facts.figures.major_page_faults
     yield ("pgmajfault", "hierarchy"), facts.detail.total_major_page_faults
 
 
-def _device_use(facts: Facts) -> Iterator[tuple[tuple[str, ...], float]]:
+def _device_use(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
     for one in facts.transfers:
         yield (one.device, "Read"), one.read_bytes
         yield (one.device, "Write"), one.written_bytes
+
+
+def _pressure() -> Iterator[Metric]:
+    for resource, what in (("cpu", "a CPU"), ("memory", "memory"), ("io", "a disk")):
+        for kind, share, tasks in (("waiting", "some", "some task"), ("stalled", "full", "all tasks")):
+            text = f"Time in which {tasks} waited for {what}."
+            yield _counter(f"pressure_{resource}_{kind}_seconds_total", text, partial(_stalled_s, resource, share))
+
+
+def _stalled_s(resource: str, share: str, measured: Measurements) -> float:
+    stalls: float = getattr(getattr(measured.figures, f"{resource}_stalls"), share).total_us
+    return stalls / _PER_S_US
 
 
 CONTAINER = (
@@ -155,36 +167,7 @@ CONTAINER = (
     _counter("memory_failcnt", "Times the limit was hit.", lambda f: f.detail.failures),
     Metric("container_memory_failures_total", "Page faults.", pb.COUNTER, _faults, ("failure_type", "scope")),
     _counter("oom_events_total", "Processes the kernel ended for memory.", lambda f: f.detail.oom_kills),
-    _counter(
-        "pressure_cpu_waiting_seconds_total",
-        "Time in which some task waited for a CPU.",
-        lambda f: f.figures.cpu_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_cpu_stalled_seconds_total",
-        "Time in which all tasks waited for a CPU.",
-        lambda f: f.figures.cpu_stalls.full.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_memory_waiting_seconds_total",
-        "Time in which some task waited for memory.",
-        lambda f: f.figures.memory_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_memory_stalled_seconds_total",
-        "Time in which all tasks waited for memory.",
-        lambda f: f.figures.memory_stalls.full.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_io_waiting_seconds_total",
-        "Time in which some task waited for a disk.",
-        lambda f: f.figures.io_stalls.some.total_us / _PER_S_US,
-    ),
-    _counter(
-        "pressure_io_stalled_seconds_total",
-        "Time in which all tasks waited for a disk.",
-        lambda f: f.figures.io_stalls.full.total_us / _PER_S_US,
-    ),
+    *_pressure(),
     _of_disk("usage_bytes", "What it has written.", lambda disk: disk.used_bytes),
     _of_disk("limit_bytes", "Size of the file system that this is on.", lambda disk: disk.limit_bytes),
     _of_disk("inodes_total", "Inodes of the file system.", lambda disk: disk.inodes),
@@ -239,15 +222,15 @@ POD = (
 
 
 def descriptors() -> list[pb.MetricDescriptor]:
-    """Of ListMetricDescriptors."""
+    """The answer of ListMetricDescriptors."""
     return [
         pb.MetricDescriptor(name=one.name, help=one.help, label_keys=[*LABELS, *one.labels])
         for one in (*CONTAINER, *POD)
     ]
 
 
-def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
-    """What the table's figures are; `labels` are values of LABELS."""
+def samples(table: Iterable[Metric], facts: Measurements, labels: Sequence[str], now_ns: int) -> list[pb.Metric]:
+    """The metrics of the table; `labels` are the values of LABELS."""
     return [
         pb.Metric(
             name=one.name,
@@ -262,7 +245,7 @@ def samples(table: Iterable[Metric], facts: Facts, labels: Sequence[str], now_ns
 
 
 def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
-    """Of blkio.throttle.io_service_bytes and io_serviced: by major:minor."""
+    """Transfers by major:minor, from blkio.throttle.io_service_bytes and io_serviced."""
     counted: dict[str, dict[str, int]] = {}
     for what, text in (("bytes", service_bytes), ("count", serviced)):
         for line in text.splitlines():
@@ -274,7 +257,7 @@ def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
 
 
 def transfers_v2(io_stat: str) -> dict[str, Transfers]:
-    """Of io.stat: by major:minor."""
+    """Transfers by major:minor, from io.stat."""
     found = {}
     for line in io_stat.splitlines():
         device, *words = line.split()

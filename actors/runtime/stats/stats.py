@@ -1,4 +1,4 @@
-"""What containers and pods use: from their cgroups, and from what they have written."""
+"""CRI's statistics of containers and pods, from their cgroups and their writable layers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 from pathlib import Path
 
 from actors._cgroup import fs
-from actors.runtime.images.local.disk import usage as disk_usage
+from actors.runtime.engine.engine import Engine
+from actors.runtime.model.disk import usage as disk_usage
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.policy import matches_id, matches_labels
-from actors.runtime.service.engine import Engine
 from proto.cri import api_pb2 as pb
 
 DISK_AGE_S = 15.0
-"""How old the figure of what a container has written may be: each takes a walk through it."""
+"""Maximum age of a container's disk usage: measuring walks through all its files."""
 
 
 class Stats:
-    """Measures when asked."""
+    """Measures on request."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._disk: dict[str, tuple[float, int, int]] = {}
 
     def container(self, container: Container) -> pb.ContainerStats:
-        """ContainerStats; figures of one that does not run are missing."""
+        """ContainerStats; without CPU and memory if the container does not run."""
         stats = pb.ContainerStats(
             attributes=pb.ContainerAttributes(
                 id=container.record.id,
@@ -46,10 +46,10 @@ class Stats:
         return stats
 
     def containers(self, wanted: pb.ContainerStatsFilter) -> list[pb.ContainerStats]:
-        """ListContainerStats: of those that run."""
+        """ListContainerStats: of running containers."""
         return [
             self.container(one)
-            for one in self._engine.state.containers()
+            for one in self._engine.state.containers.all()
             if one.state == pb.CONTAINER_RUNNING
             and matches_id(one.record.id, wanted.id)
             and matches_id(one.record.sandbox_id, wanted.pod_sandbox_id)
@@ -76,27 +76,27 @@ class Stats:
         )
 
     def sandboxes(self, wanted: pb.PodSandboxStatsFilter) -> list[pb.PodSandboxStats]:
-        """ListPodSandboxStats: of those that are ready."""
+        """ListPodSandboxStats: of ready sandboxes."""
         return [
             self.sandbox(one)
-            for one in self._engine.state.sandboxes()
+            for one in self._engine.state.sandboxes.all()
             if one.state == pb.SANDBOX_READY
             and matches_id(one.record.id, wanted.id)
             and matches_labels(one.config.labels, wanted.label_selector)
         ]
 
     def image_fs(self) -> pb.ImageFsInfoResponse:
-        """ImageFsInfo: images and what containers write are on one file system."""
+        """ImageFsInfo: images and writable layers are on one file system."""
         used_bytes, inodes = self._engine.store.usage()
         images = _fs_usage(str(self._engine.store.root), used_bytes, inodes)
-        written = [self.written(one) for one in self._engine.state.containers()]
+        written = [self.written(one) for one in self._engine.state.containers.all()]
         containers = _fs_usage(
             str(self._engine.containers.directory), sum(one[0] for one in written), sum(one[1] for one in written)
         )
         return pb.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=[containers])
 
     def forget(self, container_id: str) -> None:
-        """It is removed."""
+        """Drop the cached usage of a removed container."""
         self._disk.pop(container_id, None)
 
     def _writable(self, container: Container) -> pb.FilesystemUsage:
@@ -104,7 +104,7 @@ class Stats:
         return _fs_usage(str(self._engine.containers.directory), used_bytes, inodes)
 
     def written(self, container: Container) -> tuple[int, int]:
-        """Bytes and inodes in its own layer, as they were at most DISK_AGE_S ago."""
+        """Bytes and inodes in its writable layer, at most DISK_AGE_S old."""
         id_, now = container.record.id, time.monotonic()
         measured, used_bytes, inodes = self._disk.get(id_, (-DISK_AGE_S, 0, 0))
         if now - measured >= DISK_AGE_S:

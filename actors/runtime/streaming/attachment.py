@@ -1,6 +1,6 @@
-"""A container's own streams: its output as its monitor reads it, its input through its FIFO or its terminal.
+"""Attaches a client to a container: output through the monitor, input through the FIFO or the terminal.
 
-With stdinOnce the input is closed for good when the first client that was attached to it ends it, or goes.
+With stdinOnce the input is closed for good when the first attached client ends it or leaves.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import contextlib
 import os
 import threading
 
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.state import Container
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.supervision import MonitorError
-from actors.runtime.streaming.policy import Wanted
-from actors.runtime.streaming.remotecommand import Ends
+from actors.runtime.streaming.policy import SessionRequest
+from actors.runtime.streaming.remotecommand import ProcessStreams
 
 
 class Attachment:
-    """One client's. `ends` is what a session carries bytes from and to. Blocks for moments; for threads."""
+    """One client's attachment. `streams` are the container's side of a session. Blocks for moments; for threads."""
 
-    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
         """Raises OSError, MonitorError, TimeoutError."""
         self._engine, self._container = engine, container
         self._fds: list[int] = []
@@ -35,16 +35,16 @@ class Attachment:
             self.close()
             raise
         self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
-        self.ends = Ends(
-            outputs, pidfd, stdin, terminal, over_with_output=bool(outputs), on_stdin_end=self._close_input
+        self.streams = ProcessStreams(
+            outputs, pidfd, stdin, terminal, ends_with_output=bool(outputs), on_stdin_end=self._close_input
         )
 
-    def _attach(self, wanted: Wanted) -> tuple[dict[str, int], bool, int]:
+    def _attach(self, wanted: SessionRequest) -> tuple[dict[str, int], bool, int]:
         names = [name for name in wanted.outputs if name == "stdout" or not self._container.config.tty]
         pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
         self._fds += [reader for reader, _ in pipes.values()]
         try:
-            takes_input, terminal = self._engine.keeper.client.attach(
+            takes_input, terminal = self._engine.monitor.client.attach(
                 self._container.record.id, {name: writer for name, (_, writer) in pipes.items()}
             )
         finally:
@@ -57,7 +57,7 @@ class Attachment:
             self._fds.append(terminal)
         return outputs, takes_input, terminal
 
-    def _input(self, wanted: Wanted, terminal: int) -> int:
+    def _input(self, wanted: SessionRequest, terminal: int) -> int:
         if not wanted.stdin or not self._container.config.stdin:
             return -1
         if terminal >= 0:
@@ -66,7 +66,7 @@ class Attachment:
         return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _close_input(self) -> None:
-        """Not in this thread: the monitor may be busy for a moment."""
+        """Close the container's input, in a thread: the monitor may be busy for a moment."""
         with self._closing:
             was_last, self._is_last = self._is_last, False
         if was_last:
@@ -74,10 +74,10 @@ class Attachment:
 
     def _tell_end(self) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
-            self._engine.keeper.client.ask("close-stdin", self._container.record.id)
+            self._engine.monitor.client.ask("close-stdin", self._container.record.id)
 
     def close(self) -> None:
-        """Let go of it, after the session."""
+        """Release all descriptors, after the session."""
         if self._fds and hasattr(self, "_is_last"):
             self._close_input()
         for fd in self._fds:

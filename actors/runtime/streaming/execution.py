@@ -1,9 +1,9 @@
-"""A command in a container: started, waited for, and ended when its client is gone.
+"""A command in a container: starts it, waits for it, and ends it when its client has gone.
 
-The OCI runtime stays, as `crun exec` does under a person's hands: it has our pipes, or the other side of a terminal of
-ours, and ends with the command's exit code. All of this blocks for moments and is done in threads.
+The OCI runtime's process stays while the command runs, as with `crun exec` in a shell. It has our pipes or the slave of
+our terminal, and ends with the command's exit code. All methods block for moments and run in threads.
 
-What a killed actor leaves of it is ended at the next start (strays.py).
+A killed actor's commands are ended at the next start (containers/orphaned_execs.py).
 """
 
 from __future__ import annotations
@@ -15,22 +15,14 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 
-import msgspec
-
-from actors.runtime.containers.orphaned_execs import DIRECTORY, HANG_UP_S, end, read_pid
-from actors.runtime.model.records import new_id
+from actors.runtime.containers.exec_command import ExecCommand
+from actors.runtime.containers.orphaned_execs import HANG_UP_S, end, read_pid
+from actors.runtime.engine.engine import Engine
 from actors.runtime.model.state import Container
-from actors.runtime.oci.runtime import last_complaint
-from actors.runtime.oci.spec.build import exec_process
-from actors.runtime.service.engine import Engine
-from actors.runtime.streaming.policy import Wanted
-from actors.runtime.streaming.remotecommand import Ends
-from proto.common import untrusted
+from actors.runtime.streaming.policy import SessionRequest
+from actors.runtime.streaming.remotecommand import ProcessStreams
 
-START_S = 60.0
-LOOK_S = 0.005
 ROWS, COLUMNS = 24, 80
 
 
@@ -39,30 +31,21 @@ class ExecFailed(Exception):
 
 
 class Execution:
-    """One command. `ends` is what a session carries bytes from and to."""
+    """One command. `streams` are its side of a session."""
 
-    def __init__(self, engine: Engine, container: Container, wanted: Wanted) -> None:
-        """Start it. Raises OSError, ValueError."""
-        directory = engine.run / DIRECTORY
-        directory.mkdir(mode=0o700, exist_ok=True)
-        name = new_id()[:16]
+    def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
+        """Start the command. Raises OSError, ValueError."""
         self._cgroup = container.record.cgroup
-        self._process_file, self._pid_file, self._log = (
-            directory / f"{name}.{what}" for what in ("process", "pid", "log")
-        )
-        spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
-        process = exec_process(spec["process"], wanted.command, tty=wanted.tty)
-        self._process_file.write_bytes(msgspec.json.encode(process))
-        line = engine.oci.exec_command(container.record.id, self._process_file, self._pid_file, self._log)
+        self._command = ExecCommand(engine, container, wanted.command, tty=wanted.tty)
         self._fds: list[int] = []
         try:
-            self._start(line, wanted)
+            self._start(self._command.line, wanted)
         except BaseException:
             self._close()
-            self._forget()
+            self._command.remove_files()
             raise
 
-    def _start(self, line: list[str], wanted: Wanted) -> None:
+    def _start(self, line: list[str], wanted: SessionRequest) -> None:
         if wanted.tty:
             self._start_on_terminal(line, wanted)
             return
@@ -71,9 +54,9 @@ class Execution:
         try:
             for target, kind in enumerate(("stdin", "stdout", "stderr")):
                 if kind in wanted.outputs or (kind == "stdin" and wanted.stdin):
-                    ends = os.pipe2(os.O_CLOEXEC)
-                    theirs.append(ends[bool(target)])
-                    ours[kind] = ends[not target]
+                    pipe = os.pipe2(os.O_CLOEXEC)
+                    theirs.append(pipe[bool(target)])
+                    ours[kind] = pipe[not target]
                     os.set_blocking(ours[kind], False)
                 else:
                     theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
@@ -86,9 +69,9 @@ class Execution:
                 os.close(fd)
         stdin = ours.pop("stdin", -1)
         self._fds += ours.values()
-        self.ends = Ends(ours, self._pidfd, stdin)
+        self.streams = ProcessStreams(ours, self._pidfd, stdin)
 
-    def _start_on_terminal(self, line: list[str], wanted: Wanted) -> None:
+    def _start_on_terminal(self, line: list[str], wanted: SessionRequest) -> None:
         master, slave = os.openpty()
         self._fds.append(master)
         try:
@@ -98,7 +81,9 @@ class Execution:
             os.close(slave)
         os.set_blocking(master, False)
         outputs = {"stdout": master} if wanted.stdout else {}
-        self.ends = Ends(outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.resized)
+        self.streams = ProcessStreams(
+            outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.notify_resize
+        )
 
     def _popen(self, line: list[str], fds: list[int]) -> None:
         stdin, stdout, stderr = fds
@@ -108,52 +93,43 @@ class Execution:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fds.append(self._pidfd)
 
-    def resized(self) -> None:
-        """Have the OCI runtime hand on the size of our terminal to the command's."""
+    def notify_resize(self) -> None:
+        """Make the OCI runtime copy the size of our terminal to the command's."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGWINCH)
 
-    def hand_on_size(self) -> None:
-        """Once more when the command has begun: what came before may have been for nobody."""
-        self.wait_started()
-        self.resized()
+    def resize_after_start(self) -> None:
+        """Copy the size again after the start: an earlier change found no command."""
+        self._wait_started()
+        self.notify_resize()
 
-    def wait_started(self) -> None:
-        """Until the command runs, or never will. Killed before that, the OCI runtime would leave it running."""
-        deadline = time.monotonic() + START_S
-        while self._process.poll() is None and time.monotonic() < deadline:
-            if self._pid_file.exists() and self._pid_file.stat().st_size:
-                return
-            time.sleep(LOOK_S)
+    def _wait_started(self) -> None:
+        self._command.wait_started(lambda: self._process.poll() is not None)
 
     def result(self) -> int:
-        """The exit code, after its end. Raises ExecFailed."""
+        """The exit code, after the end. Raises ExecFailed."""
         code = self._process.wait()
-        said = last_complaint(self._log) if code != 0 else ""
+        error = self._command.error(code)
         self._close()
-        self._forget()
-        if said:
-            raise ExecFailed(said)
+        self._command.remove_files()
+        if error:
+            raise ExecFailed(error)
         return code if code >= 0 else 128 - code
 
-    def abandon(self) -> None:
-        """Nobody is there any more: it is told as a terminal's end is told, then killed."""
+    def terminate(self) -> None:
+        """End the command, whose client has gone: SIGHUP, then SIGKILL."""
         self._close()
-        self.wait_started()
-        pid = read_pid(self._pid_file)
+        self._wait_started()
+        pid = read_pid(self._command.pid_file)
         if pid:
             end({pid: self._cgroup})
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(HANG_UP_S)
         self._process.kill()
         self._process.wait()
-        self._forget()
+        self._command.remove_files()
 
     def _close(self) -> None:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
-
-    def _forget(self) -> None:
-        for file in (self._process_file, self._pid_file, self._log):
-            file.unlink(missing_ok=True)

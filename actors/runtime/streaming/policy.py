@@ -1,6 +1,6 @@
-"""Decisions of the streaming server: what is prepared, and who may come in.
+"""Pure decisions of the streaming server: prepared sessions and their tokens.
 
-The behaviour is that of k8s.io/kubelet/pkg/cri/streaming, which every other runtime serves its sessions with.
+The behaviour is that of k8s.io/kubelet/pkg/cri/streaming, which all other runtimes use.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from actors.runtime.model.errors import RpcError, invalid
 
 TOKEN_S = 60.0
 MOST_TOKENS = 1000
-"""That nobody has come with yet."""
+"""Unused tokens, at most."""
 
 EXEC, ATTACH, PORT_FORWARD = "exec", "attach", "portforward"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What an rpc has prepared."""
+class SessionRequest:
+    """The session that an rpc prepares."""
 
     kind: str
     target: str
@@ -30,10 +30,10 @@ class Wanted:
     stderr: bool = False
     tty: bool = False
     ports: tuple[int, ...] = ()
-    """For WebSocket clients, whose channels are numbered by them."""
+    """For WebSocket clients, whose channels are numbered by port."""
 
-    def require_streams(self) -> Wanted:
-        """Itself. Raises RpcError INVALID_ARGUMENT."""
+    def require_streams(self) -> SessionRequest:
+        """Return self if the streams make sense. Raises RpcError INVALID_ARGUMENT."""
         if not self.target:
             raise invalid("missing required container_id")
         if self.tty and self.stderr:
@@ -49,22 +49,22 @@ class Wanted:
 
 
 class Tokens:
-    """Who may come in: each once, and within a minute. Times in seconds of one monotonic clock."""
+    """Tokens of prepared sessions, each valid once and for a minute. Times in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Wanted]] = {}
+        self._known: dict[str, tuple[float, SessionRequest]] = {}
 
-    def issue(self, wanted: Wanted, now: float) -> str:
-        """A token. Raises RpcError RESOURCE_EXHAUSTED."""
+    def issue(self, wanted: SessionRequest, now: float) -> str:
+        """A new token. Raises RpcError RESOURCE_EXHAUSTED."""
         self._known = {token: kept for token, kept in self._known.items() if now < kept[0]}
         if len(self._known) >= MOST_TOKENS:
-            raise RpcError("RESOURCE_EXHAUSTED", f"{MOST_TOKENS} sessions are prepared and nobody has come for them")
+            raise RpcError("RESOURCE_EXHAUSTED", f"cannot prepare a session: {MOST_TOKENS} wait for their clients")
         token = secrets.token_urlsafe(16)
         self._known[token] = (now + TOKEN_S, wanted)
         return token
 
-    def redeem(self, path: str, now: float) -> Wanted | None:
-        """What `/KIND/TOKEN` stands for; from then on nothing."""
+    def redeem(self, path: str, now: float) -> SessionRequest | None:
+        """The session of the path `/KIND/TOKEN`, whose token is then used up; None if it is invalid."""
         _, kind, token = [*path.split("/", 2), "", ""][:3]
         kept = self._known.get(token)
         if kept is None or now >= kept[0] or kept[1].kind != kind:

@@ -1,4 +1,4 @@
-"""Port-forward: connections to ports in a sandbox's network, carried in pairs of streams."""
+"""Port-forward sessions: connections to ports in a sandbox's network."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from actors.runtime.streaming.remotecommand import BLOCK
 log = logging.getLogger(__name__)
 CONNECT_S = 30.0
 MOST_WAITING = 1024 * 1024
-"""Of one connection, not taken by the pod yet; then the client's whole session waits, since SPDY has one flow."""
+"""Bytes of one connection that the pod has not taken; the client's whole session then waits, as SPDY has one flow."""
 ADDRESSES = ("127.0.0.1", "::1")
-"""What a pod's programs listen on: the older family first, as in the field."""
+"""A pod's programs listen here; IPv4 is tried first, as in other runtimes."""
 
 
 class Inbox:
-    """What a client has sent to one connection, in order."""
+    """Bytes from a client for one connection, in order."""
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
@@ -39,7 +39,7 @@ class Inbox:
         self._changed: Future[None] = Future()
 
     async def put(self, content: bytes) -> None:
-        """Once there is room for it."""
+        """Add bytes, once there is room."""
         while self._bytes >= MOST_WAITING and not self._ended:
             await self._change()
         if content and not self._ended:
@@ -48,7 +48,7 @@ class Inbox:
             self._tell()
 
     async def get(self) -> bytes:
-        """The next; empty at the end."""
+        """The next bytes; empty at the end."""
         while not self._parts:
             if self._ended:
                 return b""
@@ -59,12 +59,12 @@ class Inbox:
         return content
 
     def end(self) -> None:
-        """Nothing more is put."""
+        """The client sends no more."""
         self._ended = True
         self._tell()
 
     def drop(self) -> None:
-        """Nothing more is taken."""
+        """The pod takes no more."""
         self._parts.clear()
         self._bytes = 0
         self.end()
@@ -77,40 +77,40 @@ class Inbox:
         return self._changed
 
 
-class Mouth(Protocol):
-    """Where what a connection says goes to. All raise OSError when the client is gone."""
+class Output(Protocol):
+    """Carries a connection's bytes to the client. All methods raise OSError when the client has gone."""
 
-    async def say(self, content: bytes) -> None:
-        """Bytes of the pod's."""
+    async def send(self, content: bytes) -> None:
+        """Send bytes of the pod."""
         ...
 
-    async def complain(self, why: str) -> None:
-        """On the error stream."""
+    async def send_error(self, why: str) -> None:
+        """Send a message on the error stream."""
         ...
 
     async def end(self) -> None:
-        """The pod says no more."""
+        """End the streams of the connection."""
         ...
 
 
 class Ports:
-    """A sandbox's network."""
+    """Connects to ports in a sandbox's network."""
 
     def __init__(self, loop: Loop, namespace: str, sandbox_id: str) -> None:
-        """`namespace` is the path of the network to join; empty for the machine's."""
+        """`namespace` is the path of the network namespace; empty for the machine's."""
         self._loop, self._namespace, self._sandbox_id = loop, namespace, sandbox_id
 
-    async def carry(self, port: int, inbox: Inbox, mouth: Mouth) -> None:
-        """One connection, from its beginning to its end; what goes wrong in the pod's network is told the client."""
+    async def carry(self, port: int, inbox: Inbox, output: Output) -> None:
+        """Carry one connection until its end; report errors in the pod's network to the client."""
         try:
             try:
                 connection = await self._connect(port)
             except OSError as error:
                 why = f"error forwarding port {port} to pod sandbox {self._sandbox_id}: {error.strerror or error}"
-                await mouth.complain(why)
+                await output.send_error(why)
                 return
             try:
-                ways = (self._to_pod(connection, inbox), self._from_pod(connection, mouth))
+                ways = (self._to_pod(connection, inbox), self._from_pod(connection, output))
                 tasks = [self._loop.spawn(way, "port-forward") for way in ways]
                 try:
                     await gather(*tasks)
@@ -124,25 +124,25 @@ class Ports:
         finally:
             inbox.drop()
             with contextlib.suppress(OSError):
-                await mouth.end()
+                await output.end()
 
     async def _to_pod(self, connection: Stream, inbox: Inbox) -> None:
-        with contextlib.suppress(OSError):  # the pod takes no more; what it still says is carried
+        with contextlib.suppress(OSError):  # the pod takes no more; its output still flows
             while content := await inbox.get():
                 await connection.write(content)
             connection.end_writing()
         inbox.drop()
 
-    async def _from_pod(self, connection: Stream, mouth: Mouth) -> None:
+    async def _from_pod(self, connection: Stream, output: Output) -> None:
         try:
             while content := await connection.read(BLOCK):
-                await mouth.say(content)
+                await output.send(content)
         except ConnectionResetError:
             log.debug("the pod has reset a connection")
-        await mouth.end()
+        await output.end()
 
     async def _connect(self, port: int) -> Stream:
-        """Raises OSError, that of the first family when neither takes it."""
+        """Connect to the port. Raises the first address's OSError when both fail."""
         first: OSError | None = None
         for address in ADDRESSES:
             try:
@@ -153,7 +153,7 @@ class Ports:
         raise first
 
     def _socket(self, address: str) -> socket.socket:
-        """Of the sandbox's network, wherever it is used."""
+        """A socket of the sandbox's network; it may be used in any thread."""
         return in_namespace(self._namespace, lambda: tcp_socket(address)) if self._namespace else tcp_socket(address)
 
 
@@ -162,7 +162,7 @@ class Ports:
 
 @dataclass
 class Pair:
-    """The two streams of one connection, and the mouth that speaks through them."""
+    """The data and error streams of one connection."""
 
     link: Link
     port: int
@@ -171,16 +171,16 @@ class Pair:
     error: int = 0
     ended: bool = False
 
-    async def say(self, content: bytes) -> None:
-        """Bytes of the pod's."""
+    async def send(self, content: bytes) -> None:
+        """Send bytes of the pod."""
         await self.link.send(self.link.session.data(self.data, content))
 
-    async def complain(self, why: str) -> None:
-        """On the error stream."""
+    async def send_error(self, why: str) -> None:
+        """Send a message on the error stream."""
         await self.link.send(self.link.session.data(self.error, why.encode()))
 
     async def end(self) -> None:
-        """The end of both streams, once."""
+        """End both streams, once."""
         if not self.ended:
             self.ended = True
             for stream in (self.data, self.error):
@@ -188,7 +188,7 @@ class Pair:
 
 
 class SpdyForward:
-    """A session whose client opens a pair of streams for each connection."""
+    """A SPDY session, whose client opens a pair of streams for each connection."""
 
     def __init__(self, loop: Loop, link: Link, ports: Ports, watch: Watch) -> None:
         self._loop, self._link, self._ports, self._watch = loop, link, ports, watch
@@ -197,7 +197,7 @@ class SpdyForward:
         self._carriers: set[Task[None]] = set()
 
     async def run(self) -> None:
-        """Until the client leaves."""
+        """Run until the client leaves."""
         try:
             with contextlib.suppress(OSError, ProtocolError):
                 while (event := await self._link.event()) is not None:
@@ -226,7 +226,7 @@ class SpdyForward:
         if kind not in ("data", "error") or not (port.isdecimal() and 0 < int(port) < 65536):
             await self._link.send(self._link.session.reset(event.stream))
             return
-        # Clients that name no request open the error stream first, the data stream right after it.
+        # Clients without a request ID open the error stream first and the data stream right after it.
         fallback = event.stream if kind == "error" else event.stream - 2
         request = event.headers.get("requestid") or str(fallback)
         pair = self._requests.setdefault(request, Pair(self._link, int(port)))
@@ -253,27 +253,27 @@ class SpdyForward:
 
 @dataclass
 class Channel:
-    """One port of a WebSocket session: channel 2n has its bytes, 2n + 1 what goes wrong."""
+    """One port of a WebSocket session: channel 2n carries its bytes, 2n + 1 its errors."""
 
     numbered: Numbered
     number: int
 
-    async def say(self, content: bytes) -> None:
-        """Bytes of the pod's."""
+    async def send(self, content: bytes) -> None:
+        """Send bytes of the pod."""
         await self.numbered.send(self.number, content)
 
-    async def complain(self, why: str) -> None:
-        """On the error channel."""
+    async def send_error(self, why: str) -> None:
+        """Send a message on the error channel."""
         await self.numbered.send(self.number + 1, why.encode())
 
     async def end(self) -> None:
-        """There are no ends of single channels."""
+        """Do nothing: a single channel has no end."""
 
 
 async def forward_by_websocket(
     loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watch: Watch
 ) -> None:
-    """A session with one connection for each of the ports that it was prepared with. Raises OSError."""
+    """Run a session with one connection for each requested port. Raises OSError."""
     inboxes = [Inbox() for _ in wanted]
     for index, port in enumerate(wanted):
         for channel in (2 * index, 2 * index + 1):

@@ -1,7 +1,7 @@
-"""Carries bytes between the streams of a client and those of a process, whatever the protocol and the process.
+"""Copies bytes between a client's streams and a process's, for any protocol and process.
 
-Back pressure is the sockets' and pipes' own: what one side does not take is not read from the other. So a command that
-does not read its input holds up all that its client sends, which is how it is with Kubernetes' own servers, too.
+Sockets and pipes give back pressure: bytes that one side does not take are not read from the other. So a command that
+does not read its input blocks all that its client sends, as with Kubernetes' own servers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from proto.common import untrusted
 
 BLOCK = 64 * 1024
 DRAIN_S = 2.0
-"""A process that the command leaves behind may keep its output open: so long is waited for more of it."""
+"""Waits this long for more output after the end: a process that the command leaves behind may keep it open."""
 
 
 class Message(NamedTuple):
-    """What a client sent. Without a kind it is gone."""
+    """A message from the client; an empty kind means that the client has gone."""
 
     kind: str
     content: bytes
@@ -44,69 +44,69 @@ GONE = Message("", b"", end=True)
 
 
 class Channels(Protocol):
-    """A client's streams by name: stdin, stdout, stderr, error, resize. The errors are OSError and ProtocolError."""
+    """A client's streams by name: stdin, stdout, stderr, error, resize. Methods raise OSError and ProtocolError."""
 
     async def ready(self) -> bool:
-        """Until they are there; False: the client left."""
+        """Wait for the streams; return False when the client leaves."""
         ...
 
     async def receive(self) -> Message:
-        """What comes next."""
+        """The next message."""
         ...
 
     async def send(self, kind: str, content: bytes) -> None:
-        """Once the other end has room."""
+        """Send, once the client has room."""
         ...
 
     async def end(self, kind: str) -> None:
-        """Nothing more comes there."""
+        """End one stream."""
         ...
 
     async def close(self) -> None:
-        """Nothing more comes at all."""
+        """End all streams."""
         ...
 
 
 @dataclass
-class Ends:
-    """A process's side. Descriptors do not block; whoever made them closes them, but for `stdin`."""
+class ProcessStreams:
+    """A process's streams, as non-blocking descriptors. Their creator closes them, except `stdin`."""
 
     outputs: dict[str, int]
     pidfd: int
     stdin: int = -1
-    """Closed at the input's end, if it is not the terminal."""
+    """Closed at the end of input, unless it is the terminal."""
     terminal: int = -1
-    over_with_output: bool = False
-    """The streams are a container's own, and may be taken away while it runs on."""
+    ends_with_output: bool = False
+    """The streams are a container's own and may end while it runs on."""
     on_resize: Callable[[], object] = lambda: None
     on_stdin_end: Callable[[], object] = lambda: None
 
 
 class Size(msgspec.Struct, rename="pascal"):
-    """A terminal's, as client-go sends it."""
+    """A terminal's size, as client-go sends it."""
 
     width: int = 0
     height: int = 0
 
 
 class RemoteCommand:
-    """One session, until the process's end or the client's."""
+    """One session, until the process exits or the client leaves."""
 
-    def __init__(self, loop: Loop, channels: Channels, ends: Ends, stream: Stream, idle_s: float) -> None:
-        self._loop, self._channels, self._ends = loop, channels, ends
+    def __init__(self, loop: Loop, channels: Channels, process: ProcessStreams, stream: Stream, idle_s: float) -> None:
+        self._loop, self._channels, self._process = loop, channels, process
         self._waits: dict[int, Readiness] = {}
         self._expired: set[int] = set()
         self._draining = False
-        self._stdin = ends.stdin
+        self._stdin = process.stdin
         self._gone: Future[None] = Future()
         self._over: Future[None] = Future()
         self._watch = Watch(loop, stream, idle_s, lambda: self._gone.set(None))
         self._pumps: list[Task[None]] = []
-        self._pumping = len(ends.outputs)
+        self._pumping = len(process.outputs)
 
     async def run(self) -> bool:
-        """True at the process's end, with all its output sent; False when the client left before."""
-        self._pumps = [self._loop.spawn(self._pump(*one), "output") for one in self._ends.outputs.items()]
+        """Return True after the process's exit, with all output sent; False when the client left before."""
+        self._pumps = [self._loop.spawn(self._pump(*one), "output") for one in self._process.outputs.items()]
         tasks = [*self._pumps, self._loop.spawn(self._take(), "input"), self._loop.spawn(self._wait(), "process")]
         try:
             await first_of(self._over, self._gone)
@@ -121,12 +121,12 @@ class RemoteCommand:
 
     async def _wait(self) -> None:
         looking = select.poll()
-        looking.register(self._ends.pidfd, select.POLLIN)
-        while not looking.poll(0):  # a descriptor's readiness may be that of another one which had its number
-            await self._loop.readable(self._ends.pidfd)
+        looking.register(self._process.pidfd, select.POLLIN)
+        while not looking.poll(0):  # a readiness event may belong to an earlier descriptor of this number
+            await self._loop.readable(self._process.pidfd)
         self._over.set(None)
 
-    # In
+    # Input
 
     async def _take(self) -> None:
         with contextlib.suppress(OSError, ProtocolError):
@@ -147,31 +147,31 @@ class RemoteCommand:
                 left = left[os.write(self._stdin, left) :]
             except BlockingIOError:
                 await self._loop.writable(self._stdin)
-            except OSError:  # nobody reads any more; what else comes is thrown away
+            except OSError:  # no reader any more; further input is dropped
                 self._close_stdin()
 
     def _end_stdin(self) -> None:
         self._close_stdin()
-        self._ends.on_stdin_end()
-        if not self._ends.outputs:
+        self._process.on_stdin_end()
+        if not self._process.outputs:
             self._over.set(None)
 
     def _close_stdin(self) -> None:
-        if self._stdin >= 0 and self._stdin != self._ends.terminal:
+        if self._stdin >= 0 and self._stdin != self._process.terminal:
             os.close(self._stdin)
-        self._stdin = self._ends.stdin = -1
+        self._stdin = self._process.stdin = -1
 
     def _resize(self, content: bytes) -> None:
-        """Each is a JSON document without one in it; of several in one piece the last counts."""
+        """Set the size. Each message is a flat JSON document; of several in one piece the last counts."""
         last = content.rpartition(b"}")[0].rpartition(b"{")[2]
         with contextlib.suppress(msgspec.MsgspecError, OSError):
             size = untrusted.decode_json(b"{%b}" % last, Size)
-            if self._ends.terminal >= 0 and 0 < size.width < 65536 and 0 < size.height < 65536:
+            if self._process.terminal >= 0 and 0 < size.width < 65536 and 0 < size.height < 65536:
                 packed = struct.pack("HHHH", size.height, size.width, 0, 0)
-                fcntl.ioctl(self._ends.terminal, termios.TIOCSWINSZ, packed)
-                self._ends.on_resize()
+                fcntl.ioctl(self._process.terminal, termios.TIOCSWINSZ, packed)
+                self._process.on_resize()
 
-    # Out
+    # Output
 
     async def _pump(self, kind: str, fd: int) -> None:
         try:
@@ -181,7 +181,7 @@ class RemoteCommand:
         except OSError:
             self._gone.set(None)
         self._pumping -= 1
-        if self._ends.over_with_output and not self._pumping:
+        if self._process.ends_with_output and not self._pumping:
             self._over.set(None)
 
     async def _read(self, fd: int) -> bytes:
@@ -190,7 +190,7 @@ class RemoteCommand:
                 return os.read(fd, BLOCK)
             except BlockingIOError:
                 await self._more(fd)
-            except OSError:  # EIO: nobody has the terminal any more
+            except OSError:  # EIO: the terminal's slave is closed
                 return b""
         return b""
 
@@ -211,7 +211,7 @@ class RemoteCommand:
             wait.set(None)
 
     async def _drain(self) -> None:
-        """What the process has written before its end is sent, however slowly the client takes it."""
+        """Send the output that the process wrote before its exit, however slowly the client takes it."""
         self._draining = True
         for fd in list(self._waits):
             self._loop.call_later(DRAIN_S, partial(self._expire, fd))

@@ -1,7 +1,7 @@
-"""The streaming server: prepares sessions for the rpcs, takes their clients in on the loopback, serves each.
+"""The streaming server: accepts clients of prepared sessions on the loopback, and serves each session.
 
-Its thread and its port are there from the first session on. Whoever has a token may come in, once; the token is in the
-answer to an rpc on a socket that only root's and the agent's own programs reach, and in nothing else.
+Its thread and port exist from the first session on. A token admits one client, once. It is only in the answer to an
+rpc, on a socket that only root and the agent's programs can reach.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from actors._net.streaming.spdy import ProtocolError
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered, WebSocket, WebSocketBytes, proof
 from actors._net.watch import Watch
+from actors.runtime.engine.engine import Engine
+from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.errors import RpcError
 from actors.runtime.model.state import Container
-from actors.runtime.service.engine import Engine
-from actors.runtime.service.sessions import require_running
-from actors.runtime.service.supervision import MonitorError
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import ExecFailed, Execution
-from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, Tokens, Wanted
+from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, SessionRequest, Tokens
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
 from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
 from actors.runtime.streaming.spdy import SpdyChannels
@@ -58,7 +57,7 @@ HEAD_S = 10.0
 STREAMS_S = 30.0
 """For a client to open its streams, as in the kubelet."""
 LEAVE_S = 5.0
-"""For a client to hang up once it has been told the end."""
+"""For a client to hang up after the end of a session."""
 BUSY_S = 0.1
 THREADS = 16
 BACKLOG = 512
@@ -69,7 +68,7 @@ class StreamingServer:
     """All sessions."""
 
     def __init__(self, engine: Engine, idle_s: float) -> None:
-        """`idle_s`: a session in which nothing comes or goes ends after that; 0 for never. Raises OSError."""
+        """`idle_s`: ends a session after this time without traffic; 0 for never. Raises OSError."""
         self._engine, self._idle_s = engine, idle_s
         self._tokens = Tokens()
         self._lock = threading.Lock()
@@ -81,13 +80,13 @@ class StreamingServer:
         self.loop.start(self._crashed)
         self.loop.call(lambda: self.loop.spawn(self._accept(), "accept"))
 
-    def url(self, wanted: Wanted) -> str:
-        """Where a client may have it, once, within a minute. From any thread. Raises RpcError."""
+    def url(self, wanted: SessionRequest) -> str:
+        """A URL for the session, valid once and for a minute. Safe from any thread. Raises RpcError."""
         with self._lock:
             return f"{self._base}/{wanted.kind}/{self._tokens.issue(wanted, time.monotonic())}"
 
     def stop(self) -> None:
-        """Break all sessions; the commands that they ran are ended at the next start."""
+        """End all sessions; the next start ends the commands that they ran."""
         self.loop.stop()
 
     @staticmethod
@@ -95,7 +94,7 @@ class StreamingServer:
         log.critical("a streaming session failed unexpectedly", exc_info=error)
 
     def _blocking(self, function: Callable[[], T]) -> Future[T]:
-        """In a thread of its own."""
+        """Run the function in a thread."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -129,7 +128,7 @@ class StreamingServer:
             await self._session(stream)
         except (OSError, ProtocolError, h11.ProtocolError, RpcError) as error:
             log.debug("a streaming session ended: %s", error)
-        except Exception:  # this client's trouble alone
+        except Exception:  # other sessions continue
             log.exception("a streaming session was cut off")
         finally:
             stream.close()
@@ -151,13 +150,15 @@ class StreamingServer:
         with self._lock:
             wanted = self._tokens.redeem(asked.path, time.monotonic())
         if wanted is None:
-            await refuse(stream, asked.http, 404, "404 page not found: the session is over, or was never prepared", {})
+            await refuse(
+                stream, asked.http, 404, "404 page not found: no such session, or its URL was used or has expired", {}
+            )
         elif asked.to == "websocket":
             await self._by_websocket(stream, asked, wanted)
         else:
             await self._by_spdy(stream, asked, wanted)
 
-    async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+    async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: SessionRequest) -> None:
         served = SPDY_FORWARD if wanted.kind == PORT_FORWARD else SPDY_COMMAND
         protocol = choose(listed(asked.values(VERSION.lower())), served, served[-1])
         if protocol is None:
@@ -173,7 +174,7 @@ class StreamingServer:
             channels = SpdyChannels(link, _expected(wanted) | resize)
             await self._command(stream, channels, protocol, wanted)
 
-    async def _by_websocket(self, stream: Stream, asked: Upgrade, wanted: Wanted) -> None:
+    async def _by_websocket(self, stream: Stream, asked: Upgrade, wanted: SessionRequest) -> None:
         served = WEBSOCKET_FORWARD if wanted.kind == PORT_FORWARD else WEBSOCKET_COMMAND
         offered = listed(asked.values("sec-websocket-protocol"))
         protocol = choose(offered, served, "v4.channel.k8s.io" if wanted.kind == PORT_FORWARD else "channel.k8s.io")
@@ -195,7 +196,7 @@ class StreamingServer:
 
     # Exec and attach
 
-    async def _command(self, stream: Stream, channels: Channels, protocol: str, wanted: Wanted) -> None:
+    async def _command(self, stream: Stream, channels: Channels, protocol: str, wanted: SessionRequest) -> None:
         timer = self.loop.call_later(STREAMS_S, stream.abort)
         try:
             if not await channels.ready():
@@ -219,7 +220,7 @@ class StreamingServer:
         finally:
             timer.cancel()
 
-    async def _execute(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+    async def _execute(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         """The outcome; None when the client left before."""
         try:
             container = self._running(wanted)
@@ -227,13 +228,13 @@ class StreamingServer:
         except (RpcError, OSError, ValueError) as error:
             return failed(f"error executing command in container: {error}")
         if wanted.tty:
-            self._pool.submit(execution.hand_on_size)
+            self._pool.submit(execution.resize_after_start)
         finished = False
         try:
-            finished = await RemoteCommand(self.loop, channels, execution.ends, stream, self._idle_s).run()
+            finished = await RemoteCommand(self.loop, channels, execution.streams, stream, self._idle_s).run()
         finally:
             if not finished:
-                self._pool.submit(execution.abandon)
+                self._pool.submit(execution.terminate)
         if not finished:
             return None
         try:
@@ -241,27 +242,27 @@ class StreamingServer:
         except ExecFailed as error:
             return failed(f"error executing command in container: {error}")
 
-    async def _attach(self, stream: Stream, channels: Channels, wanted: Wanted) -> Mapping[str, Any] | None:
+    async def _attach(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         try:
             container = self._running(wanted)
             attachment = await self._blocking(lambda: Attachment(self._engine, container, wanted))
         except (RpcError, OSError, MonitorError) as error:
             return failed(f"error attaching to container: {error}")
         try:
-            finished = await RemoteCommand(self.loop, channels, attachment.ends, stream, self._idle_s).run()
+            finished = await RemoteCommand(self.loop, channels, attachment.streams, stream, self._idle_s).run()
         finally:
             attachment.close()
         return ended(0) if finished else None
 
-    def _running(self, wanted: Wanted) -> Container:
-        container = self._engine.state.container(wanted.target)
-        require_running(container)
+    def _running(self, wanted: SessionRequest) -> Container:
+        container = self._engine.state.containers.get(wanted.target)
+        container.require_running()
         return container
 
     # Port-forward
 
-    async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: Wanted) -> None:
-        sandbox = self._engine.state.sandbox(wanted.target)
+    async def _forward(self, stream: Stream, carrier: Link | Numbered, wanted: SessionRequest) -> None:
+        sandbox = self._engine.state.sandboxes.get(wanted.target)
         ports = Ports(self.loop, sandbox.record.namespaces.get("network", ""), sandbox.record.id)
         left: Future[None] = Future()
         watch = Watch(self.loop, stream, self._idle_s, lambda: left.set(None))
@@ -277,5 +278,5 @@ class StreamingServer:
             session.cancel()
 
 
-def _expected(wanted: Wanted) -> frozenset[str]:
+def _expected(wanted: SessionRequest) -> frozenset[str]:
     return frozenset({"error", *wanted.outputs, *(("stdin",) if wanted.stdin else ())})

@@ -1,4 +1,4 @@
-"""The streams of a remote command by SPDY, as the server of a session has them."""
+"""A remote command's streams over SPDY, on the server's side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from actors.runtime.streaming.remotecommand import GONE, Message
 
 
 class SpdyChannels:
-    """The streams of a remote command, told apart by the header `streamType`."""
+    """The streams of a remote command; the header `streamType` names each."""
 
     def __init__(self, link: Link, expected: frozenset[str]) -> None:
         self._link = link
@@ -20,7 +20,7 @@ class SpdyChannels:
         self._early: deque[Message] = deque()
 
     async def ready(self) -> bool:
-        """Until the client has opened all that it is to have; whether it has. Raises OSError, ProtocolError."""
+        """Wait for all expected streams; return False when the client leaves. Raises OSError, ProtocolError."""
         while self._numbers.keys() != self._expected:
             event = await self._link.event()
             if event is None:
@@ -30,7 +30,7 @@ class SpdyChannels:
         return True
 
     async def receive(self) -> Message:
-        """What comes next. Raises OSError, ProtocolError."""
+        """The next message. Raises OSError, ProtocolError."""
         while True:
             if self._early:
                 return self._early.popleft()
@@ -59,13 +59,13 @@ class SpdyChannels:
         await self._link.accept(event.stream)
 
     async def send(self, kind: str, content: bytes) -> None:
-        """Raises OSError."""
+        """Send on a stream. Raises OSError."""
         await self._link.send(self._link.session.data(self._numbers[kind], content))
 
     async def end(self, kind: str) -> None:
-        """Nothing more comes there. Raises OSError."""
+        """End a stream. Raises OSError."""
         await self._link.send(self._link.session.data(self._numbers[kind], b"", end=True))
 
     async def close(self) -> None:
-        """Nothing more comes at all. Raises OSError."""
+        """End the session. Raises OSError."""
         await self._link.send(self._link.session.go_away())

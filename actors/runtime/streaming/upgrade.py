@@ -1,4 +1,4 @@
-"""The HTTP/1.1 that a session begins with: one request, and a refusal or 101."""
+"""The HTTP/1.1 start of a session: one request, answered by a refusal or 101 Switching Protocols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_BYTES = 64 * 1024
 
 @dataclass
 class Upgrade:
-    """What a client asks for. Headers' names are in lower case."""
+    """A client's request. Names of headers are in lower case."""
 
     http: h11.Connection
     method: str
@@ -22,23 +22,23 @@ class Upgrade:
     headers: dict[str, list[str]] = field(default_factory=dict)
 
     def values(self, name: str) -> list[str]:
-        """Of a header."""
+        """All values of a header."""
         return self.headers.get(name, [])
 
     @property
     def to(self) -> str:
-        """The protocol wanted, in lower case; empty if none is."""
+        """The requested protocol in lower case; empty if none is requested."""
         wants = any("upgrade" in value.lower() for value in self.values("connection"))
         return next(iter(self.values("upgrade")), "").lower() if wants else ""
 
     @property
     def early(self) -> bytes:
-        """What came after the request."""
+        """Bytes that followed the request."""
         return bytes(self.http.trailing_data[0])
 
 
 async def read_request(stream: Stream) -> Upgrade | None:
-    """None when the client leaves. Raises OSError, h11.RemoteProtocolError."""
+    """Read the request; None when the client leaves. Raises OSError, h11.RemoteProtocolError."""
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
     asked: Upgrade | None = None
     while True:
@@ -61,14 +61,14 @@ async def read_request(stream: Stream) -> Upgrade | None:
 
 
 async def switch(stream: Stream, asked: Upgrade, headers: dict[str, str]) -> None:
-    """Agree: from here on the other protocol is spoken. Raises OSError."""
+    """Accept the upgrade; the other protocol follows. Raises OSError."""
     told = [("Connection", "Upgrade"), *headers.items()]
     head = asked.http.send(h11.InformationalResponse(status_code=101, headers=told, reason=b"Switching Protocols"))
     await stream.write(head or b"")
 
 
 async def refuse(stream: Stream, http: h11.Connection, status: int, text: str, headers: dict[str, str]) -> None:
-    """Say no, and why. Raises OSError."""
+    """Send an error response and close. Raises OSError."""
     body = f"{text}\n".encode()
     told = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *headers.items()]
     out = http.send(h11.Response(status_code=status, headers=[*told, ("Connection", "close")])) or b""

@@ -1,4 +1,4 @@
-"""The streams of a remote command by WebSocket, as the server of a session has them."""
+"""A remote command's streams over WebSocket, on the server's side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from actors.runtime.streaming.remotecommand import GONE, Message
 
 
 class WebSocketChannels:
-    """The streams of a remote command."""
+    """The streams of a remote command, on numbered channels."""
 
     def __init__(self, websocket: WebSocket, protocol: str, expected: frozenset[str]) -> None:
         self._websocket = websocket
@@ -17,13 +17,13 @@ class WebSocketChannels:
         self._expected = expected
 
     async def ready(self) -> bool:
-        """At once; an empty message says so, as the kubelet's does. Raises OSError."""
+        """Send an empty message, as the kubelet does, and return True. Raises OSError."""
         first = next(name for name in ("stdout", "stderr", "error") if name in self._expected)
         await self.send(first, b"")
         return True
 
     async def receive(self) -> Message:
-        """What comes next. Raises OSError."""
+        """The next message. Raises OSError."""
         while (found := await self._numbered.receive()) is not None:
             number, content = found
             if self._ends and number == END_OF_STREAM:
@@ -34,12 +34,12 @@ class WebSocketChannels:
         return GONE
 
     async def send(self, kind: str, content: bytes) -> None:
-        """Raises OSError."""
+        """Send on a channel. Raises OSError."""
         await self._numbered.send(CHANNELS.index(kind), content)
 
     async def end(self, kind: str) -> None:
-        """There are no ends of single channels from here."""
+        """Do nothing: the server cannot end a single channel."""
 
     async def close(self) -> None:
-        """Nothing more comes at all. Raises OSError."""
+        """End the session. Raises OSError."""
         await self._websocket.close()

@@ -23,7 +23,7 @@ from proto.common import untrusted
 from proto.common.logs import wrong_verbosity
 
 ASK_S = 5.0
-PROFILE_S, MOST_PROFILE_S = 30, 300
+PROFILE_S, MAX_PROFILE_S = 30, 300
 STARTED = time.time()
 VERSION = "v1.36.2"
 WARNING = (
@@ -130,8 +130,8 @@ def _seconds(request: Request) -> float:
         seconds = float(request.first("seconds") or PROFILE_S)
     except ValueError as error:
         raise BadRequest("seconds is no number") from error
-    if not 0 < seconds <= MOST_PROFILE_S:
-        raise BadRequest(f"seconds must be more than 0 and at most {MOST_PROFILE_S}")
+    if not 0 < seconds <= MAX_PROFILE_S:
+        raise BadRequest(f"seconds must be more than 0 and at most {MAX_PROFILE_S}")
     return seconds
 
 

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 
-from actors._base.process.listener_store import Kept
+from actors._base.process.listener_store import ListenerStore
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import Untaken
@@ -101,9 +101,9 @@ class Connections:
 class Listeners:
     """What is listened on, by address and port: taken over from the incarnation before, and kept for the next one."""
 
-    def __init__(self, kept: Kept | None = None, wanted: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self, kept: ListenerStore | None = None, wanted: Iterable[tuple[str, int]] = ()) -> None:
         """Only what is wanted is taken over; the rest is closed."""
-        self._kept = kept
+        self._store = kept
         names = {_name(*one) for one in wanted}
         self._sockets: dict[str, socket.socket] = {}
         for name, listener in (kept.take() if kept is not None else {}).items():
@@ -124,9 +124,9 @@ class Listeners:
         self._keep()
 
     def _keep(self) -> None:
-        if self._kept is not None:
+        if self._store is not None:
             try:
-                self._kept.put(self._sockets)
+                self._store.put(self._sockets)
             except OSError as error:
                 log.info("cannot keep what is listened on for a restart: %s", error.strerror)
 

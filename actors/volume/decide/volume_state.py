@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors._base import Gate, Task
+from actors._base import Semaphore, Task
 from actors._base.messaging.mailbox import TimerHandle
 from actors.volume.policy import Actual, Wanted
 from actors.volume.steps.csi import Volume as CsiVolume
@@ -52,7 +52,7 @@ class PodVolumes:
     """Names of the volumes of which that was said a moment ago."""
     devices: set[str] = field(default_factory=set)
     """The persistent volumes of this node that it has or tried to have: their disks may go once it has gone."""
-    turn: Gate = field(default_factory=lambda: Gate(1))
+    turn: Semaphore = field(default_factory=lambda: Semaphore(1))
     """One batch of steps at a time."""
     users: int = 0
     """Requests at work or in wait for their turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack
 
-from actors._base import Actor, Gate
+from actors._base import Actor, Semaphore
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.codec import Block, Local, Mount, Outcome, ReleaseDevice, SetUp
 
@@ -17,7 +17,7 @@ class Devices:
 
     def __init__(self, actor: Actor, pool: Pool) -> None:
         self._actor, self._pool = actor, pool
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, Semaphore] = {}
         """By persistent volume: its disk is not unmounted while a pod is getting it."""
 
     async def run(self, *steps: SetUp) -> tuple[Outcome, ...]:
@@ -43,5 +43,5 @@ class Devices:
         if outcome.error:
             log.error('UnmountDevice failed for volume "%s" : %s', name, outcome.error)
 
-    def _gate(self, name: str) -> Gate:
-        return self._gates.setdefault(name, Gate(1))
+    def _gate(self, name: str) -> Semaphore:
+        return self._gates.setdefault(name, Semaphore(1))

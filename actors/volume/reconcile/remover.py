@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from actors._base import Actor, Gate
+from actors._base import Actor, Semaphore
 from actors.volume.csi.blocking.mounter import CsiFailed, Mounter
 from actors.volume.decide.volume_state import PodVolumes
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
@@ -30,7 +30,7 @@ class Remover:
     ) -> None:
         self._actor, self._pool, self._csi, self._devices = actor, pool, mounter, devices
         self._trouble, self._look_again = trouble, look_again
-        self._removals = Gate(REMOVALS_AT_ONCE)
+        self._removals = Semaphore(REMOVALS_AT_ONCE)
 
     async def take_down(self, uid: str, pod: PodVolumes) -> None:
         """Remove all of the pod's volumes, once what is under way has come to an end. Raises RemovalFailed."""

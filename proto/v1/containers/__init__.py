@@ -1,1 +1,1 @@
-"""Containers of a pod: spec, environment, probes, security context, resources."""
+"""Records of containers: spec, environment, probes, security context and resources."""

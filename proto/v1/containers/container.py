@@ -1,6 +1,6 @@
-"""A container of a pod: regular, init or ephemeral.
+"""Records of a regular, init or ephemeral container of a pod.
 
-Covers its records except environment, probes, security and resources, which have their own modules.
+Environment, probes, security and resources have their own modules.
 """
 
 from proto.v1.containers.env import EnvFromSource, EnvVar
@@ -21,7 +21,7 @@ class ContainerPort(Record, frozen=True, kw_only=True):
 
 
 class VolumeMount(Record, frozen=True, kw_only=True):
-    """Where a volume of the pod appears in the container."""
+    """Mount of a volume of the pod in the container."""
 
     name: str = ""
     read_only: bool | None = None
@@ -33,14 +33,14 @@ class VolumeMount(Record, frozen=True, kw_only=True):
 
 
 class VolumeDevice(Record, frozen=True, kw_only=True):
-    """Where a raw block volume appears in the container."""
+    """Device path of a raw block volume in the container."""
 
     name: str = ""
     device_path: str = ""
 
 
 class ContainerResizePolicy(Record, frozen=True, kw_only=True):
-    """Whether changing a resource restarts the container (KEP-1287)."""
+    """Restart policy of the container at a change of a resource (KEP-1287)."""
 
     resource_name: str = ""
     restart_policy: str = ""
@@ -54,14 +54,14 @@ class ContainerRestartRuleOnExitCodes(Record, frozen=True, kw_only=True):
 
 
 class ContainerRestartRule(Record, frozen=True, kw_only=True):
-    """What happens on a matching exit: Restart or RestartAllContainers (KEP-5307, KEP-5532)."""
+    """Action on a matching exit: Restart or RestartAllContainers (KEP-5307, KEP-5532)."""
 
     action: str = ""
     exit_codes: ContainerRestartRuleOnExitCodes | None = None
 
 
 class Container(Record, frozen=True, kw_only=True):
-    """One container: image, command and all that surrounds it."""
+    """A container of a pod's spec."""
 
     name: str = ""
     image: str | None = None
@@ -91,6 +91,6 @@ class Container(Record, frozen=True, kw_only=True):
 
 
 class EphemeralContainer(Container, frozen=True, kw_only=True):
-    """A container added to a running pod to look into it; never restarted."""
+    """A container that is added to a running pod for debugging. It is never restarted."""
 
     target_container_name: str | None = None

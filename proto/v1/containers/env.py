@@ -1,7 +1,4 @@
-"""Environment variables of a container and where their values come from.
-
-Covers the records of `env` and `envFrom`. Does not cover expansion of $(NAME).
-"""
+"""Records of `env` and `envFrom`: environment variables of a container and the sources of their values."""
 
 from proto.v1.meta import ObjectFieldSelector, ResourceFieldSelector
 from proto.v1.scalars.base import Record
@@ -33,7 +30,7 @@ class FileKeySelector(Record, frozen=True, kw_only=True):
 
 
 class EnvVarSource(Record, frozen=True, kw_only=True):
-    """Exactly one place the value comes from."""
+    """Exactly one source of the value."""
 
     field_ref: ObjectFieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None

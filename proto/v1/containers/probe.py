@@ -1,7 +1,4 @@
-"""Probes and lifecycle handlers: what is run or asked in a container and how often.
-
-Covers the records. Does not cover running them.
-"""
+"""Records of probes and lifecycle handlers of a container."""
 
 from proto.v1.scalars.base import IntOrString, Record
 
@@ -65,7 +62,7 @@ class Probe(Record, frozen=True, kw_only=True):
 
 
 class LifecycleHandler(Record, frozen=True, kw_only=True):
-    """What is done after start or before stop; exactly one."""
+    """Exactly one action after the start or before the stop."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None

@@ -1,7 +1,4 @@
-"""Requests, limits and claims of a container, a pod or a volume claim.
-
-Covers the records. Does not cover quantities' arithmetic (`quantity.py`) nor how requests are summed.
-"""
+"""Records of requests, limits and claims of a container, a pod or a volume claim."""
 
 from proto.v1.scalars.base import Record, ResourceList
 
@@ -14,7 +11,7 @@ class ResourceClaim(Record, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(Record, frozen=True, kw_only=True):
-    """What a container or pod may use at most and is sure to get."""
+    """Maximum and guaranteed resources of a container or pod."""
 
     limits: ResourceList = {}
     requests: ResourceList = {}
@@ -22,7 +19,7 @@ class ResourceRequirements(Record, frozen=True, kw_only=True):
 
 
 class VolumeResourceRequirements(Record, frozen=True, kw_only=True):
-    """The size a claim asks for."""
+    """The size in a PersistentVolumeClaim."""
 
     limits: ResourceList = {}
     requests: ResourceList = {}

@@ -1,7 +1,4 @@
-"""Security settings of a pod and of a container.
-
-Covers the records. Does not cover which setting wins where both have one.
-"""
+"""Records of the security contexts of a pod and of a container."""
 
 from proto.v1.scalars.base import Record
 

@@ -1,1 +1,1 @@
-"""Quantities, durations and the base record."""
+"""The base record of Kubernetes types, quantities and durations."""

@@ -1,11 +1,8 @@
-"""The base of every Kubernetes API record here: JSON names, presence rules and the shared scalar types.
+"""The base class of Kubernetes API records, their JSON names and the shared scalar types.
 
-Covers how a Go field name of k8s.io/api becomes a Python attribute and back. Does not cover any one type, nor encoding
-(`codec.py`).
-
-A scalar that is absent is None, a list `()`, a map `{}`; none of these is encoded again. A struct that is present but
-empty (`emptyDir: {}`) stays present. Explicit null, `[]` and `{}` for a list or map read as absent, as Go's
-`omitempty` has it.
+An absent scalar is None, an absent list `()` and an absent map `{}`. These are not encoded. A struct that is present
+but empty (`emptyDir: {}`) stays present. As with Go's `omitempty`, explicit null, `[]` and `{}` for a list or map are
+the same as absent.
 """
 
 from typing import TypeAlias
@@ -16,7 +13,7 @@ IntOrString: TypeAlias = int | str
 """intstr.IntOrString: a port number or a port name; a count or a percentage."""
 
 Quantity: TypeAlias = int | float | str
-"""resource.Quantity as the document had it (`1`, `0.5`, `100m`, `1Gi`); `quantity.parse` gives its exact value."""
+"""resource.Quantity as in the document: `1`, `0.5`, `100m`, `1Gi`. `quantity.parse` returns its exact value."""
 
 ResourceList: TypeAlias = dict[str, Quantity]
 """Resource name (`cpu`, `memory`, `hugepages-2Mi`, `example.com/gpu`) to quantity."""
@@ -24,7 +21,7 @@ ResourceList: TypeAlias = dict[str, Quantity]
 Timestamp: TypeAlias = str
 """metav1.Time or MicroTime: RFC 3339, in UTC, for example `2026-01-02T03:04:05Z`."""
 
-# Parts of a name that Go writes in capitals when they are not the first part. A first part is always lower case.
+# Parts of a name that Go writes in capitals, except as the first part, which is always lower case.
 _INITIALISMS = {
     "api": "API",
     "cidr": "CIDR",

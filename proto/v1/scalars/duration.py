@@ -1,7 +1,4 @@
-"""Go durations (`1h2m3.5s`) as exact nanoseconds.
-
-Covers parsing and printing as Go's time.ParseDuration and Duration.String do; used by KubeletConfiguration and flags.
-"""
+"""Parses and prints Go durations (`1h2m3.5s`) as exact nanoseconds, as time.ParseDuration and Duration.String do."""
 
 import re
 
@@ -28,11 +25,11 @@ _MAX_LENGTH = 100
 
 
 class DurationError(ValueError):
-    """The text is not a Go duration; the message says what one looks like."""
+    """The text is not a Go duration. The message describes the syntax."""
 
 
 def parse_duration(text: str) -> int:
-    """Return nanoseconds; fractions finer than one are cut off. Raises DurationError, also beyond about 292 years."""
+    """Return nanoseconds, rounded towards zero. Raises DurationError, also beyond about 292 years."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
         return 0
@@ -54,7 +51,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Return seconds, for timers; raises DurationError."""
+    """Return seconds. Raises DurationError."""
     return parse_duration(text) / SECOND
 
 

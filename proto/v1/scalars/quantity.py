@@ -1,7 +1,6 @@
-"""Kubernetes quantities (`100m`, `1.5Gi`, `2e3`) as exact integers.
+"""Parses Kubernetes quantities (`100m`, `1.5Gi`, `2e3`) to exact integers.
 
-Covers parsing, rounding and comparing. Does not cover the canonical form the API server prints. Source: the
-serialization format of k8s.io/apimachinery/pkg/api/resource.Quantity.
+Source: the serialization format of k8s.io/apimachinery/pkg/api/resource.Quantity.
 """
 
 import re
@@ -9,7 +8,7 @@ import re
 from proto.v1.scalars.base import Quantity
 
 NANOS = 10**9
-"""Quantities are exact to a nano; anything finer is rounded away from zero, as Kubernetes does."""
+"""Quantities are exact to a nano. Finer values are rounded away from zero, as in Kubernetes."""
 
 _CAP = (2**63 - 1) * NANOS
 _FORM = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([A-Za-z]*|[eE][+-]?[0-9]+)", re.ASCII)
@@ -20,7 +19,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity; the message says what one looks like."""
+    """The text is not a quantity. The message describes the syntax."""
 
 
 def parse(quantity: Quantity) -> int:
@@ -47,7 +46,7 @@ def milli_value(quantity: Quantity) -> int:
 
 
 def _text(quantity: Quantity) -> str:
-    # A YAML number reaches the API machinery as JSON text, where Go too prints an exponent for large and small floats.
+    # The API machinery gets YAML numbers as JSON text, in which Go prints large and small floats with an exponent too.
     text = quantity.strip() if isinstance(quantity, str) else repr(quantity)
     if len(text) > _MAX_LENGTH or isinstance(quantity, bool):
         raise _error(quantity)
@@ -62,7 +61,7 @@ def _scale(suffix: str, quantity: Quantity) -> tuple[int, int]:
         digits = suffix[1:]
         if suffix[:1] not in ("e", "E") or not digits.lstrip("+-").isdigit():
             raise _error(quantity)
-        # Beyond this the value is zero or capped anyway; the bound keeps 1e999999999 from building the number.
+        # Beyond these exponents the value is zero or capped. The limit avoids a huge number for 1e999999999.
         exponent = max(-_MAX_EXPONENT - _MAX_LENGTH, min(_MAX_EXPONENT + _MAX_LENGTH, int(digits)))
     return (10**exponent, 1) if exponent >= 0 else (1, 10**-exponent)
 

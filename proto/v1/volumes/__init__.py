@@ -1,1 +1,1 @@
-"""Volumes of a pod."""
+"""Records of a pod's volumes."""

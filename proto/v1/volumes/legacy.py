@@ -1,6 +1,7 @@
-"""In-tree volume sources of cloud and storage vendors, kept so that a pod that has one reads and writes unchanged.
+"""Records of in-tree volume sources of cloud and storage vendors.
 
-Covers the records. A node serves none of these itself: they are migrated to CSI or no longer exist.
+The node mounts none of them: they are migrated to CSI or no longer exist. The records keep a pod with such a source
+unchanged when it is decoded and encoded.
 """
 
 from proto.v1.meta import LocalObjectReference

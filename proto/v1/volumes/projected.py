@@ -1,6 +1,6 @@
-"""Volumes whose files come from API objects: configMap, secret, downwardAPI and their union, projected.
+"""Records of volumes with files from API objects: configMap, secret, downwardAPI and projected.
 
-Covers the records. Does not cover reading the objects or writing the files. Modes are decimal integers (0644 is 420).
+File modes are decimal integers: 0644 is 420.
 """
 
 from proto.v1.meta import LabelSelector, ObjectFieldSelector, ResourceFieldSelector

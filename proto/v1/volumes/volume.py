@@ -1,7 +1,6 @@
-"""Volumes of a pod: the sources a node serves itself, and those a CSI driver serves.
+"""Records of Volume and of the sources that the node or a CSI driver mounts.
 
-Covers Volume with every source. The sources that need a cloud or storage vendor's in-tree plugin are in
-`legacy.py`, the parts of a projected volume in `projected.py`.
+In-tree sources of vendors are in `legacy.py`, the parts of a projected volume in `projected.py`.
 """
 
 from proto.v1.containers.resources import VolumeResourceRequirements
@@ -88,7 +87,7 @@ class PersistentVolumeClaimVolumeSource(Record, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimSpec(Record, frozen=True, kw_only=True):
-    """What a claim asks for."""
+    """The requested properties of a claim."""
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None

@@ -1,1 +1,1 @@
-"""Commands about the agent: start, processes and configuration."""
+"""Commands for the agent itself: start, processes and configuration."""

@@ -1,4 +1,4 @@
-"""`supervisor config`: check configuration files, show what is in force and where it came from, list the fields."""
+"""`supervisor config`: check configuration files, show the effective configuration, list the fields."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from supervisor.cli import CommandError
 from supervisor.cli.agent.config_history import history
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.config.flags.parser import FlagError, parse
 
 
 @click.group()
 def config() -> None:
-    """Check and show the configuration, and what became of its changes."""
+    """Check and show the configuration and the history of its changes."""
 
 
 config.add_command(history)
@@ -28,8 +28,8 @@ config.add_command(history)
 def validate(files: tuple[str, ...]) -> None:
     """Check each FILE by itself: syntax, fields, types and every rule.
 
-    Exit code 1 with everything that is wrong, by file and line. Files that count together only (drop-ins) are checked
-    by `config show --config FILE --config-dir DIR`.
+    Errors are listed by file and line, and the exit code is 1. To check drop-ins together with their file, use
+    `config show --config FILE --config-dir DIR`.
     """
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
@@ -52,14 +52,14 @@ def validate(files: tuple[str, ...]) -> None:
 
 @config.command(context_settings={"ignore_unknown_options": True})
 @run_dir_option
-@click.option("--sources", is_flag=True, help="Say where each value came from.")
+@click.option("--sources", is_flag=True, help="Show the source of each value.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format.  [default: yaml]")
 @click.argument("flags", metavar="[FLAG]...", nargs=-1, type=click.UNPROCESSED)
 def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> None:
-    """Show the configuration in force, with every default.
+    """Show the effective configuration, with every default.
 
-    Without FLAGs, that of the running agent. With FLAGs of `supervisor start` (--config FILE, --max-pods 20, ...), what
-    an agent started with them would have.
+    Without FLAGs, it is the running agent's. With FLAGs of `supervisor start` (--config FILE, --max-pods 20, ...), it
+    is that of an agent with these flags.
     """
     if flags:
         plain, origins = _of_flags(flags)
@@ -77,9 +77,9 @@ def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> No
 @click.argument("pattern", metavar="[PATTERN]", default="")
 @output_option("json")
 def fields(pattern: str, output: str | None) -> None:
-    """List the fields of KubeletConfiguration: type, default, and what each does here.
+    """List the fields of KubeletConfiguration with type, default and effect.
 
-    With PATTERN, those with that text in their name, whatever the case.
+    With PATTERN, list the fields whose name contains it, in upper or lower case.
     """
     from supervisor.config.flags import table  # noqa: PLC0415
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
@@ -129,14 +129,14 @@ def _of_agent(run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
         found = settings_file.read_configuration(run_dir)
     except OSError as error:
         raise CommandError(
-            f"cannot show the configuration of the agent in {run_dir}: {error.strerror}; is it running? "
-            "With flags of `supervisor start` this command shows what they would give"
+            f"cannot show the configuration of the agent in {run_dir}: {error.strerror}; start the agent, "
+            "or give flags of `supervisor start` to see their configuration"
         ) from error
     return found["configuration"], found["sources"]
 
 
 def yaml_lines(plain: Mapping[str, Any], origins: Mapping[str, str] | None) -> list[str]:
-    """The configuration as YAML, a line per value, with its source as a comment when `origins` are given."""
+    """The configuration as YAML, a line for each value, with its source as a comment if `origins` are given."""
     return _Yaml(origins).mapping(plain, "", "")
 
 
@@ -164,7 +164,7 @@ class _Yaml:
 
 
 def origin_of(field: str, origins: Mapping[str, str]) -> str:
-    """Where a value came from: its own source, that of a map a flag gave as a whole, or `default`."""
+    """The source of a value: its own, that of a map from a flag, or `default`."""
     if field in origins:
         return origins[field]
     parent = field.rpartition("[")[0]
@@ -174,7 +174,7 @@ def origin_of(field: str, origins: Mapping[str, str]) -> str:
 
 def _scalar(value: Any) -> str:
     """A value as YAML on one line."""
-    import yaml  # noqa: PLC0415 - most commands do without
+    import yaml  # noqa: PLC0415 - most commands do not need it
 
     text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("...").rstrip("\n")

@@ -1,12 +1,12 @@
-"""`supervisor config history`: what became of each change of the configuration files."""
+"""`supervisor config history`: the results of the configuration files' last changes."""
 
 from __future__ import annotations
 
 import click
 import msgspec
 
-from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 
 
@@ -14,9 +14,9 @@ from supervisor.cli.views import render
 @run_dir_option
 @output_option("json")
 def history(run_dir: str, output: str | None) -> None:
-    """List what became of each change of the configuration files, oldest first; the last 50.
+    """List the last 50 changes of the configuration files with their results, oldest first.
 
-    Of the agent of the run directory, whether it runs or not.
+    The history is that of the run directory's agent, running or not.
     """
     from supervisor.config.reload import store  # noqa: PLC0415
     from supervisor.host import settings_file  # noqa: PLC0415

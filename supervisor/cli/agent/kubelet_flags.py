@@ -1,7 +1,4 @@
-"""The kubelet's flags in a click command: their own parser in front, click's options for completion, and the help.
-
-What a flag means is `supervisor.config.flags`; what the command does with the values is the command's.
-"""
+"""A click command with the kubelet's flags: parsed by `supervisor.config.flags`, with click's completion and help."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ HELP_COLUMN = 32
 
 
 class WrongFlags(click.UsageError):
-    """A command line that cannot be used; exit code 1, as the kubelet's."""
+    """An invalid command line; exit code 1, as the kubelet's."""
 
     exit_code = 1
 
 
 class KubeletCommand(click.Command):
-    """A command that takes the kubelet's flags; its function gets them as `given`."""
+    """A command with the kubelet's flags. Its function gets them as `given`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the flags. Raises WrongFlags."""
+        """Parse the flags. Raises WrongFlags."""
         if ctx.resilient_parsing:  # completion: the line is not finished
             return []
         try:
@@ -42,15 +39,15 @@ class KubeletCommand(click.Command):
         return []
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """An option per flag: what completion offers."""
+        """An option for each flag, for completion."""
         return [*options(), *super().get_params(ctx)]
 
     def collect_usage_pieces(self, _ctx: click.Context) -> list[str]:
-        """There are flags only."""
+        """The usage: flags only."""
         return ["[FLAG]..."]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The flags by group; those of cAdvisor by name only."""
+        """Write the flags by group; cAdvisor's flags by name only."""
         width = min(ctx.max_content_width or 100, formatter.width)
         groups = dict.fromkeys(flag.group for flag in table.flags().values())
         for group in groups:
@@ -75,7 +72,7 @@ def options() -> Iterable[click.Option]:
             kind = click.Path(file_okay=flag.metavar != "DIR")
         elif flag.kind.no_value is not None:
             kind = click.Choice(["true", "false"])
-        # A switch for click, so that what follows it on the line is completed as the next flag.
+        # For click these are switches, so that completion offers a flag after them.
         switch = {"is_flag": True, "type": click.BOOL} if flag.kind.no_value is not None else {"type": kind}
         yield click.Option(names, help=flag.help, **switch)
 
@@ -95,7 +92,7 @@ def _entry(flag: table.Flag, width: int) -> str:
 
 
 def _default(flag: table.Flag) -> str:
-    """The default here. Flags of the kubelet have their own in four places, which are those of files here."""
+    """The default for the help. Flags with a field show the field's default, which differs for four flags."""
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
@@ -116,7 +113,7 @@ def _indented(text: str, first: int, width: int, rest: int | None = None) -> str
 
 
 def deprecations(given: Given) -> list[str]:
-    """What the kubelet says of deprecated flags, one line each."""
+    """The kubelet's warnings for deprecated flags, one line each."""
     lines = []
     for name in given.values:
         flag = table.flags()[name]
@@ -133,7 +130,7 @@ def deprecations(given: Given) -> list[str]:
 
 
 def without_effect(given: Given) -> list[str]:
-    """Flags that were set to something else than their default and have no effect here, with the reason."""
+    """A line for each flag without effect that is set to another value than its default, with the reason."""
     lines = [f"--{name}: {why}" for name, why in given.ignored.items()]
     for name, value in given.values.items():
         flag = table.flags()[name]
@@ -146,7 +143,7 @@ _VERSION = re.compile(r"true|raw|v\d+\.\d+\.\d+\S*")
 
 
 def version_asked(given: Given) -> bool:
-    """Whether --version was given. Raises WrongFlags."""
+    """True when --version is given. Raises WrongFlags."""
     text = given.values.get("version", "false")
     if text == "false" or _VERSION.fullmatch(text):
         return bool(text != "false")

@@ -1,4 +1,4 @@
-"""Commands about the agent's processes: ps, restart, stop, describe, verbosity."""
+"""Commands for the agent's processes: ps, restart, stop, describe, verbosity."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from proto.agent.supervisor import ActorRow, RestartActor, StopAgent
 from proto.common.logs import MOST_VERBOSITY
 from proto.pods.pod_columns import human_duration
 from proto.wire.errors import ActorDead
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.pods.described_pod import describe_pod
 from supervisor.cli.views import render
 from supervisor.cli.views.render import Cell
@@ -41,7 +41,7 @@ def _complete_process(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 def complete_described(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """What `describe` takes first."""
+    """Names for the first argument of `describe`."""
     return [*complete_actor(ctx, param, incomplete), *(["pod"] if "pod".startswith(incomplete) else [])]
 
 
@@ -59,12 +59,12 @@ def ps(run_dir: str, output: str | None) -> None:
 
 
 def ps_rows(rows: tuple[ActorRow, ...], *, drawn: bool) -> list[list[str]]:
-    """The lines of the tree; with line art when `drawn`, by indentation otherwise."""
+    """The rows of the process tree, with box characters when `drawn`, else indented."""
     return [_ps_row(row, _branch(index, len(rows), drawn) + row.name) for index, row in enumerate(rows)]
 
 
 def _branch(index: int, count: int, drawn: bool) -> str:
-    """What stands before a name: rows are the supervisor, the forkserver below it, the actors below that."""
+    """The prefix of a name. The rows are the supervisor, the forkserver below it, and the actors below that."""
     if index < 2:
         return ("└─ " if drawn else "  ") * index
     if not drawn:
@@ -91,9 +91,9 @@ def _ps_row(row: ActorRow, name: str) -> list[str]:
 @click.argument("actor", shell_complete=complete_actor)
 @run_dir_option
 @output_option("json")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new one.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new process.")
 def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
-    """End ACTOR and start its next incarnation. Pods go on running."""
+    """End ACTOR and start its next incarnation. Pods continue to run."""
     with Client(run_dir) as client:
         before = next((row for row in client.actors() if row.name == actor), None)
         if before is None:
@@ -115,17 +115,17 @@ def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> Non
 
 @click.command()
 @run_dir_option
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait until it is gone.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for its end.")
 def stop(run_dir: str, timeout: float) -> None:
-    """End the agent and wait until it is gone. Pods go on running."""
+    """End the agent and wait until it has ended. Pods continue to run."""
     deadline = time.monotonic() + timeout
     with Client(run_dir) as client:
         pid = next((row.pid for row in client.actors() if row.name == "supervisor"), 0)
         try:
             pidfd = os.pidfd_open(pid) if pid else None
         except OSError:
-            pidfd = None  # another user's pid namespace, or gone already: the socket tells
-        with contextlib.suppress(ActorDead, CannotReach):  # it ended, which is what was asked for
+            pidfd = None  # another pid namespace, or already ended: the socket decides then
+        with contextlib.suppress(ActorDead, CannotReach):  # it has ended, as requested
             client.ask("supervisor", StopAgent(), timeout)
         _wait_gone(client, pidfd, deadline)
     render.echo("the agent has ended; its pods go on running")
@@ -141,7 +141,7 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
             return
     while client.alive():
         if time.monotonic() >= deadline:
-            raise CommandError("the agent was asked to end and is still there; `supervisor ps` says what it waits for")
+            raise CommandError("cannot stop the agent in time: it still runs; see `supervisor ps`")
         time.sleep(0.02)
 
 
@@ -152,8 +152,8 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
 def verbosity(actor: str, level: int, run_dir: str) -> None:
     """Change how much ACTOR or the supervisor logs.
 
-    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. An actor that is started again has the
-    configuration's.
+    N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. After a restart, the actor has the
+    configured verbosity again.
     """
     with Client(run_dir) as client:
         client.ask(actor, SetVerbosity(v=level))
@@ -166,7 +166,7 @@ def verbosity(actor: str, level: int, run_dir: str) -> None:
 @click.option("-n", "--namespace", metavar="NS", help="The pod's namespace.")
 @output_option("json")
 def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, output: str | None) -> None:
-    """Show what ACTOR is doing and its manager's own state; or, with `describe pod POD`, a pod and its events."""
+    """Show the counters and the state of ACTOR, or with `describe pod POD` a pod and its events."""
     with Client(run_dir) as client:
         if pod is not None:
             if actor not in ("pod", "pods", "po"):
@@ -174,7 +174,7 @@ def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, o
             describe_pod(client, pod, namespace, output)
             return
         if actor == "pod":
-            raise click.UsageError("which pod? `describe pod POD`, or `supervisor pods` for all")
+            raise click.UsageError("cannot describe a pod without its name: write `describe pod POD`")
         found = client.ask(actor, Describe())
     if output == "json":
         render.echo(render.json_text(render.fields(found)))

@@ -1,4 +1,4 @@
-"""`supervisor start`: flags and files to a plan; then this process becomes the agent (`supervisor.core.agent`)."""
+"""`supervisor start`: make a plan from flags and files, then become the agent (`supervisor.core.agent`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
-from supervisor.cli import CommandError
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
-from supervisor.cli.common import ENVIRONMENT, usual_run_dir
+from supervisor.cli.common import chosen_run_dir
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.config.flags.parser import Given
 from supervisor.config.reload import boot
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from supervisor.config.configuration import Effective
 
 log = logging.getLogger(__name__)
+
 
 PATHS = (
     "run_dir",
@@ -46,20 +47,20 @@ PATHS = (
     "image_credential_provider_config",
     "image_credential_provider_bin_dir",
 )
-"""Settings that are made absolute: actors run elsewhere."""
+"""Settings with paths, made absolute because actors have another working directory."""
 
 
 @click.command(cls=KubeletCommand)
 def start(given: Given) -> None:
-    """Run the agent, in the foreground, until SIGTERM or SIGINT. Pods outlive it.
+    """Run the agent in the foreground until SIGTERM or SIGINT. Pods outlive it.
 
-    Flags have the kubelet's names and meaning, `_` is as good as `-`, and they win over --config-dir, which wins over
-    --config. Most of them are deprecated in favour of that file; `supervisor config fields` lists its fields.
+    Flags have the kubelet's names and meaning, with `_` or `-`. Flags win over --config-dir, which wins over --config.
+    Most flags are deprecated in favour of that file; `supervisor config fields` lists its fields.
     """
     if version_asked(given):
         render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return
-    effective, settings, live = boot.choose(given, LOADER)
+    effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
@@ -69,9 +70,9 @@ def start(given: Given) -> None:
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), live=live, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
-    agent.become(do_duties(plan, effective, given))
+    agent.become(set_up_host(plan, effective, given))
 
 
 def _run_once(given: Given, run_dir: str) -> int:
@@ -82,7 +83,7 @@ def _run_once(given: Given, run_dir: str) -> int:
 
 
 def configuration(given: Given) -> Effective:
-    """The configuration of the flags and of the files they name. Raises CommandError with all that is wrong."""
+    """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
     from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
@@ -105,7 +106,7 @@ def configuration(given: Given) -> Effective:
 
 
 def _credential_providers(given: Given) -> list[str]:
-    """What is wrong with the credential providers; the kubelet does not start with it either."""
+    """Errors of the credential providers, with which the kubelet does not start either."""
     path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
     if not path and not bin_dir:
         return []
@@ -123,22 +124,23 @@ def _lines(problems: list[str]) -> list[str]:
 
 
 def settings_of(effective: Effective, given: Given) -> Settings:
-    """The settings: those of the configuration, and those that are flags only, with paths made absolute."""
+    """The settings of the configuration, and of flags without a field, with absolute paths."""
     from supervisor.config.kubeletconfig.mapping import to_settings  # noqa: PLC0415
 
     config, flags = effective.config, given.by_setting()
     settings = to_settings(config, Settings())
     if effective.source("logging.verbosity") is not None:
-        flags["verbosity"] = config.logging.verbosity  # also 0, which by default means the built-in 2
+        flags["verbosity"] = config.logging.verbosity  # an explicit 0 too; as a default, 0 means 2
     if effective.source("containerRuntimeEndpoint") is not None:
-        flags["container_runtime_endpoint"] = config.container_runtime_endpoint  # also the usual one: no search
+        # An explicit default too. Without an explicit value, the agent searches for a runtime.
+        flags["container_runtime_endpoint"] = config.container_runtime_endpoint
     if "container_gc_min_age_s" in flags:
         from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415
 
         flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
     flags["page_address"] = page_address(flags.get("page_address", ""))
     flags["node_name"] = _node_name(flags.get("node_name", ""))
-    flags["run_dir"] = given.values.get("run-dir") or os.environ.get(ENVIRONMENT) or usual_run_dir()
+    flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
     settings = msgspec.structs.replace(settings, **flags)
     paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
     sources = ("file", "api") if settings.kubeconfig else settings.pod_sources
@@ -149,7 +151,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
 
 
 def page_address(given: str) -> str:
-    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 addresses in brackets; empty for none. Raises CommandError."""
+    """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 in brackets; empty: none. Raises CommandError."""
     address, _, port = given.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
     try:
@@ -166,7 +168,7 @@ def page_address(given: str) -> str:
 
 
 def _node_name(override: str) -> str:
-    """The kubelet's rule: the override or the host name, trimmed, in lower case."""
+    """The node's name as in the kubelet: the override or the host name, trimmed, in lower case."""
     name = (override or os.uname().nodename).strip().lower()
     if not name:
         raise CommandError("cannot start: this host has no name; give one with --hostname-override")
@@ -174,7 +176,7 @@ def _node_name(override: str) -> str:
 
 
 def say(effective: Effective, given: Given) -> None:
-    """What the person who starts it should know: deprecated flags, and what has no effect, each once."""
+    """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
     from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
     from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
 
@@ -188,7 +190,7 @@ def say(effective: Effective, given: Given) -> None:
 
 
 def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, without what may not be shown."""
+    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
@@ -199,22 +201,23 @@ LOADER = boot.Loader(configuration, settings_of, encoded)
 
 
 def take_lock_file(given: Given) -> tuple[str, int]:
-    """The lock file and the descriptor that holds it; waits for it, since its holder may be about to give way.
+    """Lock the file of --lock-file, and return its path and descriptor. Raises CommandError.
 
-    First of all, because until then that agent serves the machine. Raises CommandError.
+    It waits for the lock, because another agent may be about to release it. It is the first step, because that other
+    agent serves the machine until then.
     """
     path = given.values.get("lock-file", "")
     if not path:
         return "", -1
     try:
         return os.path.abspath(path), host_setup.take_lock_file(os.path.abspath(path))
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
 
 
 def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
-    """The claims on everything the agent owns, before anything of the machine is changed. Raises CommandError."""
-    from supervisor.ownership import starting  # noqa: PLC0415 - commands that only ask do not need it
+    """Claim everything that the agent owns, before any change of the machine. Raises CommandError."""
+    from supervisor.ownership import starting  # noqa: PLC0415 - --version and --run-once do not need it
 
     config = effective.config
     wanted = starting.ports_of(settings, config.healthz_bind_address, config.healthz_port or 0)
@@ -226,21 +229,21 @@ def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
         raise CommandError(str(error)) from error
 
 
-def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
-    """What has to be done to this process and the machine before the agent runs. Raises CommandError."""
+def set_up_host(plan: agent.Plan, effective: Effective, given: Given) -> agent.Plan:
+    """Check and change this process and the machine, before the agent runs. Raises CommandError."""
     config = effective.config
     tune = given.values.get("tune-kernel", True) and not unprivileged.is_ordinary_user()
     if unprivileged.is_ordinary_user():
         log.log(logs.NOTICE, "%s", unprivileged.REMARK)
     try:
-        # Refused only where somebody wrote so: the kubelet's default would keep the agent off many machines it runs on.
+        # Refused only when set explicitly: with the kubelet's default, the agent would not start on many machines.
         host_setup.check_swap(bool(config.fail_swap_on) and effective.source("failSwapOn") is not None)
         host_setup.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
         if plan.settings.system_reserved or plan.settings.kube_reserved:
             host_setup.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
         if tune:
             host_setup.check_kernel_settings(config.protect_kernel_defaults)
-    except host_setup.DutyError as error:
+    except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
     if tune:
         rootdir.make_shared(plan.settings.root_dir)
@@ -255,7 +258,7 @@ def do_duties(plan: agent.Plan, effective: Effective, given: Given) -> agent.Pla
 
 
 def with_runtime(settings: Settings) -> Settings:
-    """The settings with a runtime endpoint. One that is configured is taken as it is: the agent waits for it."""
+    """The settings with a runtime endpoint: the configured one, which the agent waits for, or one found here."""
     if settings.container_runtime_endpoint == runtime.EMBEDDED:
         return _with_embedded_runtime(settings, "as configured")
     if settings.container_runtime_endpoint:
@@ -278,14 +281,14 @@ def with_runtime(settings: Settings) -> Settings:
 
 
 def _with_embedded_runtime(settings: Settings, why: str) -> Settings:
-    """The settings with the endpoint of our own runtime, for which plan_of then has an actor."""
+    """The settings with the embedded runtime's endpoint, for which plan_of then adds an actor."""
     found = runtime.endpoint(settings.run_dir)
     log.log(logs.NOTICE, "container runtime: embedded, at %s (%s)", found, why)
     return msgspec.structs.replace(settings, container_runtime_endpoint=found)
 
 
 def socket_url(endpoint: str) -> str:
-    """An endpoint as unix:///PATH; a bare path is taken too, as the kubelet does. Raises CommandError."""
+    """The endpoint as unix:///PATH, also from a bare path, as in the kubelet. Raises CommandError."""
     path = endpoint.removeprefix("unix://")
     if not path.startswith("/") or path == "/":
         raise CommandError(f"cannot use container runtime endpoint {endpoint!r}: write unix:///PATH/TO/SOCKET")
@@ -293,10 +296,7 @@ def socket_url(endpoint: str) -> str:
 
 
 def serves_its_api(settings: Settings) -> bool:
-    """Whether anybody could come in at the kubelet's own ports; where nobody can, there is no process for it.
-
-    Without an API server that says who may what, that takes a client authority or anonymous requests, and AlwaysAllow.
-    """
+    """True when a client could use the kubelet's API, the read-only port or the page; else no server process starts."""
     if settings.read_only_port or settings.page_address:
         return True
     if not settings.enable_server:
@@ -305,21 +305,22 @@ def serves_its_api(settings: Settings) -> bool:
 
 
 def why_no_api(settings: Settings) -> str:
-    """Why nobody could come in at the kubelet's own port though the configuration opens it; empty where it does not.
+    """The reason why no client could use the configured API port; empty when clients can, or it is not configured.
 
-    A kubelet with these settings does not start.
+    Without an API server, clients need AlwaysAllow, and a client CA or anonymous requests. A kubelet with unusable
+    settings does not start.
     """
     if not settings.enable_server or settings.kubeconfig:
         return ""
     if settings.authorization_mode != "AlwaysAllow":
         return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
     if not (settings.client_ca_file or settings.anonymous_auth):
-        return "nobody could prove who they are: set authentication.x509.clientCAFile"
+        return "clients cannot authenticate: set authentication.x509.clientCAFile"
     return ""
 
 
 def plan_of(settings: Settings, given: Given) -> agent.Plan:
-    """The settings and how each actor is run. Raises CommandError."""
+    """The settings, and the specs of the actors to run. Raises CommandError."""
     supervisor_config = given.values.get("supervisor-config")
     wanted = specs.builtin(
         settings.heartbeat_period_s,

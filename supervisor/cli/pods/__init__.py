@@ -1,1 +1,1 @@
-"""Commands about pods, objects, images and events."""
+"""Commands for pods, objects, images and events."""

@@ -1,4 +1,4 @@
-"""`supervisor logs`: what a container has written."""
+"""`supervisor logs`: print or follow the log of a container."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from actors._logs.reading import LogReader
 from proto.v1 import Pod
 from proto.v1.scalars.duration import DurationError, parse_seconds
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
 
 POLL_S = 0.1
-"""Between two looks at a followed file that did not grow."""
+"""Pause between reads of a followed file that did not grow."""
 STATE_POLL_S = 0.5
-"""Between two questions whether a followed container still runs."""
+"""Pause between requests for the state of a followed container."""
 
 
 Sleep = Callable[[float], None]
 
 
 def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    # With `-c` still without its value click has not come to the arguments: the pod is among the unparsed words.
+    # While `-c` has no value, click has not parsed the arguments. Then the pod is the first unparsed word.
     name = ctx.params.get("pod") or next(iter(ctx.args), "")
     run_dir = resolve_run_dir(ctx, ctx.params.get("run_dir"))
     try:
@@ -47,11 +47,11 @@ def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: st
 @run_dir_option
 @click.option("-n", "--namespace", metavar="NS", help="The pod's namespace, if its name is in several.")
 @click.option("-c", "--container", metavar="NAME", help="Which container.", shell_complete=_container_names)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
-@click.option("-p", "--previous", is_flag=True, help="The container's previous run.")
-@click.option("--tail", type=click.IntRange(min=-1), default=-1, metavar="N", help="Only the last N lines.")
-@click.option("--timestamps", is_flag=True, help="The time before each line.")
-@click.option("--since", metavar="DURATION", help="Only what is newer than, for example, 5s, 2m or 3h.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the container ends.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the container's previous run.")
+@click.option("--tail", type=click.IntRange(min=-1), default=-1, metavar="N", help="Print only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
+@click.option("--since", metavar="DURATION", help="Print only lines newer than a duration such as 5s, 2m or 3h.")
 def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
     pod: str,
     run_dir: str,
@@ -80,7 +80,7 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
                 LogReader(path, last), formatter, _end_of(client, found.metadata.uid, name, path) if goes_on else _now
             )
         except BrokenPipeError:
-            raise  # whoever read our output has seen enough: click ends the command without a word
+            raise  # the reader of our output has closed it: click ends the command without a message
         except OSError as error:
             raise CommandError(f"cannot read the log of container {name!r}: {path}: {error.strerror}") from error
 
@@ -106,7 +106,7 @@ def _default(pod: Pod) -> str:
 
 
 def _end_of(client: Client, uid: str, container: str, path: Path) -> Callable[[], bool]:
-    """Whether the run is over, asked of the agent now and then. An agent that is away ends nothing: pods go on."""
+    """A function that is true when the run has ended. Without an answer from the agent, the run continues."""
     attempt = int(path.stem)
     asked = 0.0
 
@@ -129,7 +129,7 @@ def _now() -> bool:
 
 
 def _write(reader: LogReader, formatter: Formatter, ended: Callable[[], bool], sleep: Sleep = time.sleep) -> None:
-    """All there is, and what comes until `ended` says so; it is asked while nothing comes."""
+    """Write the log, and new lines until `ended`, which is called while there are none."""
     out = sys.stdout.buffer
     over = False
     try:
@@ -142,7 +142,7 @@ def _write(reader: LogReader, formatter: Formatter, ended: Callable[[], bool], s
             out.flush()
             if over:
                 break
-            over = ended()  # once more after that: what was written until then is there
+            over = ended()  # read once more after the end, for lines that were written meanwhile
             if not over:
                 sleep(POLL_S)
         out.write(formatter.finish())

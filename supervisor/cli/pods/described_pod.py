@@ -1,4 +1,4 @@
-"""`supervisor describe pod POD`: the pod as `kubectl describe pod` shows it, its events last."""
+"""`supervisor describe pod POD`: print the pod as `kubectl describe pod` does, with its events."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from proto.agent.actor import Describe
 from proto.wire.errors import ActorError
-from supervisor.cli import CommandError
 from supervisor.cli.common import find_pod, list_pods, pods_not_begun
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def describe_pod(client: Client, name: str, namespace: str | None, output: str | None) -> None:
-    """Print it. What there is of the pod is shown even when nobody can tell its events. Raises CommandError."""
+    """Print the pod, also when the events actor does not answer. Raises CommandError."""
     from proto.v1 import to_dict  # noqa: PLC0415 - loads the API types, which describing an actor does without
     from supervisor.cli.pods.events import list_events  # noqa: PLC0415
     from supervisor.cli.views.event_table import ordered  # noqa: PLC0415
@@ -34,7 +34,7 @@ def describe_pod(client: Client, name: str, namespace: str | None, output: str |
     try:
         events = ordered(one for one in list_events(client) if one.involved_object.uid == pod.metadata.uid)
     except ActorError as error:
-        problem = f"supervisor: the events are not known: {error}"
+        problem = f"supervisor: cannot list events: {error}"
     if output == "json":
         shown = {"apiVersion": "v1", "kind": "Pod"} | to_dict(pod)
         found = {"pod": shown, "worker": worker, "events": [to_dict(one) for one in events]}
@@ -47,10 +47,10 @@ def describe_pod(client: Client, name: str, namespace: str | None, output: str |
 
 
 def _worker(client: Client, pod: Pod) -> dict[str, Any]:
-    """What the pod's worker waits for."""
+    """The description of the pod's worker, with its wait reasons."""
     try:
         workers = client.ask("pod_workers", Describe()).state.get("pods", {})
     except ActorError as error:
-        return {"trouble": f"pod_workers does not answer: {error}"}
+        return {"last_error": f"pod_workers does not answer: {error}"}
     found: dict[str, Any] = workers.get(f"{pod.metadata.namespace}/{pod.metadata.name}", {})
     return found

@@ -1,4 +1,4 @@
-"""`supervisor events`: what has happened to pods, the node and the agent's own processes, as kubectl shows events."""
+"""`supervisor events`: list or follow events of pods, the node and the agent's processes, as kubectl does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from supervisor.cli.views.render import Cell
 from supervisor.sockets.client import Client
 
 WAIT_S = 30.0
-"""How long one question of --watch stands."""
+"""Time that a request of --watch waits for an event."""
 TYPES = ("Normal", "Warning")
 
 
@@ -39,12 +39,18 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
 
 @click.command()
 @run_dir_option
-@click.option("-n", "--namespace", metavar="NS", help="Only of this namespace. The node's events are in default.")
-@click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help="The default; for kubectl's habits.")
-@click.option("--for", "about", metavar="KIND/NAME", callback=_about, help="Only of pod/NAME, node/NAME or actor/NAME.")
-@click.option("--types", metavar="TYPE[,TYPE]", callback=_types, help="Only these: Normal, Warning.")
-@click.option("-w", "--watch", is_flag=True, help="Go on: print each event as it happens, until interrupted.")
-@click.option("--processes", is_flag=True, help="Follow the supervisor's own stream instead: starts, ends, notes.")
+@click.option("-n", "--namespace", metavar="NS", help="List only this namespace. The node's events are in default.")
+@click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help="The default, accepted as by kubectl.")
+@click.option(
+    "--for",
+    "about",
+    metavar="KIND/NAME",
+    callback=_about,
+    help="Only events of pod/NAME, node/NAME, actor/NAME.",
+)
+@click.option("--types", metavar="TYPE[,TYPE]", callback=_types, help="List only these types: Normal, Warning.")
+@click.option("-w", "--watch", is_flag=True, help="Print further events until interrupted.")
+@click.option("--processes", is_flag=True, help="Follow the starts and ends of the agent's processes instead.")
 @output_option("json", "yaml")
 @count_option
 def events(
@@ -57,9 +63,9 @@ def events(
     output: str | None,
     count: int | None,
 ) -> None:
-    """Show what has happened to pods, the node, and the agent's own processes (actor/NAME), oldest first.
+    """Show events of pods, the node and the agent's own processes (actor/NAME), oldest first.
 
-    Events are kept for an hour after their last repeat. With --watch or --count new ones follow those there are.
+    Events are kept for an hour after their last repeat. With --watch or --count, new events follow.
     """
     if processes:
         from supervisor.cli.streams.tap import follow_processes  # noqa: PLC0415 - the other stream
@@ -84,12 +90,12 @@ def events(
 
 
 def list_events(client: Client) -> tuple[Event, ...]:
-    """Every event there is."""
+    """Every stored event."""
     return next(_changes(client))
 
 
 def _changes(client: Client) -> Iterator[tuple[Event, ...]]:
-    """What there is, then what is new or counted up, across restarts of the actor."""
+    """All stored events, then new and repeated ones, across restarts of the actor."""
     from proto.pods.events import ListEvents  # noqa: PLC0415 - loads the API types, which most commands do without
 
     answer = _ask(client, ListEvents())
@@ -104,7 +110,7 @@ def _ask(client: Client, request: Any) -> Any:
         try:
             return client.ask("events", request, WAIT_S + 10.0)
         except ActorDead:
-            continue  # it only reads; the next incarnation knows what the last one wrote
+            continue  # ask again: the request only reads, and the next incarnation has the stored events
 
 
 def _print(found: Sequence[Event], output: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`supervisor images`: what the container runtime has; pull, import, remove. By CRI, whichever runtime it is."""
+"""`supervisor images`: list, pull, import and remove images of any container runtime, over CRI."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import click
 from proto.common.safe_text import one_line
 from proto.node.runtime import ListPulls, PullUnderWay, socket_path
 from proto.wire.errors import ActorError
-from supervisor.cli import CommandError
 from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
@@ -28,9 +28,9 @@ HEADERS = ("IMAGE", "TAG", "IMAGE ID", "SIZE")
 NONE = "<none>"
 BAR = 24
 LOOK_S = 0.1
-"""Between two looks at a pull's progress."""
+"""Pause between requests for a pull's progress."""
 EMBEDDED_NAME = "nodevisor"
-"""What the embedded runtime calls itself."""
+"""The embedded runtime's name in CRI's Version."""
 _progress = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
 
@@ -39,28 +39,28 @@ _progress = click.option("-q", "--quiet", is_flag=True, help="Show no progress."
 @output_option("json", "yaml")
 @click.pass_context
 def images(ctx: click.Context, run_dir: str, output: str | None) -> None:
-    """Show the images that the container runtime has, or pull, import and remove some.
+    """Show the images of the container runtime, or pull, import and remove images.
 
-    Whoever may do that may talk to the runtime's socket: root, as a rule.
+    It needs access to the runtime's socket, which usually only root has.
     """
     ctx.meta["run_dir"] = run_dir
     if ctx.invoked_subcommand is None:
         _list(run_dir, output)
     elif output is not None:
-        raise click.UsageError("-o goes with the list of images only", ctx)
+        raise click.UsageError("-o is for the list of images only", ctx)
 
 
 @images.command("list")
 @run_dir_option
 @output_option("json", "yaml")
 def list_(run_dir: str, output: str | None) -> None:
-    """Show the images that the container runtime has."""
+    """Show the images of the container runtime."""
     _list(run_dir, output)
 
 
 def _list(run_dir: str, output: str | None) -> None:
     with _runtime(run_dir) as cri:
-        found = _told(lambda: cri.list_images().result())
+        found = _result_of(lambda: cri.list_images().result())
     if output is not None:
         text = render.json_text if output == "json" else render.yaml_text
         render.echo(text({"images": [plain(one) for one in found]}))
@@ -75,10 +75,12 @@ def _list(run_dir: str, output: str | None) -> None:
 @images.command()
 @run_dir_option
 @_progress
-@click.option("-u", "--user", metavar="USER", help="Credentials; the password is asked for, or read from a pipe.")
+@click.option(
+    "-u", "--user", metavar="USER", help="The registry's user; the password is prompted for, or read from a pipe."
+)
 @click.argument("names", nargs=-1, required=True, metavar="IMAGE...")
 def pull(run_dir: str, quiet: bool, user: str | None, names: tuple[str, ...]) -> None:
-    """Pull each IMAGE, whether it is there or not; a tag may have moved. Prints what it leads to."""
+    """Pull each IMAGE, also present ones, because a tag may have moved. Prints the image IDs."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
     password = _password() if user else ""
@@ -87,30 +89,30 @@ def pull(run_dir: str, quiet: bool, user: str | None, names: tuple[str, ...]) ->
         for name in names:
             call = cri.pull_image(pb.ImageSpec(image=name, user_specified_image=name), auth)
             with contextlib.ExitStack() as stack:
-                stack.callback(call.cancel)  # a Ctrl-C ends the pull, too; what is there of it stays
+                stack.callback(call.cancel)  # Ctrl-C ends the pull too; pulled layers stay
                 if not quiet and sys.stderr.isatty():
                     _show_progress(run_dir, name, call)
-                render.echo(_told(call.result))
+                render.echo(_result_of(call.result))
 
 
 @images.command("import")
 @run_dir_option
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, resolve_path=True))
 def import_(run_dir: str, paths: tuple[str, ...]) -> None:
-    """Bring in OCI layouts (directories) and archives of them, under the names that are in them.
+    """Import OCI layouts (directories) and archives of them, under the names that they contain.
 
-    CRI has no word for that, so only the embedded runtime can.
+    Only the embedded runtime can do this, because CRI has no such call.
     """
     with _runtime(run_dir) as cri:
-        name = _told(lambda: cri.version().result()).runtime_name
+        name = _result_of(lambda: cri.version().result()).runtime_name
         if name != EMBEDDED_NAME:
-            hint = "; `ctr -n k8s.io images import` does" if name == "containerd" else ""
-            raise CommandError(f"cannot import: over CRI only the embedded runtime does, and this is {name}{hint}")
+            hint = "; use `ctr -n k8s.io images import`" if name == "containerd" else ""
+            raise CommandError(f"cannot import images to {name}: only the embedded runtime can over CRI{hint}")
         for path in paths:
             transport = "oci" if os.path.isdir(path) else "oci-archive"
-            before = {one.id for one in _told(lambda: cri.list_images().result())}
-            reference = _told(lambda path=path, of=transport: cri.pull_image(f"{of}:{path}").result())
-            after = _told(lambda: cri.list_images().result())
+            before = {one.id for one in _result_of(lambda: cri.list_images().result())}
+            reference = _result_of(lambda path=path, of=transport: cri.pull_image(f"{of}:{path}").result())
+            after = _result_of(lambda: cri.list_images().result())
             for image in after:
                 if image.id == reference or image.id not in before:
                     render.echo(f"{', '.join(image.repo_tags) or NONE} {image.id}")
@@ -120,16 +122,16 @@ def import_(run_dir: str, paths: tuple[str, ...]) -> None:
 @run_dir_option
 @click.argument("names", nargs=-1, required=True, metavar="IMAGE...")
 def remove(run_dir: str, names: tuple[str, ...]) -> None:
-    """Remove each IMAGE, by name, or by ID or its start. Containers that run from it keep what they have of it."""
+    """Remove each IMAGE, by name, by ID or by the ID's beginning. Running containers keep its files."""
     failed = []
     with _runtime(run_dir) as cri:
-        found = _told(lambda: cri.list_images().result())
+        found = _result_of(lambda: cri.list_images().result())
         for name in names:
             try:
                 wanted = chosen(name, found)
-                if _told(lambda wanted=wanted: cri.image_status(wanted).result()) is None:
-                    raise CommandError(f"cannot remove {name}: no such image; `supervisor images` lists what there is")
-                _told(lambda wanted=wanted: cri.remove_image(wanted).result())
+                if _result_of(lambda wanted=wanted: cri.image_status(wanted).result()) is None:
+                    raise CommandError(f"cannot remove {name}: no such image; `supervisor images` lists all images")
+                _result_of(lambda wanted=wanted: cri.remove_image(wanted).result())
                 render.echo(name)
             except CommandError as error:
                 failed.append(error.message)
@@ -138,18 +140,18 @@ def remove(run_dir: str, names: tuple[str, ...]) -> None:
 
 
 def chosen(name: str, found: Sequence[pb.Image]) -> str:
-    """What to ask the runtime for: `name` itself, or the ID that begins so. Raises CommandError for several."""
+    """`name`, or the only image ID that begins with it. Raises CommandError for several."""
     begin = name.removeprefix("sha256:")
     if len(begin) < 6 or not set(begin) <= set("0123456789abcdef"):
         return name
     ids = {one.id for one in found if one.id.removeprefix("sha256:").startswith(begin)}
     if len(ids) > 1:
-        raise CommandError(f"cannot tell which image {name} is meant: {', '.join(sorted(ids))}")
+        raise CommandError(f"cannot choose image {name}: there are {', '.join(sorted(ids))}; write more of the ID")
     return ids.pop() if ids else name
 
 
 def cells(image: pb.Image) -> list[tuple[str, ...]]:
-    """A line for each of its tags; one without a tag by its repository."""
+    """A row for each tag of the image; without tags one row with its repository."""
     id_, size = image.id.removeprefix("sha256:")[:13], human_bytes(image.size)
     lines: list[tuple[str, ...]] = []
     for tag in image.repo_tags:
@@ -160,7 +162,7 @@ def cells(image: pb.Image) -> list[tuple[str, ...]]:
 
 
 def plain(image: pb.Image) -> dict[str, Any]:
-    """For programs, with CRI's names."""
+    """The image as plain values, with CRI's names."""
     return {
         "id": image.id,
         "repoTags": list(image.repo_tags),
@@ -171,7 +173,7 @@ def plain(image: pb.Image) -> dict[str, Any]:
 
 
 def human_bytes(size: int) -> str:
-    """In decimal units, as images are told elsewhere."""
+    """A size in decimal units, as other tools print sizes of images."""
     value, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1000:
@@ -184,7 +186,7 @@ def human_bytes(size: int) -> str:
 
 
 def _show_progress(run_dir: str, name: str, call: Any) -> None:
-    """One line, over and over, until the call is over. Without progress from the runtime, how long it takes."""
+    """Redraw one line until the call ends: the progress, or the elapsed time if the runtime reports none."""
     began = time.monotonic()
     with Client(run_dir) as client:
         while not call.done():
@@ -199,7 +201,7 @@ def _show_progress(run_dir: str, name: str, call: Any) -> None:
 def _progress_of(client: Client, name: str) -> PullUnderWay | None:
     try:
         pulls = client.ask("runtime", ListPulls(), 1.0).pulls
-    except ActorError:  # another runtime, or ours is being replaced
+    except ActorError:  # another runtime, or ours restarts
         return None
     same = [one for one in pulls if one.name == name or one.name.endswith((f"/{name}", f"/{name}:latest"))]
     return next(iter(same or [one for one in pulls if one.name.startswith(name)]), None)
@@ -222,14 +224,14 @@ def progress_line(name: str, pull: PullUnderWay | None, seconds: float) -> str:
 
 @contextlib.contextmanager
 def _runtime(run_dir: str) -> Iterator[Cri]:
-    """The container runtime that the agent of this run directory has. Raises CommandError."""
+    """A client of the agent's container runtime. Raises CommandError."""
     from actors._cri.client import Cri  # noqa: PLC0415 - gRPC
 
     endpoint = settings_file.read(run_dir).container_runtime_endpoint
     if not endpoint and os.path.exists(socket_path(run_dir)):
         endpoint = f"unix://{socket_path(run_dir)}"
     if not endpoint:
-        raise CommandError(f"cannot find a container runtime: no agent has run with --run-dir {run_dir}")
+        raise CommandError(f"cannot find a container runtime: no agent has used {run_dir}; give --run-dir")
     cri = Cri(endpoint)
     try:
         yield cri
@@ -237,8 +239,8 @@ def _runtime(run_dir: str) -> Iterator[Cri]:
         cri.close()
 
 
-def _told(call: Any) -> Any:
-    """What a call gives. Raises CommandError with the runtime's text."""
+def _result_of(call: Any) -> Any:
+    """The result of a CRI call. Raises CommandError with the runtime's message."""
     from actors._cri.errors import CriError  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""`supervisor objects`: the ConfigMaps, Secrets and other objects that this node has for its pods; never their data."""
+"""`supervisor objects`: list the ConfigMaps, Secrets and other objects of the node's pods, without their data."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HEADERS = ("KIND", "NAMESPACE", "NAME", "KEYS", "PODS", "FILE", "AGE")
 
 @click.command()
 @run_dir_option
-@click.option("-n", "--namespace", metavar="NS", help="Only objects of this namespace.")
+@click.option("-n", "--namespace", metavar="NS", help="List only objects of this namespace.")
 @output_option("json", "yaml")
 def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
-    """Show what this node has for its pods, without data: what is in --objects-dir, and the Secrets and ConfigMaps of
-    the API server that pods refer to; where from, and how many pods refer to them.
+    """Show the objects that pods can use, without their data, with their source and the number of their pods.
 
-    What could not be used or read is named on stderr.
+    These are the objects in --objects-dir, and Secrets and ConfigMaps of the API server that pods refer to. Rejected
+    files are listed on stderr.
     """
     with Client(run_dir) as client:
         try:
@@ -48,12 +48,12 @@ def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
     for problem in found.problems:
         place = f"{problem.file}:{problem.line}" if problem.line else problem.file
         field = f"{problem.field}: " if problem.field else ""
-        keeps = "; its last good version stands" if problem.keeps_previous else ""
+        keeps = "; its last good version stays in use" if problem.keeps_previous else ""
         render.echo(f"cannot use {place}: {field}{problem.problem}{keeps}", err=True)
 
 
 def cells(row: ObjectRow, now: float) -> tuple[str, ...]:
-    """One line of the table."""
+    """A row of the table."""
     return (
         row.ref.kind,
         row.ref.namespace or "-",
@@ -66,7 +66,7 @@ def cells(row: ObjectRow, now: float) -> tuple[str, ...]:
 
 
 def plain(found: ObjectList, rows: list[ObjectRow]) -> dict[str, Any]:
-    """For programs."""
+    """The list as plain values, for -o json and yaml."""
     return {
         "source": found.source,
         "objects": [

@@ -1,4 +1,4 @@
-"""`supervisor pods`: what runs on the node, as kubectl shows it."""
+"""`supervisor pods`: list or watch the pods of the node, as kubectl does."""
 
 from __future__ import annotations
 
@@ -25,22 +25,20 @@ from supervisor.sockets.client import CannotReach, Client
 
 HEADERS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP")
 POLL_S = 0.3
-"""Between two looks of --watch."""
+"""Pause between requests of --watch."""
 
 
 @click.command()
 @click.argument("names", metavar="[POD]...", nargs=-1, shell_complete=complete_pod)
 @run_dir_option
-@click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
+@click.option("-n", "--namespace", metavar="NS", help="List only pods of this namespace.")
 @output_option("json", "yaml")
-@click.option("-w", "--watch", is_flag=True, help="Go on: print a line for each pod that changes, until interrupted.")
-@click.option(
-    "--wait", type=float, default=0.0, metavar="SECONDS", help="Wait this long for an agent that is not there (yet)."
-)
+@click.option("-w", "--watch", is_flag=True, help="Print a line for each changed pod until interrupted.")
+@click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait this long for the agent to start.")
 def pods(
     names: tuple[str, ...], run_dir: str, namespace: str | None, output: str | None, watch: bool, wait: float
 ) -> None:
-    """Show pods with their state, or the named ones only (NAME or NAMESPACE/NAME)."""
+    """Show pods with their state: all, or the named ones (NAME or NAMESPACE/NAME)."""
     with Client(run_dir) as client:
         if watch:
             _watch(client, names, namespace, output, wait)
@@ -60,7 +58,7 @@ def pods(
 
 
 def pod_list(pods: Sequence[Pod]) -> dict[str, Any]:
-    """A v1 PodList, as `kubectl get pods -o json` has it."""
+    """A v1 PodList, as in `kubectl get pods -o json`."""
     return {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod_object(pod) for pod in pods]}
 
 
@@ -87,7 +85,7 @@ def _chosen(pods: Sequence[Pod], names: tuple[str, ...], namespace: str | None) 
 
 
 def _node_of(pods: Sequence[Pod]) -> str:
-    """The name of this node, which every pod here carries."""
+    """The node's name, from the first pod with one."""
     return next((pod.spec.node_name for pod in pods if pod.spec.node_name), "")
 
 
@@ -112,14 +110,14 @@ def _status_style(status: str, pod: Pod) -> str:
 
 
 class Watch:
-    """What has been shown, so that a pod is shown again only when more than its age has changed."""
+    """Remembers the printed pods, so that a pod is printed again only when more than its age changes."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[str, ...]] = {}
         self._widths = [max(len(header), least) for header, least in zip(HEADERS, (0, 24, 0, 17, 0, 0, 0), strict=True)]
 
     def changes(self, pods: Sequence[Pod], now: float) -> list[tuple[Columns, Pod]]:
-        """The pods to show now."""
+        """The new and changed pods, with their columns."""
         changed: list[tuple[Columns, Pod]] = []
         present: dict[str, tuple[str, ...]] = {}
         for pod in pods:
@@ -132,7 +130,7 @@ class Watch:
         return changed
 
     def line(self, cells: Sequence[str]) -> str:
-        """One line; columns keep their width or grow, since what is printed stays."""
+        """A line of the table. Columns never get narrower than in the lines before."""
         self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, cells, strict=True)]
         return render.join(cells, self._widths, [False] * len(cells))
 

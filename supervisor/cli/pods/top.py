@@ -1,4 +1,4 @@
-"""`supervisor top`: what pods, containers and the node use of CPU and memory, as kubectl top shows it."""
+"""`supervisor top`: show CPU and memory usage of pods, containers and the node, as kubectl top does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from proto.common import untrusted
 from proto.node.stats import GetSummary
-from proto.node.summary import Container, Summary
+from proto.node.summary import Container, Node, Summary
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
@@ -22,19 +22,19 @@ RIGHT = frozenset({"CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"})
 
 
 class Use(NamedTuple):
-    """What something uses now. `nano_cores` is None for what was first seen a moment ago."""
+    """Present CPU and memory usage. `nano_cores` is None until there are two readings."""
 
     nano_cores: int | None
     memory_bytes: int
 
     def plus(self, other: Use) -> Use:
-        """Both; CPU as far as it is known."""
+        """The sum; an unknown CPU usage counts as none."""
         known = [one for one in (self.nano_cores, other.nano_cores) if one is not None]
         return Use(sum(known) if known else None, self.memory_bytes + other.memory_bytes)
 
 
 class Line(NamedTuple):
-    """A row: what it is called, and what it uses."""
+    """A row of the table: names and usage."""
 
     names: tuple[str, ...]
     use: Use
@@ -43,8 +43,8 @@ class Line(NamedTuple):
 @click.command()
 @click.argument("what", type=click.Choice(["pods", "node"]), default="pods")
 @run_dir_option
-@click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
-@click.option("--containers", is_flag=True, help="A line for each container.")
+@click.option("-n", "--namespace", metavar="NS", help="Show only pods of this namespace.")
+@click.option("--containers", is_flag=True, help="Show a line for each container.")
 @click.option("--sort-by", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True)
 @output_option("json")
 def top(
@@ -55,9 +55,9 @@ def top(
     sort_by: Literal["name", "cpu", "memory"],
     output: str | None,
 ) -> None:
-    """Show what pods use of CPU and memory, or what the node does.
+    """Show the CPU and memory usage of pods or of the node.
 
-    Nothing is measured while nobody asks, so the first answer takes a second. Memory is the working set.
+    The first answer takes a second, because CPU usage needs two readings. Memory is the working set.
     """
     with Client(run_dir) as client:
         data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
@@ -76,7 +76,7 @@ def top(
 
 
 def pod_lines(found: Summary, namespace: str | None, *, containers: bool) -> list[Line]:
-    """A line for each pod, which is what its containers use together; or for each container."""
+    """A row for each pod, with the sum of its containers, or a row for each container."""
     lines = []
     for pod in found.pods:
         ref = pod.pod_ref
@@ -93,14 +93,14 @@ def pod_lines(found: Summary, namespace: str | None, *, containers: bool) -> lis
     return lines
 
 
-def use_of(one: Container) -> Use:
-    """Of a container, a node."""
+def use_of(one: Container | Node) -> Use:
+    """The usage in a container's or the node's statistics."""
     nano_cores = one.cpu.usage_nano_cores if one.cpu is not None else None
     return Use(nano_cores, (one.memory.working_set_bytes or 0) if one.memory is not None else 0)
 
 
 def ordered(lines: list[Line], by: Literal["name", "cpu", "memory"]) -> list[Line]:
-    """By name, or who uses most first."""
+    """The rows by name, or by usage with the largest first."""
     match by:
         case "cpu":
             return sorted(lines, key=lambda line: (-(line.use.nano_cores or 0), line.names))
@@ -111,34 +111,31 @@ def ordered(lines: list[Line], by: Literal["name", "cpu", "memory"]) -> list[Lin
 
 
 def cores(use: Use) -> str:
-    """Thousandths of a core, rounded up as kubectl does; empty when not known yet."""
+    """Thousandths of a core, rounded up as in kubectl; empty: unknown."""
     return "" if use.nano_cores is None else f"{-(-use.nano_cores // 1_000_000)}m"
 
 
 def mebibytes(use: Use) -> str:
-    """As kubectl writes memory."""
+    """Memory in kubectl's format."""
     return f"{use.memory_bytes >> 20}Mi"
 
 
 def plain(headers: tuple[str, ...], line: Line) -> dict[str, Any]:
-    """For programs: exact figures."""
+    """The row as plain values with exact figures, for -o json."""
     names = dict(zip((header.lower() for header in headers), line.names, strict=False))
     return names | {"cpuNanoCores": line.use.nano_cores, "memoryBytes": line.use.memory_bytes}
 
 
 def _show_node(found: Summary, output: str | None) -> None:
     node = found.node
-    use = Use(
-        node.cpu.usage_nano_cores if node.cpu is not None else None,
-        (node.memory.working_set_bytes or 0) if node.memory is not None else 0,
-    )
+    use = use_of(node)
     capacity = use.memory_bytes + ((node.memory.available_bytes or 0) if node.memory is not None else 0)
     if output == "json":
         render.echo(
             render.json_text(plain(NODE_HEADERS, Line((node.node_name,), use)) | {"memoryCapacityBytes": capacity})
         )
         return
-    cpus = os.cpu_count() or 1  # the agent's machine is this one
+    cpus = os.cpu_count() or 1  # the agent runs on this machine
     of_cpu = "" if use.nano_cores is None else f"{round(use.nano_cores / cpus / 1e7)}%"
     of_memory = f"{round(100 * use.memory_bytes / capacity)}%" if capacity else ""
     render.table(NODE_HEADERS, [[node.node_name, cores(use), of_cpu, mebibytes(use), of_memory]], RIGHT)

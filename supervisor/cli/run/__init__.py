@@ -1,1 +1,1 @@
-"""`supervisor run`: an agent for a directory of manifests, in the foreground."""
+"""`supervisor run` and `start --run-once`: an agent as a child process, for the pods of some manifests."""

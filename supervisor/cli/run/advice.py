@@ -1,6 +1,6 @@
-"""Why pods of `supervisor run` do not get ready, and what to do: one plain line for all of them.
+"""Finds the reason why pods of `supervisor run` are not ready, and the remedy, in one line for all pods.
 
-Pure functions of pods, their events and the time. When they are asked, and where the line is shown: `run`.
+Pure functions of pods, their events and the time. `command` calls them and shows the line.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from proto.pods.pod_columns import is_ready, seconds_of
 from proto.v1 import ContainerStatus, Event, Pod
 
 STARTING_S = 10.0
-"""So long a pod may be on its way, or a probe may fail, before anything is said of it."""
+"""Time for a pod to start, and for a failing probe, before there is advice on it."""
 RECENT_S = 300.0
-"""An event counts for so long after its last repeat."""
+"""Age of an event's last repeat up to which the event counts."""
 CAUSE_CHARS = 200
 PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed")
 CREATING = ("ContainerCreating", "PodInitializing")
-_TOLD_OF = re.compile(
+_SAME_AS_ADVICE = re.compile(
     r"pod_workers pod \S+: container \S+: (ErrImage|ImagePull|RegistryUnavailable|CrashLoopBackOff|InvalidImageName)"
 )
 _REGISTRY = (
@@ -49,19 +49,20 @@ _REGISTRY = (
 """Pattern in the message of a failed pull, cause, remedy. The first match counts."""
 
 
-class Trouble(NamedTuple):
-    """The reason why one pod is not ready."""
+class Obstacle(NamedTuple):
+    """The reason why a pod is not ready."""
 
     pod: str
     what: str
-    """The rest of a sentence that begins with the pod: cannot ..., because ..."""
+    """The rest of a sentence after the pod's name: cannot ..., because ..."""
     do: str
+    """The remedy."""
     about: str = ""
-    """Key for pods with the same trouble, which share one line. Empty: a line of its own."""
+    """Key of pods with the same obstacle, which share a line. Empty: a line of its own."""
 
 
 class Tool(NamedTuple):
-    """The command line of this agent's own commands."""
+    """The command line of commands for this agent."""
 
     name: str
     run_dir: str
@@ -71,35 +72,35 @@ class Tool(NamedTuple):
         return f"{self.name} {words} --run-dir {self.run_dir}"
 
 
-class Finding(NamedTuple):
-    """The trouble of all pods in one sentence, and its remedy while the agent runs."""
+class Advice(NamedTuple):
+    """The obstacle of all pods in one sentence, and the remedy."""
 
     what: str = ""
     do: str = ""
 
     def line(self) -> str:
-        """Both; empty when nothing hinders any."""
+        """Both in one line; empty without an obstacle."""
         return f"{self.what}; {self.do}" if self.what else ""
 
 
-NOTHING = Finding()
+NOTHING = Advice()
 
 
-def find(pods: Sequence[Pod], events: Sequence[Event], now: float, tool: Tool) -> Finding:
-    """Find the trouble of pods; NOTHING as long as it is too early to tell. `now` is Unix time."""
-    found = [one for one in (_trouble(pod, _of(pod, events, now), now, tool) for pod in pods) if one is not None]
+def find(pods: Sequence[Pod], events: Sequence[Event], now: float, tool: Tool) -> Advice:
+    """Find the obstacle of pods; NOTHING while it is too early to tell. `now` is Unix time."""
+    found = [one for one in (_obstacle(pod, _of(pod, events, now), now, tool) for pod in pods) if one is not None]
     if not found:
         return NOTHING
     first = found[0]
     same = [one.pod for one in found if one is first or (first.about and one.about == first.about)]
     others = len(found) - len(same)
     more = f" (and {others} other pod{'s' if others > 1 else ''}: see {tool('events')})" if others else ""
-    return Finding(f"{_names(same)} {first.what}", f"{first.do}{more}")
+    return Advice(f"{_names(same)} {first.what}", f"{first.do}{more}")
 
 
-def is_told_of(warning: str) -> bool:
-    """True for a warning of the agent's log that repeats the line, for each pod and each try."""
-    return _TOLD_OF.match(warning) is not None
+def repeats_advice(warning: str) -> bool:
+    """True for a warning in the agent's log that says the same as the advice, for each pod and each retry."""
+    return _SAME_AS_ADVICE.match(warning) is not None
 
 
 def _names(names: Sequence[str]) -> str:
@@ -107,7 +108,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _of(pod: Pod, events: Iterable[Event], now: float) -> list[Event]:
-    """The pod's events that still count, the latest first."""
+    """The pod's recent events, the latest first."""
     own = [one for one in events if one.involved_object.uid == pod.metadata.uid]
     recent = [one for one in own if _when(one) > now - RECENT_S]
     return sorted(recent, key=_when, reverse=True)
@@ -118,7 +119,7 @@ def _when(event: Event) -> float:
     return seconds_of(stamp) if stamp else 0.0
 
 
-def _trouble(pod: Pod, events: Sequence[Event], now: float, tool: Tool) -> Trouble | None:
+def _obstacle(pod: Pod, events: Sequence[Event], now: float, tool: Tool) -> Obstacle | None:
     if is_ready(pod) or pod.status.phase == "Succeeded" or pod.metadata.deletion_timestamp is not None:
         return None
     if pod.status.phase == "Failed":
@@ -133,19 +134,19 @@ def _trouble(pod: Pod, events: Sequence[Event], now: float, tool: Tool) -> Troub
     return _not_begun(pod, containers, events, now, tool)
 
 
-def _failed(pod: Pod, tool: Tool) -> Trouble:
+def _failed(pod: Pod, tool: Tool) -> Obstacle:
     name, reason, message = pod.metadata.name, pod.status.reason or "", _cause(pod.status.message)
     if reason == "Evicted":
-        return Trouble(name, f"was evicted: {message}", "free memory or disk on this machine, then run it again")
+        return Obstacle(name, f"was evicted: {message}", "free memory or disk on this machine, then run it again")
     if reason:
-        return Trouble(name, f"was rejected: {reason}: {message}", "ask for less, or change what the pod selects")
+        return Obstacle(name, f"was rejected: {reason}: {message}", "ask for less, or change what the pod selects")
     ends = (one.state.terminated for one in pod.status.container_statuses)
     codes = ", ".join(str(end.exit_code) for end in ends if end is not None and end.exit_code)
-    return Trouble(name, f"has failed with exit code {codes or '?'}", f"see {tool(f'logs {name}')}")
+    return Obstacle(name, f"has failed with exit code {codes or '?'}", f"see {tool(f'logs {name}')}")
 
 
-def _waiting(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble | None:
-    """A container that waits, and for what."""
+def _waiting(pod: Pod, container: ContainerStatus, tool: Tool) -> Obstacle | None:
+    """The obstacle of a container in state waiting."""
     name, waiting = pod.metadata.name, container.state.waiting
     if waiting is None or not waiting.reason or waiting.reason in CREATING:
         return None
@@ -154,44 +155,44 @@ def _waiting(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble | None
         return _pulled(pod, container, message, tool)
     if reason == "ErrImageNeverPull":
         bring = tool("images import FILE")
-        return Trouble(name, f"needs the image {container.image}, which is not here and is never to be pulled", bring)
+        return Obstacle(name, f"needs the image {container.image}, which is not here and is never to be pulled", bring)
     if reason == "CrashLoopBackOff":
         return _crashed(pod, container, tool)
     if reason == "InvalidImageName":
-        return Trouble(name, f"has an image name that is none: {_cause(message)}", "correct it in the manifest")
+        return Obstacle(name, f"has an invalid image name: {_cause(message)}", "correct it in the manifest")
     what = f"cannot start container {container.name}: {reason}: {_cause(message)}"
-    return Trouble(name, what, "correct its manifest or what it refers to")
+    return Obstacle(name, what, "correct its manifest or what it refers to")
 
 
-def _pulled(pod: Pod, container: ContainerStatus, message: str, tool: Tool) -> Trouble:
+def _pulled(pod: Pod, container: ContainerStatus, message: str, tool: Tool) -> Obstacle:
     about = f"cannot get the image {container.image}"
     for pattern, cause, do in _REGISTRY:
         if re.search(pattern, message, re.IGNORECASE):
             advice = do.replace("{tool} images import FILE", tool("images import FILE"))
-            return Trouble(pod.metadata.name, f"{about}: {cause}", advice, about)
-    return Trouble(pod.metadata.name, f"{about}: {_cause(message)}", f"see {tool('events')}", about)
+            return Obstacle(pod.metadata.name, f"{about}: {cause}", advice, about)
+    return Obstacle(pod.metadata.name, f"{about}: {_cause(message)}", f"see {tool('events')}", about)
 
 
-def _ends_again(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble | None:
-    """Between two starts the reason to wait is not there, and the trouble is."""
+def _ends_again(pod: Pod, container: ContainerStatus, tool: Tool) -> Obstacle | None:
+    """The obstacle of a crashing container between two starts, when it is not in state waiting."""
     ended = container.state.terminated
     again = ended is not None and ended.exit_code != 0 and container.restart_count > 0
     return _crashed(pod, container, tool) if again else None
 
 
-def _crashed(pod: Pod, container: ContainerStatus, tool: Tool) -> Trouble:
+def _crashed(pod: Pod, container: ContainerStatus, tool: Tool) -> Obstacle:
     ended = container.state.terminated or container.last_state.terminated
-    how = "ends again and again"
+    how = "ends repeatedly"
     if ended is not None:
         reason = f" ({ended.reason})" if ended.reason not in (None, "Error", "Completed") else ""
         said = f", last with {_cause(ended.message)!r}" if ended.message else ""
-        how = f"ends with exit code {ended.exit_code}{reason}{said}, and is started again"
+        how = f"ends with exit code {ended.exit_code}{reason}{said}, and is restarted"
     logs = tool(f"logs {pod.metadata.name} -c {container.name}")
-    return Trouble(pod.metadata.name, f"is not ready: its container {container.name} {how}", f"see {logs}")
+    return Obstacle(pod.metadata.name, f"is not ready: its container {container.name} {how}", f"see {logs}")
 
 
-def _probed(pod: Pod, container: ContainerStatus, events: Sequence[Event], now: float) -> Trouble | None:
-    """A container that runs and fails a probe for some time."""
+def _probed(pod: Pod, container: ContainerStatus, events: Sequence[Event], now: float) -> Obstacle | None:
+    """The obstacle of a running container that has failed a probe for some time."""
     running = container.state.running
     since = seconds_of(running.started_at) if running is not None and running.started_at else now
     if container.ready or now - since < STARTING_S:
@@ -199,34 +200,34 @@ def _probed(pod: Pod, container: ContainerStatus, events: Sequence[Event], now: 
     for event in events:
         if event.reason == "Unhealthy" and f"{{{container.name}}}" in (event.involved_object.field_path or ""):
             what = f"is not ready: container {container.name}: {_cause(event.message)}"
-            return Trouble(pod.metadata.name, what, "correct the probe or what it asks")
+            return Obstacle(pod.metadata.name, what, "correct the probe or what it asks")
     return None
 
 
 def _not_begun(
     pod: Pod, containers: Sequence[ContainerStatus], events: Sequence[Event], now: float, tool: Tool
-) -> Trouble | None:
-    """A pod none of whose containers runs: its volumes, or its sandbox, hinder it."""
+) -> Obstacle | None:
+    """The obstacle of a pod without a started container: a volume, the sandbox or an image."""
     start = pod.status.start_time or pod.metadata.creation_timestamp
     if any(one.state.running or one.state.terminated for one in containers):
         return None
     for event in events:
         if event.reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume"):
             do = "make what the volume refers to, or correct it in the manifest"
-            return Trouble(pod.metadata.name, f"waits for a volume: {_cause(event.message)}", do)
+            return Obstacle(pod.metadata.name, f"waits for a volume: {_cause(event.message)}", do)
         if event.reason == "FailedCreatePodSandBox":
-            return Trouble(pod.metadata.name, f"cannot begin: {_cause(event.message)}", f"see {tool('events')}")
+            return Obstacle(pod.metadata.name, f"cannot begin: {_cause(event.message)}", f"see {tool('events')}")
     if start is None or now - seconds_of(start) < STARTING_S:
         return None
     images = [event for event in events if event.reason in ("Pulling", "Pulled")]
     if images and images[0].reason == "Pulling":
         what = _cause(images[0].message)
-        return Trouble(pod.metadata.name, f"is not ready yet: {what}", f"see {tool('images')}", what)
-    return Trouble(pod.metadata.name, "waits for its containers to be made", f"see {tool('events')}", "waits")
+        return Obstacle(pod.metadata.name, f"is not ready yet: {what}", f"see {tool('images')}", what)
+    return Obstacle(pod.metadata.name, "waits for its containers to be created", f"see {tool('events')}", "waits")
 
 
 def _cause(message: str | None) -> str:
-    """A message in one line of bounded length: its end says most."""
+    """The last line of a message, and of that the last CAUSE_CHARS characters, which have the cause."""
     lines = [" ".join(part.split()) for part in (message or "").splitlines()]
     last = next((part for part in reversed(lines) if part), "no reason was given")
     last = last.rstrip(": ")

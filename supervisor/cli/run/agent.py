@@ -1,7 +1,4 @@
-"""The agent as a child of `supervisor run` and `start --run-once`: the process, its log; signals that wake us.
-
-Not here: what the agent does, and what a person is told of it.
-"""
+"""The agent as a child process of `supervisor run` and `start --run-once`, its log, and signals during a wait."""
 
 from __future__ import annotations
 
@@ -11,23 +8,26 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
+START = (sys.executable, "-P", "-m", "supervisor", "start")
+"""The agent's command line; -P: nothing is imported from the present directory."""
 END_S = 20.0
-"""For the agent to end after SIGTERM; each actor has 5 s, and they end side by side where they can."""
+"""Time for the agent to end after SIGTERM. Each actor has 5 s; most end at the same time."""
 TAIL_LINES = 8
 STDERR = Path()
-"""In place of a log file."""
+"""Value of `log` for our own stderr."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_COMPLAINT = re.compile(r"[WE]\d{4} \S+ (?P<text>.*)")
-"""A log line of a warning or an error, as proto.common.logs writes it."""
+_WARNING = re.compile(r"[WE]\d{4} \S+ (?P<text>.*)")
+"""A warning or an error in the log, in the format of proto.common.logs."""
 
 
 class Agent:
-    """One `supervisor start`, with its log in a file, or without `log` on our own stderr."""
+    """One `supervisor start` as a child process, with its log in a file or on our stderr."""
 
     def __init__(self, command: Sequence[str], log: Path = STDERR) -> None:
         self.command = list(command)
@@ -39,47 +39,47 @@ class Agent:
 
     @property
     def pid(self) -> int:
-        """Its pid; 0 before `start`."""
+        """The process's pid; 0 before `start`."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Start it. Raises OSError."""
-        # Loaded before the fork: between fork and exec only what is there may be used.
+        """Start the process. Raises OSError."""
+        # Loaded before the fork, because imports between fork and exec are not safe.
         prctl, ours = ctypes.CDLL(None).prctl, os.getpid()
 
         def die_with_us() -> None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != ours:  # we died before that
+            if os.getppid() != ours:  # our process has ended before the prctl
                 os._exit(1)
 
-        # Not by opening /dev/stderr: a service's is a socket.
+        # Not open("/dev/stderr"), which fails in a service, whose stderr is a socket.
         with open(2, "ab", closefd=False) if self.log == STDERR else self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C is for us, who then end it in order
+                start_new_session=True,  # Ctrl-C reaches only us, and we end the agent in order
                 preexec_fn=die_with_us,  # noqa: PLW1509 - one thread
             )
         self._started_at = time.monotonic()
         self.pidfd = os.pidfd_open(self._process.pid)
 
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True while the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def age_s(self) -> float:
-        """Seconds since its start."""
+        """Seconds since the start."""
         return time.monotonic() - self._started_at
 
-    def how_it_ended(self) -> str:
-        """Exit code or signal."""
+    def exit_text(self) -> str:
+        """`exit code N`, or the name of the signal."""
         code = self._process.wait() if self._process is not None else 0
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
     def end(self) -> None:
-        """Ask it to end and wait; kill it when it does not."""
+        """Send SIGTERM and wait; after END_S kill the process."""
         if self._process is None:
             return
         self._process.terminate()
@@ -89,22 +89,22 @@ class Agent:
             self._process.kill()
             self._process.wait()
 
-    def complaints(self) -> list[str]:
-        """Warnings and errors that it logged since the last call, without their time."""
+    def new_warnings(self) -> list[str]:
+        """Warnings and errors in the log since the last call, without their header."""
         with self.log.open("rb") as file:
             file.seek(self._read_to)
             whole, newline, _ = file.read().rpartition(b"\n")
         self._read_to += len(whole) + len(newline)
-        found = map(_COMPLAINT.fullmatch, whole.decode(errors="replace").splitlines())
+        found = map(_WARNING.fullmatch, whole.decode(errors="replace").splitlines())
         return [" ".join(match["text"].split()) for match in found if match]
 
     def last_lines(self) -> str:
-        """The end of its log."""
+        """The end of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
 
 class Interrupts:
-    """Counts SIGINT, SIGTERM and SIGHUP in place of their effect, and lets a wait end at one."""
+    """Counts SIGINT, SIGTERM and SIGHUP instead of their usual effect. A signal ends a wait."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -128,7 +128,7 @@ class Interrupts:
         self.count += 1
 
     def wait(self, timeout_s: float, pidfd: int) -> None:
-        """Wait until a signal, the end of the process behind `pidfd`, or the timeout."""
+        """Wait for a signal, the end of the process of `pidfd`, or the timeout."""
         ready, _, _ = select.select([self._read, pidfd], [], [], timeout_s)
         if self._read in ready:
             os.read(self._read, 64)

@@ -1,7 +1,7 @@
-"""`supervisor run`: an agent of one's own on some manifests, in the foreground; its pods end with it.
+"""`supervisor run`: run an agent on copies of some manifests in the foreground, and end the pods with it.
 
-Covers the session: its directory, the agent as a child process, what is shown and how it ends. The agent itself is
-`supervisor start`, unchanged. How things look is `run_view`.
+A session has its own directory and an agent as a child process, which is an unchanged `supervisor start`. The module
+shows the pods, and ends pods, agent and directory. `view` draws them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ import click
 
 from proto.v1 import Event, Pod
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli import CommandError
 from supervisor.cli.common import list_pods
+from supervisor.cli.errors import INTERRUPTED, CommandError
 from supervisor.cli.run import advice, leftovers, session, view
-from supervisor.cli.run.agent import Agent, Interrupts
+from supervisor.cli.run.agent import START, Agent, Interrupts
 from supervisor.sockets.client import Client
 
-START = (sys.executable, "-P", "-m", "supervisor", "start")  # -P: nothing is imported from the present directory
 POLL_S = 0.25
 ADVISE_S = 1.0
-"""How often it is looked for what hinders pods that are not ready."""
+"""Period of the search for obstacles of pods."""
 GONE_FOR_S = 0.5
-"""No pod must be seen for this long: a manifest read just before it was removed shows as a pod a moment later."""
+"""Time without any pod at the end. A manifest that was read just before its removal becomes a pod later."""
 GRACE_MARGIN_S = 60.0
-"""For a pod to be gone, on top of its grace period: stopping sandboxes takes time on a busy machine."""
+"""Time for a pod to end, in addition to its grace period. Stopping sandboxes is slow on a busy machine."""
 DEFAULT_GRACE_S = 30
-INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
 
 
 @click.command()
@@ -42,16 +40,16 @@ INTERRUPTED = 130  # the shells' exit code for a command that Ctrl-C ended
     "--objects-dir",
     metavar="DIR",
     type=click.Path(exists=True, path_type=Path),
-    help="As of `supervisor start`: ConfigMaps, Secrets and other objects that the pods use, copied too.",
+    help="As in `supervisor start`: ConfigMaps, Secrets and other objects for the pods. They are copied too.",
 )
 @click.option(
     "--images-dir",
     metavar="DIR",
     type=click.Path(exists=True, path_type=Path),
-    help="As of `supervisor start`: OCI layouts and archives for the embedded runtime.",
+    help="As in `supervisor start`: OCI layouts and archives for the embedded runtime.",
 )
-@click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As of `supervisor start`.")
-@click.option("--hostname-override", metavar="NAME", help="As of `supervisor start`.")
+@click.option("--container-runtime-endpoint", metavar="ENDPOINT", help="As in `supervisor start`.")
+@click.option("--hostname-override", metavar="NAME", help="As in `supervisor start`.")
 def run(
     manifests: tuple[Path, ...],
     objects_dir: Path | None,
@@ -61,8 +59,8 @@ def run(
 ) -> None:
     """Run an agent on copies of the MANIFESTs (files, or directories of them) and show its pods, until Ctrl-C.
 
-    It has directories of its own, which go with it. Ctrl-C ends the pods in grace, then the agent; a second Ctrl-C ends
-    the agent at once and leaves the pods.
+    The agent has its own directories, which are removed at the end. Ctrl-C ends the pods within their grace periods,
+    then the agent. A second Ctrl-C ends the agent at once and leaves the pods.
     """
     given = {
         "--container-runtime-endpoint": container_runtime_endpoint,
@@ -74,7 +72,7 @@ def run(
 
 
 class Session:
-    """One run, from making its directory to removing it."""
+    """One run, from the creation of its directory to the removal."""
 
     def __init__(
         self,
@@ -83,7 +81,7 @@ class Session:
         start: Sequence[str] = START,
         objects: Path | None = None,
     ) -> None:
-        """`start` is the agent's command line; it gets `flags` and those for the session's directories."""
+        """`start` is the agent's command line. The flags of the session's directories and `flags` are added."""
         self.directory = Path(tempfile.mkdtemp(prefix="nodevisor-"))
         self.manifests = self.directory / "manifests"
         self.run_dir = self.directory / "run"
@@ -98,7 +96,7 @@ class Session:
         self._interrupts = Interrupts()
         self._pods: tuple[Pod, ...] = ()
         self._announced = False
-        self._hindered = advice.NOTHING
+        self._advice = advice.NOTHING
         self._advise_at = 0.0
         self._view: view.View = view.choose()
 
@@ -112,19 +110,19 @@ class Session:
             f"--container-logs-dir={self.directory}/containers",
             f"--cert-dir={self.directory}/pki",
             *([f"--cgroup-root={self._cgroup_root}"] if self._cgroup_root else []),
-            "--keep-images",  # of a runtime that the machine has: they are its user's
-            "--healthz-port=0",  # another agent's, likely
-            "--tune-kernel=false",  # a look at some pods changes nothing of the machine for good
+            "--keep-images",  # other users of the machine's runtime need its images
+            "--healthz-port=0",  # another agent may have the port
+            "--tune-kernel=false",  # a session makes no lasting change of the machine
         ]
 
     def run(self) -> int:
-        """Start the agent, show its pods until interrupted, end both; the exit code."""
+        """Start the agent, show its pods until interrupted, end both, and return the exit code."""
         with self._interrupts, self._client:
             for dead in leftovers.dead_sessions():
                 leftovers.clear(dead, self._say)
             self._agent.start()
             try:
-                self._introduce()
+                self._print_introduction()
                 return self._follow()
             finally:
                 self._show(lambda view: view.close())
@@ -133,14 +131,14 @@ class Session:
         self._show(lambda view: view.say(text, error=error))
 
     def _show(self, act: Callable[[view.View], None]) -> None:
-        """Show something; when nobody reads it any more (terminal or pipe closed), that counts as an interrupt."""
+        """Show something. A closed terminal or pipe counts as an interrupt."""
         try:
             act(self._view)
         except OSError:
             self._view = view.Mute()
             self._interrupts.count = max(1, self._interrupts.count)
 
-    def _introduce(self) -> None:
+    def _print_introduction(self) -> None:
         manifests = f"{self._expected} manifest{'' if self._expected == 1 else 's'}"
         self._say(f"The agent runs with pid {self._agent.pid} on {manifests}, in {self.directory}:")
         self._say("  manifests/  copies to edit, add to and remove while it runs")
@@ -155,16 +153,16 @@ class Session:
 
     def _follow(self) -> int:
         while not self._interrupts.count:
-            if not self._look():
+            if not self._refresh():
                 return self._agent_died()
             self._interrupts.wait(POLL_S, self._agent.pidfd)
         return self._end()
 
-    def _look(self) -> bool:
-        """Show what is new; False when the agent is gone."""
+    def _refresh(self) -> bool:
+        """Show new warnings and pods; False when the agent has ended."""
         alive = self._agent.alive()
-        for line in self._agent.complaints():
-            if not advice.is_told_of(line):
+        for line in self._agent.new_warnings():
+            if not advice.repeats_advice(line):
                 self._say(line, error=True)
         found = self._list() if alive else None
         if found is not None:
@@ -175,14 +173,14 @@ class Session:
         return alive
 
     def _list(self) -> tuple[Pod, ...] | None:
-        """Every pod; None while the agent cannot say: it is starting, or restarting an actor."""
+        """Every pod; None while the agent does not answer because it or an actor starts."""
         try:
             return list_pods(self._client, 1.0)
         except (ActorError, ProtocolError):
             return None
 
     def _announce(self) -> None:
-        """Say once that every pod got where it should."""
+        """Report once that every pod is ready or completed."""
         if self._announced or not self._pods or len(self._pods) < self._expected:
             return
         if all(map(view.is_settled, self._pods)):
@@ -190,20 +188,20 @@ class Session:
             self._say(f"All pods are ready or completed after {self._agent.age_s():.1f} s.")
 
     def _advise(self) -> None:
-        """Say what hinders pods, once it is clear, and again when it is something else."""
+        """Show the present obstacle of the pods, if any."""
         if self._interrupts.count:
             return
         if all(map(view.is_settled, self._pods)):
-            self._hindered = advice.NOTHING
+            self._advice = advice.NOTHING
         elif time.monotonic() > self._advise_at:
             tool = advice.Tool(own_name(), str(self.run_dir))
-            self._hindered = advice.find(self._pods, self._events(), time.time(), tool)
+            self._advice = advice.find(self._pods, self._events(), time.time(), tool)
             self._advise_at = time.monotonic() + ADVISE_S
-        self._show(lambda view: view.advise(self._hindered.line()))
+        self._show(lambda view: view.advise(self._advice.line()))
 
     def _events(self) -> tuple[Event, ...]:
-        """What has happened to pods; nothing while nobody can say."""
-        from proto.pods.events import ListEvents  # noqa: PLC0415 - for pods that take long only
+        """All events; none when the events actor does not answer."""
+        from proto.pods.events import ListEvents  # noqa: PLC0415 - for slow pods only
 
         try:
             return self._client.ask("events", ListEvents(), 1.0).events
@@ -213,11 +211,11 @@ class Session:
     # The ends
 
     def _end(self) -> int:
-        """End everything in grace, and repeat what hindered pods: the table may have gone by."""
+        """End pods and agent, and repeat the advice, which may have scrolled by."""
         self._show(lambda view: view.advise(""))
         code = self._end_pods()
-        if self._hindered.what:
-            self._say(f"Not all pods got ready: {self._hindered.what}.", error=True)
+        if self._advice.what:
+            self._say(f"Not all pods got ready: {self._advice.what}.", error=True)
         return code
 
     def _end_pods(self) -> int:
@@ -232,7 +230,7 @@ class Session:
             self._interrupts.wait(POLL_S, self._agent.pidfd)
             if self._interrupts.count > 1:
                 return self._leave()
-            if not self._look():
+            if not self._refresh():
                 return self._agent_died()
             if time.monotonic() > deadline:
                 return self._overdue(allowed_s)
@@ -243,7 +241,7 @@ class Session:
         return 0
 
     def _is_empty(self) -> bool:
-        """Whether nobody in the agent has a pod: what status does not show yet, or any more, pod_workers may have."""
+        """True when neither status nor pod_workers has a pod; status alone may not show all of them."""
         from proto.pods.pod_workers import ListPodWorkers  # noqa: PLC0415 - needed at the end only
 
         if self._list() != ():
@@ -257,7 +255,7 @@ class Session:
         self._agent.end()
         self._keep()
         self._say("The agent has ended at once; pods that had not ended stay.", error=True)
-        self._say_how_to_clear()
+        self._print_how_to_clear()
         return INTERRUPTED
 
     def _overdue(self, allowed_s: float) -> int:
@@ -265,21 +263,21 @@ class Session:
         self._agent.end()
         self._keep()
         self._say(f"The agent has ended, but after {allowed_s:.0f} s these pods had not: {names}.", error=True)
-        self._say_how_to_clear()
+        self._print_how_to_clear()
         return 1
 
     def _agent_died(self) -> int:
-        text = f"The agent ended by itself ({self._agent.how_it_ended()})."
+        text = f"The agent ended by itself ({self._agent.exit_text()})."
         tail = self._agent.last_lines()
         self._say(f"{text} The end of its log:\n{tail}" if tail else text, error=True)
         if self._pods:
             self._keep()
-            self._say_how_to_clear()
+            self._print_how_to_clear()
         else:
             self._remove_directory()
         return 1
 
-    def _say_how_to_clear(self) -> None:
+    def _print_how_to_clear(self) -> None:
         command = shlex.join([own_name(), "start", *self._flags])
         self._say(
             f"Their files stay in {self.directory}. An agent started as this one was takes the pods over again; with "
@@ -288,12 +286,12 @@ class Session:
         )
 
     def _keep(self) -> None:
-        """Leave the pods to the person, who is told of them: no later session clears them."""
+        """Remove the record, so that no later session ends the pods, which the user was told of."""
         if self._claim is not None:
             self._claim.forget()
 
     def _remove_directory(self) -> None:
-        """And the cgroups: all that this session had."""
+        """Remove the session's directory and cgroups."""
 
         def say(text: str) -> None:
             self._say(text, error=True)
@@ -305,7 +303,7 @@ class Session:
 
 
 def copy(sources: Sequence[Path], directory: Path) -> int:
-    """Copy manifests, and those directly in directories, into a new `directory`; how many. Raises CommandError."""
+    """Copy files, and the files directly in directories, into a new `directory`; their number. Raises CommandError."""
     directory.mkdir(mode=0o700)  # objects may be Secrets
     files = [file for source in sources for file in (sorted(source.iterdir()) if source.is_dir() else [source])]
     files = [file for file in files if file.is_file() and not file.name.startswith(".")]
@@ -322,7 +320,7 @@ def copy(sources: Sequence[Path], directory: Path) -> int:
 
 
 def own_name() -> str:
-    """How this program was called, for commands that a person is told to run."""
+    """The name of this program in commands that users are told to run."""
     called = sys.argv[0]
     if Path(called).name != "supervisor" or shutil.which("supervisor") == called:
         return "supervisor"

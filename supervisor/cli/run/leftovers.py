@@ -26,9 +26,9 @@ from supervisor.host.rundir import StartError, make_private
 from supervisor.sockets.client import Client
 
 PODS_END_S = 45.0
-"""For an agent to end what a killed session left; what is in the session's cgroups after that is killed."""
+"""Time for an agent to end a killed session's pods. Then the processes in its cgroups are killed."""
 AGENT_ENDS_S = 20.0
-"""For the agent of a session that was killed a moment ago."""
+"""Time for the agent of a recently killed session to end."""
 POLL_S = 0.1
 _ENDPOINT = "--container-runtime-endpoint="
 
@@ -60,7 +60,7 @@ def dead_sessions() -> Iterator[Claim]:
 def clear(claim: Claim, say: Say) -> None:
     """End the pods of a dead session, and remove its cgroups and its directory.
 
-    What cannot be removed is told by `say`. The next session tries again.
+    It reports by `say` the parts that cannot be removed. The next session tries again.
     """
     record = claim.record
     directory = Path(record.directory)
@@ -92,7 +92,7 @@ def _has_pods(directory: Path) -> bool:
 
 
 def _end_pods(record: Record) -> None:
-    """By an agent on the session's directories, without manifests."""
+    """Run an agent on the session's directories without manifests, until the pods have ended."""
     directory = Path(record.directory)
     if not _answers(record.command) or not _is_free(directory / "run" / "lock"):
         return

@@ -1,8 +1,7 @@
-"""A session of `supervisor run`: its cgroups, its record, and the removal of both.
+"""A session of `supervisor run`: its record on disk, its cgroups, and the removal of its directory.
 
-The session's process keeps its record locked. So a record without a lock belongs to a dead session, and everything that
-it names was that session's own (run_leftovers). A session that leaves pods on purpose removes its record, so that no
-later session clears them.
+The session's process keeps its record locked. So a record without a lock belongs to a dead session, and `leftovers`
+removes the directory and cgroups in it. A session that leaves pods on purpose removes its record first.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import msgspec
 from supervisor.host.rundir import StartError, make_private
 
 DIRECTORY_VARIABLE = "NODEVISOR_SESSIONS_DIR"
-"""Names another directory for the records; for tests, whose sessions are not to clear each other."""
+"""Environment variable with another directory for the records, for tests."""
 PREFIX = "nodevisor-"
 KILLED_S = 5.0
 REMOVALS = 3
@@ -38,13 +37,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     """Command line of its agent."""
     cgroup_root: str
-    """Empty for one without cgroups."""
+    """Empty: no cgroups."""
     boot: str
-    """The kernel's boot ID: after a reboot nothing runs and no cgroup is there."""
+    """The kernel's boot ID. After a reboot there are no processes and cgroups."""
 
 
 class Claim:
-    """A record, locked for as long as this object's process lives."""
+    """A record on disk, locked until `release` or the end of the process."""
 
     def __init__(self, path: Path, descriptor: int, record: Record) -> None:
         self.record = record
@@ -53,7 +52,7 @@ class Claim:
 
     @classmethod
     def take(cls, directory: Path, command: Sequence[str], cgroup_root: str) -> Claim | None:
-        """Record a new session. None when the record cannot be written: no later session clears this one then."""
+        """Write and lock a new record; None when it cannot be written. Then no later session clears this one."""
         record = Record(directory=str(directory), command=tuple(command), cgroup_root=cgroup_root, boot=boot_id())
         above = records_directory()
         path = above / f"{directory.name}.json"
@@ -68,7 +67,7 @@ class Claim:
         return None
 
     def forget(self) -> None:
-        """Remove the record: there is nothing left to clear, or it is not to be cleared. Idempotent."""
+        """Remove the record, so that no later session clears this one. Idempotent."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -77,13 +76,13 @@ class Claim:
             self.release()
 
     def release(self) -> None:
-        """Let go of the record, and leave it to the next session."""
+        """Unlock the record, so that the next session clears this one."""
         os.close(self._descriptor)
         self._descriptor = -1
 
 
 def _locked_file(path: Path, content: bytes) -> int:
-    """Return the descriptor of a new locked file. The lock is taken first, so nobody sees the file unlocked."""
+    """Return the descriptor of a new locked file. It is locked before it gets its name."""
     descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -98,7 +97,7 @@ def _locked_file(path: Path, content: bytes) -> int:
 
 
 def cgroup_root(directory: Path) -> str:
-    """The session's, below which its agent has `kubepods`; empty for an ordinary user, whose pods have no cgroups."""
+    """The session's cgroup, the parent of `kubepods`; empty without root, when pods have no cgroups."""
     name = f"/{directory.name}"
     return name if os.geteuid() == 0 and _NAME.fullmatch(name) else ""
 
@@ -113,7 +112,7 @@ def records_directory() -> Path:
 
 
 def boot_id() -> str:
-    """Another after each boot."""
+    """The kernel's boot ID, which changes with each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -121,9 +120,9 @@ def boot_id() -> str:
 
 
 def remove_cgroups(name: str, *, kill: bool = False) -> bool:
-    """Remove a session's cgroup and those below it; False when something still runs there, or no session has that name.
+    """Remove a session's cgroup with its children; False when processes run in it, or no session has that name.
 
-    `kill`: end it first.
+    `kill`: kill these processes first.
     """
     if not name:
         return True
@@ -133,7 +132,7 @@ def remove_cgroups(name: str, *, kill: bool = False) -> bool:
     from actors._cgroup.hierarchy import hierarchy  # noqa: PLC0415
 
     tree = hierarchy()
-    deadline = time.monotonic() + (KILLED_S if kill else 1.0)  # what has just ended takes a moment to be gone
+    deadline = time.monotonic() + (KILLED_S if kill else 1.0)  # ended processes leave a cgroup with a delay
     while True:
         with contextlib.suppress(OSError):
             if fs.remove(name, tree):
@@ -155,11 +154,11 @@ def _kill_below(paths: Sequence[str]) -> None:
 
 
 def remove_directory(directory: Path, say: Say) -> bool:
-    """Remove a session's directory; False when it stays. Deleting would go through what is mounted below it."""
+    """Remove a session's directory; False when it stays, for example because of a mount below it."""
     if left := mounts_below(directory):
         say(f"{directory} stays: still mounted below it: {', '.join(left)}")
         return False
-    for _ in range(REMOVALS):  # a process that is about to end may remove, or make, a file meanwhile
+    for _ in range(REMOVALS):  # a process that is about to end may change files meanwhile
         shutil.rmtree(directory, ignore_errors=True)
         if not os.path.lexists(directory):
             return True

@@ -1,7 +1,4 @@
-"""What `supervisor run` shows: a live table on a terminal, one line per change elsewhere.
-
-Covers how pods and remarks look. What is said, and when, is decided in `run`.
-"""
+"""The output of `supervisor run`: a live table on a terminal, else a line for each change."""
 
 from __future__ import annotations
 
@@ -24,23 +21,23 @@ BAD = ("BackOff", "Err", "Fail", "Evicted", "Unknown", "OOM")
 DONE = ("Completed", "Succeeded")
 GAP = 3
 STATUS_CHARS = 11
-"""STATUS is not cut below this: `Terminating`."""
+"""Minimum width of STATUS, that of `Terminating`."""
 
 
 class View(Protocol):
-    """Where pods and remarks are shown."""
+    """An output of pods and remarks."""
 
     def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
         """Show the pods as they are now, `elapsed_s` after the start."""
 
     def say(self, text: str, *, error: bool = False) -> None:
-        """Show a remark, which stays."""
+        """Show a permanent remark."""
 
     def advise(self, text: str) -> None:
-        """Show what hinders the pods, in place of what was said of that before; empty: nothing does."""
+        """Show the advice on the pods, in place of the former advice; empty: none."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the output."""
 
 
 def choose() -> View:
@@ -49,12 +46,12 @@ def choose() -> View:
 
 
 def is_settled(pod: Pod) -> bool:
-    """Whether the pod got where it is meant to get: ready, or done."""
+    """True when the pod is ready or has succeeded."""
     return is_ready(pod) or pod.status.phase == "Succeeded"
 
 
 def style(status: str, *, ready: bool) -> str:
-    """The colour of a STATUS, in words that Rich and click share."""
+    """The colour of a STATUS, with a name that Rich and click have."""
     if status in DONE or (status == "Running" and ready):
         return "green"
     return "red" if any(word in status for word in BAD) else "yellow"
@@ -65,13 +62,13 @@ def _name(line: Columns) -> str:
 
 
 class Changes:
-    """Tells which pods differ from what was shown before, by what matters to someone who waits."""
+    """Finds pods whose shown state has changed, except for the age."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def since_last(self, pods: Sequence[Pod], now: float) -> list[tuple[str, Columns | None]]:
-        """Names with their columns, in the order of `pods`; None for a pod that is gone."""
+        """Names of changed pods with their columns, in the order of `pods`; None for a removed pod."""
         found: list[tuple[str, Columns | None]] = []
         present = {}
         for pod in pods:
@@ -86,7 +83,7 @@ class Changes:
 
 
 class Lines:
-    """One line per change, with the seconds since the start: for files, pipes and plain terminals."""
+    """A line for each change, with the seconds since the start, for files, pipes and plain terminals."""
 
     def __init__(self) -> None:
         self._changes = Changes()
@@ -105,13 +102,13 @@ class Lines:
         render.echo(text, err=error)
 
     def advise(self, text: str) -> None:
-        """Print it once; a line cannot be withdrawn."""
+        """Print new advice once."""
         if text and text != self._advice:
             render.echo(text, err=True)
         self._advice = text
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Nothing to do."""
 
 
 def _rest(line: Columns) -> str:
@@ -122,7 +119,7 @@ def _rest(line: Columns) -> str:
 
 
 class Mute:
-    """Shows nothing: for when nobody reads any more."""
+    """No output, after the terminal or pipe was closed."""
 
     def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
         """Nothing."""
@@ -138,7 +135,7 @@ class Mute:
 
 
 class Screen:
-    """A table that is redrawn in place; remarks scroll by above it."""
+    """A table that is redrawn in place, with remarks above it."""
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - for a terminal only
@@ -154,7 +151,7 @@ class Screen:
         from rich.console import Group  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        self._live.transient = not pods  # the last table is to stay where there is one
+        self._live.transient = not pods  # the last table stays
         summary = f"{sum(map(is_settled, pods))} of {len(pods)} ready or completed, {elapsed_s:.0f} s"
         drawn = [Text(), _drawn(pods, time.time(), self._console.width), Text(summary, style="dim")]
         if self._advice:
@@ -168,16 +165,16 @@ class Screen:
         self._console.print(Text(shown(text), style="red" if error else ""), soft_wrap=True)
 
     def advise(self, text: str) -> None:
-        """Below the table, from its next drawing on."""
+        """Show the advice below the table, from the next `show` on."""
         self._advice = text
 
     def close(self) -> None:
-        """Leave the last table standing."""
+        """End the redrawing; the last table stays."""
         self._live.stop()
 
 
 class Layout(NamedTuple):
-    """What of the table fits."""
+    """Columns and widths of a table that fits."""
 
     headers: tuple[str, ...]
     gap: int
@@ -187,7 +184,7 @@ class Layout(NamedTuple):
 
 
 def layout(lines: Sequence[Columns], width: int) -> Layout:
-    """As much of the table as fits in `width` columns, a line for each pod. NAME, READY and STATUS always stay."""
+    """The columns that fit into `width` characters with one line for each pod; NAME, READY and STATUS always."""
     headers = list(HEADERS)
     widest = {header: max([len(header), *(len(_cells(line)[header]) for line in lines)]) for header in headers}
 
@@ -221,6 +218,6 @@ def _drawn(pods: Sequence[Pod], now: float, width: int) -> Table:
     for pod, line in zip(pods, lines, strict=True):
         shade = style(line.status, ready=is_settled(pod))
         cells = _cells(line)
-        # As Text: what a plain string holds would be Rich's markup.
+        # As Text, because Rich interprets markup in plain strings.
         table.add_row(*(Text(one_line(cells[name]), style=shade if name == "STATUS" else "") for name in fits.headers))
     return table

@@ -1,1 +1,1 @@
-"""Commands that stream: exec, attach, port-forward, tap and the console."""
+"""Commands that stream: exec, attach, port-forward and tap."""

@@ -1,15 +1,15 @@
-"""`supervisor exec`, `attach` and `port-forward`: into a container without any API server, over the run directory."""
+"""`supervisor exec`, `attach` and `port-forward`: connect to a container through the runtime, without an API server."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from proto.v1 import Pod
-from supervisor.cli import CommandError
 from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
@@ -17,14 +17,15 @@ from supervisor.sockets.client import Client
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+M = TypeVar("M", bound="Message")
 CALL_S = 15.0
 PROGRAM = "nodevisor.program"
-"""In a click context: the words after `--`."""
-_WRITE_DASHES = "What is to run in the container comes after two dashes: supervisor exec POD -- COMMAND [ARG]..."
+"""Key in a click context of the words after `--`."""
+_WRITE_DASHES = "Write the command after two dashes: supervisor exec POD -- COMMAND [ARG]..."
 
 
 def _container(pod: Pod, name: str | None) -> tuple[str, str]:
-    """Name and CRI ID of the container meant, which has to run. Raises CommandError."""
+    """Name and CRI ID of the running container. Raises CommandError."""
     from actors._logs import files  # noqa: PLC0415
 
     chosen = name or files.default_container(pod)
@@ -36,17 +37,17 @@ def _container(pod: Pod, name: str | None) -> tuple[str, str]:
         raise CommandError(f"cannot find container {chosen!r} in pod {where}; it has {there}")
     status = files.container_status(pod, chosen)
     if status is None or status.state.running is None or not status.container_id:
-        raise CommandError(f"container {chosen!r} in pod {where} does not run; `supervisor pods` says how it is")
+        raise CommandError(f"container {chosen!r} in pod {where} does not run; `supervisor pods` shows its state")
     return chosen, status.container_id.partition("://")[2]
 
 
-def _url(client: Client, rpc: str, request: Message, answer: Message) -> str:
-    """Where the runtime serves the streams, by pleg, which has a channel to it."""
+def _call(client: Client, rpc: str, request: Message, answer: M) -> M:
+    """Call the runtime through pleg, which has a channel to it."""
     from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
     call = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=CALL_S)
     answer.ParseFromString(client.ask("pleg", call, CALL_S + 5).response)
-    return str(answer.url)  # type: ignore[attr-defined]
+    return answer
 
 
 def _pod(client: Client, run_dir: str, name: str, namespace: str | None) -> Pod:
@@ -78,23 +79,23 @@ def _terminal(wanted: bool) -> bool:
 
 
 _in_namespace = click.option("-n", "--namespace", metavar="NS", help="The pod's namespace, if its name is in several.")
-_of_container = click.option("-c", "--container", metavar="NAME", help="Which container.")
-_with_stdin = click.option("-i", "--stdin", is_flag=True, help="Pass this command's input on.")
-_with_tty = click.option("-t", "--tty", is_flag=True, help="With a terminal.")
+_of_container = click.option("-c", "--container", metavar="NAME", help="The container; by default the first.")
+_with_stdin = click.option("-i", "--stdin", is_flag=True, help="Send standard input to the container.")
+_with_tty = click.option("-t", "--tty", is_flag=True, help="Use a terminal.")
 
 
 class _AfterDashes(click.Command):
-    """A command whose arguments after `--` are another program's, in `ctx.meta[PROGRAM]`, and before it its own.
+    """A command that stores the arguments after `--`, a program for the container, in `ctx.meta[PROGRAM]`.
 
-    kubectl took a program without `--` up to 1.30, and since then refuses it: one cannot tell whose a flag is.
+    A program without `--` is refused, as by kubectl since 1.31, because its flags would be ambiguous.
     """
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With what is after the dashes."""
+        """The usage, with the program after the dashes."""
         return [*super().collect_usage_pieces(ctx), "--", "COMMAND", "[ARG]..."]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Flags of this command may stand anywhere before `--`. Raises click.UsageError."""
+        """Parse the arguments before `--`. Raises click.UsageError."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[PROGRAM] = tuple(args[at + 1 :])
         try:
@@ -120,7 +121,7 @@ def exec(
     tty: bool,
     pod: str,
 ) -> None:
-    """Run COMMAND in a container of POD (NAME or NAMESPACE/NAME); its exit code is this one's."""
+    """Run COMMAND in a container of POD (NAME or NAMESPACE/NAME), and exit with its exit code."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
     words = ctx.meta[PROGRAM]
@@ -132,7 +133,7 @@ def exec(
         request = pb.ExecRequest(
             container_id=identity, cmd=words, stdin=stdin, stdout=True, stderr=not terminal, tty=terminal
         )
-        url = _url(client, "Exec", request, pb.ExecResponse())
+        url = _call(client, "Exec", request, pb.ExecResponse()).url
     ctx.exit(_run(url, stdin=stdin, stderr=not terminal, terminal=terminal))
 
 
@@ -147,7 +148,7 @@ def exec(
 def attach(
     ctx: click.Context, run_dir: str, namespace: str | None, container: str | None, stdin: bool, tty: bool, pod: str
 ) -> None:
-    """Follow the streams of a container of POD, and with -i write to its input."""
+    """Follow the output of a container of POD, and with -i write to its input."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
     with Client(run_dir) as client:
@@ -157,12 +158,12 @@ def attach(
         has_tty = any(one.tty for group in groups for one in group if one.name == name)
         terminal = _terminal(tty) and has_tty
         request = pb.AttachRequest(container_id=identity, stdin=stdin, stdout=True, stderr=not has_tty, tty=has_tty)
-        url = _url(client, "Attach", request, pb.AttachResponse())
+        url = _call(client, "Attach", request, pb.AttachResponse()).url
     ctx.exit(_run(url, stdin=stdin, stderr=not has_tty, terminal=terminal))
 
 
 def _ports(given: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Local and remote ports of `LOCAL:REMOTE`, `PORT`, or `:REMOTE` for any free local one."""
+    """Local and remote ports of `LOCAL:REMOTE`, `PORT`, or `:REMOTE` for any free local port."""
     found = []
     for words in given:
         local, colon, remote = words.partition(":")
@@ -179,11 +180,13 @@ def _ports(given: tuple[str, ...]) -> list[tuple[int, int]]:
 @click.command()
 @run_dir_option
 @_in_namespace
-@click.option("--address", default="127.0.0.1", metavar="ADDRESS", help="Where to listen; 127.0.0.1 by default.")
+@click.option(
+    "--address", default="127.0.0.1", metavar="ADDRESS", help="The address to listen on; by default 127.0.0.1."
+)
 @click.argument("pod", shell_complete=complete_pod)
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT...")
 def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, ports: tuple[str, ...]) -> None:
-    """Carry connections of local ports to ports of POD, until interrupted."""
+    """Forward connections from local ports to ports of POD until interrupted."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
     from supervisor.cli.streams.transport.connection import Connection, StreamingError  # noqa: PLC0415
     from supervisor.cli.streams.transport.forward import PROTOCOL, Forwarder  # noqa: PLC0415
@@ -192,7 +195,7 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
     with Client(run_dir) as client:
         found = _pod(client, run_dir, pod, namespace)
         request = pb.PortForwardRequest(pod_sandbox_id=_sandbox(client, found))
-        url = _url(client, "PortForward", request, pb.PortForwardResponse())
+        url = _call(client, "PortForward", request, pb.PortForwardResponse()).url
     try:
         connection = Connection(url, PROTOCOL)
         forwarder = Forwarder(connection, lambda text: render.echo(text, err=True))
@@ -203,20 +206,20 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
     except StreamingError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"cannot forward: {error.strerror}") from error
+        raise CommandError(f"cannot forward ports: {error.strerror}") from error
     raise CommandError(f"lost connection to pod at {time.strftime('%H:%M:%S')}")
 
 
 def _sandbox(client: Client, pod: Pod) -> str:
     from actors._logs.files import config_uid  # noqa: PLC0415
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
-    from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
     chosen = pb.PodSandboxFilter(label_selector={"io.kubernetes.pod.uid": config_uid(pod)})
     wanted = pb.ListPodSandboxRequest(filter=chosen)
-    call = CallRuntime(rpc="ListPodSandbox", request=wanted.SerializeToString(), timeout_s=CALL_S)
-    found = pb.ListPodSandboxResponse.FromString(client.ask("pleg", call, CALL_S + 5).response).items
+    found = _call(client, "ListPodSandbox", wanted, pb.ListPodSandboxResponse()).items
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
     if not ready:
-        raise CommandError(f"pod {pod.metadata.namespace}/{pod.metadata.name} has no sandbox that runs")
+        raise CommandError(
+            f"pod {pod.metadata.namespace}/{pod.metadata.name} has no running sandbox; see `supervisor pods`"
+        )
     return str(ready[-1].id)

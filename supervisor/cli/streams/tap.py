@@ -1,4 +1,4 @@
-"""Streams that go on until interrupted: of the supervisor (`events --processes`), and of one actor's messages (tap)."""
+"""`supervisor tap` and `events --processes`: follow an actor's messages, or the starts and ends of processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _first(count: int | None, stream: Iterable[T]) -> Iterable[T]:
 
 
 def follow_processes(run_dir: str, output: str | None, count: int | None) -> None:
-    """What happens to the agent's processes from now on: starts, ends, notes of the supervisor."""
+    """Print starts, ends and remarks of the supervisor as they occur."""
     with Client(run_dir) as client:
         for event in _first(count, client.events()):
             if output is not None:  # a JSON object on one line is YAML too
@@ -58,7 +58,7 @@ def event_text(event: Message) -> str:
 @output_option("json")
 @count_option
 def tap(actor: str, run_dir: str, output: str | None, count: int | None) -> None:
-    """Follow the messages that ACTOR handles. Costs the actor something only while somebody follows."""
+    """Follow the messages that ACTOR handles. The actor reports them only to followers."""
     with Client(run_dir) as client:
         for tapped in _first(count, client.tap(actor)):
             click.echo(render.json_line(tapped.record) if output == "json" else f"{_clock()}  {tap_text(tapped)}")

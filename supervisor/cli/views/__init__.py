@@ -1,1 +1,1 @@
-"""Tables, colours and descriptions that commands print."""
+"""The text of commands' output: tables, colours, events and descriptions of pods."""

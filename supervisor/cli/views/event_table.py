@@ -1,4 +1,4 @@
-"""What people see of events: the columns of `kubectl events`, their order, and which are about an object. Pure."""
+"""The columns of `kubectl events`, the order of events, and their selection by object. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADERS = ("NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 
 
 class About(NamedTuple):
-    """An object that events are wanted of; an empty part stands for any."""
+    """The selected object of events. An empty part matches any."""
 
     kind: str = ""
     namespace: str = ""
@@ -27,12 +27,12 @@ def parse_about(text: str) -> About:
     if kind == "po":
         kind = "pod"
     if kind not in ("pod", "node", "actor") or (slash and not namespace) or "/" in namespace:
-        raise ValueError(f"{text!r} is not of the form pod/NAME, pod/NAMESPACE/NAME, node/NAME or actor/NAME")
+        raise ValueError(f"{text!r} must be pod/NAME, pod/NAMESPACE/NAME, node/NAME or actor/NAME")
     return About(kind, namespace, name)
 
 
 def is_about(event: Event, about: About) -> bool:
-    """Whether the event is about that object. A static pod may be named without `-NODENAME`."""
+    """True when the event is about that object; static pods match also without `-NODENAME`."""
     one = event.involved_object
     names = {"", one.name, (one.name or "").removesuffix(f"-{event.source.host}")}
     return (
@@ -41,7 +41,7 @@ def is_about(event: Event, about: About) -> bool:
 
 
 def ordered(events: Iterable[Event]) -> list[Event]:
-    """By the time of the last occurrence; within one second by the exact time, which names and revisions have."""
+    """The events by last occurrence. Within a second, names and revisions give the exact order."""
     return sorted(events, key=_when)
 
 
@@ -55,7 +55,7 @@ def _when(event: Event) -> tuple[str, int]:
 
 
 def cells(event: Event, now: float) -> Sequence[str]:
-    """One line of the table."""
+    """A row of the table."""
     one = event.involved_object
     return (
         event.metadata.namespace,
@@ -68,7 +68,7 @@ def cells(event: Event, now: float) -> Sequence[str]:
 
 
 def last_seen(event: Event, now: float) -> str:
-    """`5s`, or for repeats `5s (x4 over 2m)`."""
+    """The age of the last occurrence: `5s`, or for repeats `5s (x4 over 2m)`."""
     age = human_duration(now - seconds_of(event.last_timestamp or ""))
     if (event.count or 1) <= 1:
         return age

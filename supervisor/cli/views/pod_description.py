@@ -1,4 +1,4 @@
-"""A pod and its events in words, as `kubectl describe pod` lays them out. Pure: records in, lines out."""
+"""The description of a pod and its events, in the layout of `kubectl describe pod`. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ NONE = "<none>"
 
 
 def lines(pod: Pod, events: Sequence[Event], now: float, worker: Mapping[str, Any] | None = None) -> list[str]:
-    """The whole description; times are shown in UTC as the API has them, ages at `now`. `worker`: how pod_workers
-    describes the worker of the pod, for what the pod waits for now."""
+    """The whole description. Times are in UTC, ages at `now`.
+
+    `worker` is the description of the pod's worker by pod_workers, with its wait reasons.
+    """
     return [*_drawn(_pod(pod, worker or {})), *_conditions(pod), *_drawn(_placement(pod)), *_events(events, now)]
 
 
 def _drawn(tree: Sequence[tuple[str, Value]], indent: str = "") -> Iterator[str]:
-    """Labels of one level are aligned; what has parts stands below its label."""
+    """Lines with aligned labels on each level; parts are below their label."""
     width = max((len(label) for label, value in tree if isinstance(value, str)), default=0) + 1
     for label, value in tree:
         title = one_line(label)
@@ -53,7 +55,7 @@ def _pod(pod: Pod, worker: Mapping[str, Any]) -> Tree:
         *_multi("Annotations", meta.annotations, ": "),
         ("Status", _status(pod)),
         *_given(("Reason", status.reason), ("Message", status.message)),
-        *_given(("Waits For", ", ".join(worker.get("waits_for", ()))), ("Trouble", worker.get("trouble"))),
+        *_given(("Waits For", ", ".join(worker.get("waits_for", ()))), ("Last Error", worker.get("last_error"))),
         ("IP", status.pod_ip or ""),
         ("IPs", [("IP", one.ip) for one in status.pod_ips] or NONE),
     ]
@@ -139,7 +141,7 @@ def _probe(probe: Probe) -> str:
 
 
 def _variable(variable: EnvVar) -> str:
-    """The value, or where it comes from; never what is in a Secret."""
+    """The value or its source, but never the content of a Secret."""
     source = variable.value_from
     if source is None:
         return variable.value or ""
@@ -181,7 +183,7 @@ def _placement(pod: Pod) -> Tree:
 
 
 def _volume(volume: Volume) -> Tree:
-    """Its kind, and the plain values of it."""
+    """The volume's kind and its scalar fields."""
     for kind in VOLUME_SOURCES:
         source = getattr(volume, kind, None)
         if source is not None:
@@ -208,7 +210,7 @@ def _one_line(event: Event) -> str:
 
 
 def _multi(title: str, values: Mapping[str, str], between: str) -> Tree:
-    """`Labels:  a=b` and the others below it."""
+    """A label with the first value beside it and the others below."""
     texts = [f"{name}{between}{value}" for name, value in sorted(values.items())] or [NONE]
     return [(title, texts[0]), *[("", text) for text in texts[1:]]]
 

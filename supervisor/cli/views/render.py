@@ -1,6 +1,6 @@
-"""Data to text: tables (coloured on a terminal, plain elsewhere), JSON, YAML.
+"""Prints tables, JSON and YAML, with colours on a terminal and without elsewhere.
 
-Rich is loaded for a terminal only. NO_COLOR (https://no-color.org) and TERM=dumb give plain text there too.
+Rich is loaded for colours only. NO_COLOR (https://no-color.org) and TERM=dumb disable colours.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ GAP = "   "
 
 
 class Cell(str):
-    """Text with a style for terminals, in Rich's words (`green`, `bold red`)."""
+    """A string with a Rich style for terminals, such as `green` or `bold red`."""
 
     style: str
 
     def __new__(cls, text: str, style: str = "") -> Cell:
-        """Text that is itself everywhere, and shown in `style` where there are colours."""
+        """The text, shown in `style` where there are colours."""
         cell = super().__new__(cls, text)
         cell.style = style
         return cell
 
 
 def is_terminal(out: TextIO | None = None) -> bool:
-    """Whether a person reads the output."""
+    """True when the output is a terminal."""
     return (out or sys.stdout).isatty()
 
 
 def colours(out: TextIO | None = None) -> bool:
-    """Whether to use colours: on a terminal that has them, unless the user wants none."""
+    """True on a terminal with colours, unless the user has turned them off."""
     return is_terminal(out) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def echo(text: str = "", *, style: str = "", err: bool = False, file: Any = None) -> None:
-    """Print text that may hold anything: control characters are escaped. `style` is one of click's colours."""
+    """Print untrusted text with its control characters escaped. `style` is one of click's colours."""
     safe = shown(text)
     click.echo(click.style(safe, fg=style) if style and colours() else safe, err=err, file=file)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> None:
-    """Print rows under headers; the columns named in `right` are right-aligned."""
+    """Print a table. The columns in `right` are right-aligned."""
     if colours():
         _rich_table(headers, rows, right)
         return
@@ -58,14 +58,14 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozense
 def plain_lines(
     headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()
 ) -> list[str]:
-    """The table as aligned lines, nothing cut off; an empty cell is `-`, so that columns can be counted."""
+    """The table as aligned lines of full length. An empty cell is `-`, so that programs can count columns."""
     filled = [[one_line(cell) or "-" for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *filled]) for i in range(len(headers))]
     return [join(line, widths, [header in right for header in headers]) for line in [headers, *filled]]
 
 
 def join(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    """One line of a table."""
+    """A line of a table."""
     padded = (
         cell.rjust(width) if to_right else cell.ljust(width)
         for cell, width, to_right in zip(map(one_line, cells), widths, right, strict=True)
@@ -87,7 +87,7 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: fr
 
 
 def styled(text: str, style: str) -> str:
-    """Text for `click.echo` in one of click's colours, where there are colours. Control characters are escaped."""
+    """Text for `click.echo`, escaped, and in one of click's colours if there are colours."""
     text = one_line(text)
     return click.style(text, fg=style) if colours() else text
 
@@ -103,7 +103,7 @@ def json_line(value: Any) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """YAML of plain values, keys in their order."""
+    """YAML of plain values, without sorting of keys."""
     import yaml  # noqa: PLC0415 - for the commands that print it only
 
     dumped: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
@@ -111,12 +111,12 @@ def yaml_text(value: Any) -> str:
 
 
 def fields(record: msgspec.Struct) -> dict[str, Any]:
-    """Every field of a record, defaults too, as plain values."""
+    """All fields of a record as plain values, with defaults."""
     return {name: msgspec.to_builtins(getattr(record, name)) for name in record.__struct_fields__}
 
 
 def mib(kib: int) -> str:
-    """Kibibytes for people; empty for 0, which means not known."""
+    """A size in MiB; empty for 0, which means unknown."""
     return f"{kib / 1024:.1f}M" if kib else ""
 
 

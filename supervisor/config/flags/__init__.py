@@ -1,7 +1,5 @@
-"""The kubelet's command-line flags: what there is, what a value looks like, and reading a command line.
+"""The kubelet's command-line flags: their table, the types of their values, and the parser.
 
-`table` is the list, `kinds` the types of values, `parser` reads arguments as pflag does, `removed` knows flags of
-former kubelets. Which value wins over which is `supervisor.config.configuration`.
-The command is `supervisor.cli.agent.start`.
-https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
+`table` lists the flags, `kinds` parses values, `parser` reads arguments as pflag does, `removed` explains flags of
+former kubelets. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
 """

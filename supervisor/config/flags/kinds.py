@@ -1,7 +1,7 @@
-"""Types of flag values: from the text after a flag to the plain value that a configuration file would have.
+"""Parses the values of flags to the plain values that a configuration file would have.
 
-Covers syntax as pflag and k8s.io/component-base/cli/flag have it, and what a repeated flag does: maps and lists grow,
-everything else takes the last. Not here: bounds, which belong to the validation of the field.
+The syntax is that of pflag and k8s.io/component-base/cli/flag. A repeated flag extends maps and lists, and replaces
+other values. The validation of the field checks bounds.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Read = Callable[[str, Any], Any]
-"""From the text, and what the same flag gave before (None at first), to the value. Raises KindError."""
+"""From the text and the flag's former value (None at first) to the value. Raises KindError."""
 
 
 class KindError(ValueError):
-    """The text is no value of this type; the message says what one looks like."""
+    """The text is not a value of this type. The message describes the syntax."""
 
 
 class Kind(NamedTuple):
     """One type of value."""
 
     name: str
-    """Its name in the kubelet's help."""
+    """The type's name in the kubelet's help."""
     read: Read
     metavar: str
     no_value: str | None = None
-    """What the flag without a value means; None: it needs one. Such a flag never takes the next argument."""
+    """Value of the flag without one, which then never takes the next argument. None: it needs a value."""
 
 
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
@@ -102,7 +102,7 @@ def _strings(text: str, before: Any) -> list[str]:
 
 
 def _pairs(separator: str, split: bool = True, value_needed: bool = True) -> Read:
-    """KEY<separator>VALUE, several with commas between when `split`. Spaces around key and value are dropped."""
+    """KEY<separator>VALUE, separated by commas when `split`. Spaces around key and value are dropped."""
 
     def read(text: str, before: Any) -> dict[str, str]:
         found = dict(before or {})
@@ -128,14 +128,14 @@ def _gates(text: str, before: Any) -> dict[str, bool]:
 
 
 def _headers(text: str, before: Any) -> dict[str, list[str]]:
-    """NAME:VALUE,... ; a name may come again and then has several values."""
+    """NAME:VALUE,... A repeated name has several values."""
     found = {name: list(values) for name, values in (before or {}).items()}
     for part in text.split(","):
         if not part.strip():
             continue
         name, sign, value = part.partition(":")
-        if not sign:  # the value is not shown: headers carry credentials
-            raise KindError("expected NAME:VALUE,...; there is a part without a colon")
+        if not sign:  # the value is not shown, because headers can have credentials
+            raise KindError("expected NAME:VALUE,...; a part has no colon")
         found.setdefault(name.strip(), []).append(value.strip())
     return found
 
@@ -155,7 +155,7 @@ def _taints(text: str, before: Any) -> list[dict[str, str]]:
 
 
 def _reserved_memory(text: str, before: Any) -> list[dict[str, Any]]:
-    """NODE:memory=QUANTITY[,hugepages-SIZE=QUANTITY...], several with semicolons between."""
+    """NODE:memory=QUANTITY[,hugepages-SIZE=QUANTITY...], separated by semicolons."""
     found = list(before or [])
     for part in text.split(";"):
         node, _, limits_text = part.partition(":")

@@ -1,8 +1,7 @@
-"""Reading a command line as pflag does.
+"""Parses a command line as pflag does, and stops at the first error, as the kubelet does.
 
-Covers `--flag value`, `--flag=value`, `-v 4`, `-v4`, `-v=4`, flags alone for true, `_` for `-`, and flags given several
-times. It stops at the first mistake, as the kubelet does. What is wrong with a value beyond its syntax is said by the
-configuration's validation.
+It accepts `--flag value`, `--flag=value`, `-v 4`, `-v4`, `-v=4`, switches without a value, `_` for `-`, and repeated
+flags. The configuration's validation checks values beyond their syntax.
 """
 
 from __future__ import annotations
@@ -17,54 +16,54 @@ from supervisor.config.flags.table import Flag
 
 
 class FlagError(ValueError):
-    """The command line cannot be used; the message says why."""
+    """An invalid command line. The message has the reason."""
 
 
 class Given(NamedTuple):
-    """What a command line says."""
+    """A parsed command line."""
 
     values: dict[str, Any]
     """By flag name, as plain values."""
     ignored: dict[str, str]
-    """Flags of former kubelets that are taken without effect, and why."""
+    """Reasons by name of former kubelets' flags, which are accepted without effect."""
     help: bool = False
     line: tuple[str, ...] = ()
     """The command line itself."""
 
     def by_field(self) -> dict[str, Any]:
-        """The values of flags that stand for a field of KubeletConfiguration, by the field's path."""
+        """The values of flags with a field in KubeletConfiguration, by the field's path."""
         flags = table.flags()
         return {flags[name].field: value for name, value in self.values.items() if flags[name].field}
 
     def by_setting(self) -> dict[str, Any]:
-        """The values of flags that are settings without such a field, by attribute."""
+        """The values of flags with a setting but no field, by the attribute of Settings."""
         flags = table.flags()
         return {flags[name].setting: value for name, value in self.values.items() if flags[name].setting}
 
 
 def parse(arguments: Sequence[str]) -> Given:
-    """Read a command line, without the command's name. Raises FlagError."""
+    """Parse a command line without the command's name. Raises FlagError."""
     given = Given({}, {}, line=tuple(arguments))
     rest = iter(arguments)
     for argument in rest:
         if argument in ("--help", "-h"):
             return given._replace(help=True)
         if argument == "--":
-            stray = next(rest, None)
-            if stray is not None:
-                raise _stray(stray)
+            extra = next(rest, None)
+            if extra is not None:
+                raise _unexpected(extra)
         elif argument.startswith("--"):
             name, sign, value = argument[2:].partition("=")
             _take_long(given, name, value if sign else None, rest)
         elif argument.startswith("-") and argument != "-":
             _take_short(given, argument[1:], rest)
         else:
-            raise _stray(argument)
+            raise _unexpected(argument)
     return given
 
 
-def _stray(argument: str) -> FlagError:
-    return FlagError(f"unknown argument {argument!r}: there are flags only")
+def _unexpected(argument: str) -> FlagError:
+    return FlagError(f"unknown argument {argument!r}: only flags are accepted")
 
 
 def _take_long(given: Given, name: str, value: str | None, rest: Iterator[str]) -> None:
@@ -85,11 +84,11 @@ def _take_long(given: Given, name: str, value: str | None, rest: Iterator[str]) 
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, table.flags(), n=1, cutoff=0.75)
-    return f"unknown flag: --{name}" + (f"; is --{near[0]} meant?" if near else "")
+    return f"unknown flag: --{name}" + (f"; did you mean --{near[0]}?" if near else "")
 
 
 def _take_short(given: Given, text: str, rest: Iterator[str]) -> None:
-    """`v4`, `v=4`, or `v` with the value after it. There is one letter, so none are combined."""
+    """Parse `v4`, `v=4`, or `v` with the value after it. Letters cannot be combined, because `v` is the only one."""
     flag = next((flag for flag in table.flags().values() if flag.shorthand == text[0]), None)
     if flag is None:
         raise FlagError(f"unknown shorthand flag: {text[0]!r} in -{text}")

@@ -1,6 +1,6 @@
-"""Flags that kubelets of former versions had: what to do about one that is still on a command line.
+"""Flags of former kubelets, with their replacements, for the error message on an old command line.
 
-The kubelet calls them unknown; people who bring an old command line are told what took their place.
+The kubelet itself only reports such a flag as unknown.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _BY_NAME = {name: instead for instead, names in _INSTEAD.items() for name in nam
 STILL_TAKEN = {
     "pod-infra-container-image": "the pause image is the container runtime's setting (older kubeadms write it)"
 }
-"""Removed from the kubelet, yet written by its installers of this and the last versions: taken, without effect."""
+"""Removed flags that present installers of the kubelet still write: accepted without effect."""
 
 
 def explain(name: str, value: str | None) -> str:
-    """What became of the flag `name` given with `value`, as a whole sentence; empty for one that never was."""
+    """A sentence on the replacement of the removed flag `name`; empty for an unknown flag."""
     if name == "container-runtime":
         if value == "docker":
             return f"flag --container-runtime=docker was removed: {_CRI_DOCKERD}"

@@ -1,6 +1,6 @@
-"""The list of flags: the kubelet's from `kubelet-1.36.txt`, and this agent's own.
+"""The table of flags: the kubelet's from `kubelet-1.36.txt`, and this agent's own in `OWN`.
 
-Covers names, types, where each value goes, and the words of the help. Read when a command asks for it.
+Each row has a name, a type, the field or setting of its value, and its help. The file is read at the first use.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ _SHORTHANDS = {"v": "v"}
 
 
 class Flag(NamedTuple):
-    """One flag. At most one of `field`, `setting` and `ignored` is given; with none, `start` acts on it itself."""
+    """A flag. At most one of `field`, `setting` and `ignored` is set; with none, `supervisor start` handles it."""
 
     name: str
     kind: Kind
     group: str
-    """Heading in the help."""
+    """Group in the help."""
     default: str
-    """As the kubelet's help shows it; empty for none."""
+    """As in the kubelet's help; empty: none."""
     metavar: str
     help: str
     deprecated: bool = False
     field: str = ""
-    """Path in KubeletConfiguration, parts joined with dots."""
+    """Path in KubeletConfiguration, joined with dots."""
     setting: str = ""
     """Attribute of proto.agent.settings.Settings."""
     ignored: str = ""
-    """Why it has no effect here."""
+    """Reason why the flag has no effect here."""
     own: bool = False
-    """The kubelet does not have it."""
+    """A flag that the kubelet does not have."""
 
     @property
     def shorthand(self) -> str:
-        """The letter for `-X`; empty for none."""
+        """The letter for `-X`; empty: none."""
         return _SHORTHANDS.get(self.name, "")
 
     def default_value(self) -> object:
-        """The default as a value; None for none."""
+        """The parsed default; None without one."""
         text = self.default.strip("[]") if self.kind.name == "stringSlice" else self.default
         return self.kind.read(text, None) if text else None
 
@@ -56,24 +56,24 @@ def _own(
 
 
 OWN = (
-    _own("run-dir", "Node", "DIR", "Sockets, lock and state, private to you.", "/run/nodevisor"),
-    _own("supervisor-config", "Configuration", "FILE", "Restart policies, and which actors run (etc/supervisor.yaml)."),
+    _own("run-dir", "Node", "DIR", "Private directory of sockets, lock and state.", "/run/nodevisor"),
+    _own("supervisor-config", "Configuration", "FILE", "Restart policies and list of actors (etc/supervisor.yaml)."),
     _own("tune-kernel", "Node", "", "Check or set kernel settings, and share the root directory's mount.", "true"),
     _own(
         "take-over",
         "Node",
         "",
-        "Make pods ours that another agent, which is gone, left in the runtime or below the cgroup root.",
+        "Take over pods that an ended agent has left in the runtime or below the cgroup root.",
         setting="take_over",
     ),
-    _own("run-once", "Pods", "", "Start the static pods, wait for them to be ready or completed, tell, and exit."),
-    _own("run-once-timeout", "Pods", "DURATION", "Wait this long for them at most.", "5m0s"),
-    _own("images-dir", "Pods", "DIR", "OCI layouts and archives, the embedded runtime's images.", setting="images_dir"),
+    _own("run-once", "Pods", "", "Start the static pods, wait until they are ready or completed, report, and exit."),
+    _own("run-once-timeout", "Pods", "DURATION", "Longest wait of --run-once.", "5m0s"),
+    _own("images-dir", "Pods", "DIR", "OCI layouts and archives for the embedded runtime.", setting="images_dir"),
     _own(
         "host-image-for-all",
         "Pods",
         "",
-        "Let pods of the API server have the image host, the machine's files; static pods always may.",
+        "Let pods of the API server use the image host, the machine's files; static pods always may.",
         "false",
         setting="host_image_for_all",
     ),
@@ -81,7 +81,7 @@ OWN = (
         "registries-dir",
         "Pods",
         "DIR",
-        "Mirrors for the embedded runtime: REGISTRY/hosts.toml, as containerd has them.",
+        "Mirrors for the embedded runtime, as in containerd: REGISTRY/hosts.toml.",
         "/etc/containerd/certs.d",
         setting="registries_dir",
     ),
@@ -90,7 +90,7 @@ OWN = (
         "keep-images",
         "Container runtime and images",
         "",
-        "Remove no image, not even when the disk is full: others use the same container runtime.",
+        "Remove no image, even when the disk is full, because others use the container runtime too.",
         "false",
         setting="keep_images",
     ),
@@ -98,7 +98,7 @@ OWN = (
         "page-address",
         "Server and security",
         "[ADDRESS:]PORT",
-        "Serve a web page of processes and pods, without credentials; on 127.0.0.1 unless an address is given.",
+        "Serve a web page of processes and pods without authentication; by default on 127.0.0.1.",
         setting="page_address",
     ),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
@@ -106,7 +106,7 @@ OWN = (
         "container-logs-dir",
         "Pods",
         "DIR",
-        "Directory for links to them.",
+        "Directory for links to container logs.",
         "/var/log/containers",
         setting="container_logs_dir",
     ),
@@ -129,12 +129,12 @@ def flags() -> dict[str, Flag]:
 
 @functools.cache
 def by_field() -> dict[str, Flag]:
-    """The kubelet's flag of a field, by the field's path."""
+    """Flags with a field, by the field's path."""
     return {flag.field: flag for flag in flags().values() if flag.field}
 
 
 def find(name: str) -> Flag | None:
-    """The flag of a name, in which `_` is as good as `-`; None when there is none."""
+    """The flag of a name, with `_` or `-`; None for an unknown name."""
     return flags().get(name.replace("_", "-"))
 
 

@@ -1,15 +1,12 @@
-"""KubeletConfiguration v1beta1 of Kubernetes 1.36: its types, decoding, defaults, rules, and what each field does here.
+"""KubeletConfiguration v1beta1 of Kubernetes 1.36: types, decoding, defaults, validation, and each field's effect.
 
-Covers the pure half: from a file's bytes or from plain values to a checked configuration and to Settings. Does not
-cover flags, precedence, drop-in directories or watching. Importing it is cheap; what needs YAML loads it when called.
+It makes a checked configuration, and Settings, from a file's bytes or from plain values. Modules that need YAML import
+it when they are called. In the order of a start:
 
-In the order of a start:
-- `loading.load(path) -> Loaded`: one file, read whole, decoded strictly. `Loaded.value` has the plain values as they
-  were written (what drop-ins merge), `.config` the same as structs without defaults, `.sources` field -> Origin.
-- `decode.decode(value) -> (KubeletConfiguration, problems)`: the same from plain values, after a merge.
-  `decode.convert(path, plain)`: one value, for a flag. `encode.plain(config)`: back again.
-- `defaults.apply(config)`: every default filled in, dependent ones too.
-- `validation.validate(config) -> problems`: all rules at once; `problems.located(problems, sources)` adds the places.
-- `feature_gates`: the known gates; `parse`, `check`, `Gates.enabled`.
-- `fields.without_effect(config) -> warnings`, `fields.to_settings(config, base) -> Settings`.
+- `loading.load(path) -> Loaded`: reads and decodes one file. `Loaded.value` has the plain values, which drop-ins merge.
+- `typed.decode.decode(value) -> (KubeletConfiguration, problems)`: the same from merged values. `decode.convert` reads
+  a flag's value, `typed.encode.plain` returns plain values.
+- `defaults.apply(config)`: fills in every default.
+- `validation.validate(config) -> problems`: applies all rules. `problems.located` adds file and line.
+- `fields.without_effect(config) -> warnings`, `mapping.to_settings(config, base) -> Settings`.
 """

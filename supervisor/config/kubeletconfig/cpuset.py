@@ -1,4 +1,4 @@
-"""Lists of CPUs: `0-3,8`, as the kernel and k8s.io/utils/cpuset write them."""
+"""Parses lists of CPUs such as `0-3,8`, in the format of the kernel and k8s.io/utils/cpuset."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 _PART = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 _MAX_CPUS = 65536
-"""More than any kernel has; keeps a range from filling the memory."""
+"""Upper limit, above that of any kernel, so that a range cannot fill the memory."""
 
 
 class CpusetError(ValueError):
-    """The text is not a list of CPUs; the message says what one looks like."""
+    """The text is not a list of CPUs. The message describes the syntax."""
 
 
 def parse_cpuset(text: str) -> frozenset[int]:

@@ -1,7 +1,7 @@
-"""The defaults of Kubernetes 1.36, as its kubelet fills them in.
+"""Fills in the defaults of Kubernetes 1.36: constants, and defaults that depend on other fields.
 
-Covers constants and those that depend on other fields. Does not cover the few that the kubelet's flags have instead
-when there is no file, nor the eviction thresholds, which are defaults of the eviction manager (`eviction.hard`).
+Eviction thresholds are defaults of the eviction manager instead (`eviction.hard`). The few different defaults of the
+kubelet's flags are not used.
 Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 """
 
@@ -94,14 +94,14 @@ _CONSTANTS: dict[str, Any] = {
 
 
 def apply(config: KubeletConfiguration) -> KubeletConfiguration:
-    """The configuration with every absent field that has a default filled in; again changes nothing."""
+    """The configuration with all defaults filled in. Idempotent."""
     for path, default in _CONSTANTS.items():
         if is_absent(config, path):
             config = schema.replace(config, path, default)
     for path, decide in _DEPENDENT.items():
         if is_absent(config, path) and (value := decide(config)) is not None:
             config = schema.replace(config, path, value)
-    # After the one that follows it when it is written.
+    # Last, because nodeStatusReportFrequency depends on an explicit value.
     if config.node_status_update_frequency == 0:
         config = schema.replace(config, "nodeStatusUpdateFrequency", 10 * _S)
     if config.pod_pids_limit is not None and config.pod_pids_limit < -1:
@@ -110,24 +110,24 @@ def apply(config: KubeletConfiguration) -> KubeletConfiguration:
 
 
 def is_absent(config: KubeletConfiguration, path: str) -> bool:
-    """Whether a field is as if it were not written: None, or zero where the type cannot tell the two apart."""
+    """True when a field counts as absent: None, or zero in types where zero means absent."""
     value, field = schema.get(config, path), schema.leaves()[path].field
     return value is None or (not field.nullable and value == field.default)
 
 
 @lru_cache(maxsize=1)
 def default() -> KubeletConfiguration:
-    """The configuration of someone who writes nothing."""
+    """The default configuration."""
     return apply(KubeletConfiguration())
 
 
 def changed(config: KubeletConfiguration) -> list[str]:
-    """The paths of the fields of a defaulted configuration that differ from the default."""
+    """Paths of the fields that differ from the default, in a configuration with defaults."""
     return [path for path in schema.leaves() if schema.get(config, path) != schema.get(default(), path)]
 
 
 def _status_report_frequency(config: KubeletConfiguration) -> int:
-    # A node that reports its status more often than the default also expects it to be posted so often.
+    # An explicit update frequency is the default of the report frequency, as in the kubelet.
     return config.node_status_update_frequency or 300 * _S
 
 

@@ -1,7 +1,6 @@
-"""Feature gates: which there are, what a configuration makes of them, and what is wrong with it.
+"""Feature gates: the known gates, their state in a configuration, errors and warnings.
 
-Covers reading `A=true,B=false`, the gates AllAlpha and AllBeta, and the warnings the kubelet gives. What a gate changes
-is where it is asked for. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/
+The gates AllAlpha and AllBeta are supported. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from supervisor.config.kubeletconfig.suggestion import suggestion
 
 FIELD = "featureGates"
 
-# component-base's logging adds these to a component's gates itself, so the kubelet's own table lacks them.
+# component-base's logging adds these gates to each component, so the kubelet's table lacks them.
 _LOGGING = {
     "ContextualLogging": ("BETA", True),
     "LoggingAlphaOptions": ("ALPHA", False),
     "LoggingBetaOptions": ("BETA", True),
 }
 _ALL = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class Gate(NamedTuple):
@@ -32,10 +29,10 @@ class Gate(NamedTuple):
 
     name: str
     stage: str
-    """ALPHA, BETA, DEPRECATED, or nothing for general availability."""
+    """ALPHA, BETA or DEPRECATED; empty: general availability."""
     default: bool
     locked: bool
-    """Cannot be set to anything but its default."""
+    """Only the default is allowed."""
 
 
 @lru_cache(maxsize=1)
@@ -52,13 +49,13 @@ def known() -> dict[str, Gate]:
 
 
 class Gates:
-    """The gates as a configuration sets them; entries that `check` refuses count as not there."""
+    """The gates of a configuration. Entries that `check` refuses are ignored."""
 
     def __init__(self, entries: Mapping[str, bool]) -> None:
         self._entries = {name: value for name, value in entries.items() if not _is_refused(name, value)}
 
     def enabled(self, name: str) -> bool:
-        """Whether a gate is on. KeyError for one that does not exist."""
+        """True when a gate is on. Raises KeyError for an unknown gate."""
         gate = known()[name]
         if name in self._entries:
             return self._entries[name]
@@ -68,28 +65,15 @@ class Gates:
         return gate.default
 
 
-def parse(text: str) -> dict[str, bool]:
-    """The entries of a flag's `A=true,B=false`. Raises ValueError; whether such gates exist is `check`'s work."""
-    entries = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ValueError(f"{name!r} has no value; write {name}=true or {name}=false")
-        if value not in _TRUE | _FALSE:
-            raise ValueError(f"{name}={value}: must be true or false")
-        entries[name] = value in _TRUE
-    return entries
-
-
 def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
-    """What is wrong with entries: gates that are unknown or locked."""
+    """Errors of the entries: unknown and locked gates."""
     for name, value in entries.items():
         if _is_refused(name, value):
             yield Problem(f"{FIELD}.{name}", _refusal(name, value))
 
 
 def warnings(entries: Mapping[str, bool]) -> list[Problem]:
-    """Entries that will stop working in a later release, in the kubelet's words."""
+    """The kubelet's warnings for gates that a later release will remove."""
     words = {"": "GA", "DEPRECATED": "deprecated"}
     return [
         Problem(

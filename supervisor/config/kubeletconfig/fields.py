@@ -1,7 +1,7 @@
-"""The table of every published field and what the agent does with it, and the warnings that follow from it.
+"""The table of all published fields with their effect, as a page, and warnings for fields without effect.
 
-`python -m supervisor.config.kubeletconfig.fields` writes etc/kubelet-configuration-fields.md. A test fails
-while it is not current.
+`python -m supervisor.config.kubeletconfig.fields` writes etc/kubelet-configuration-fields.md. A test fails when the
+page is not current.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLUMNS = "| field | type | default | here | who or why |\n|---|---|---|---|---
 
 
 def without_effect(config: KubeletConfiguration) -> list[Problem]:
-    """A warning for every field of a defaulted configuration that differs from its default and changes nothing."""
+    """A warning for each field without effect that differs from its default, in a configuration with defaults."""
     found = verdicts()
     return [
         Problem(path, f"is accepted without effect: {found[path].why}")
@@ -46,18 +46,12 @@ def without_effect(config: KubeletConfiguration) -> list[Problem]:
 
 
 def markdown() -> str:
-    """The table as it must be in etc/."""
+    """The content of the page in etc/."""
     found = verdicts()
     kinds = [verdict.kind for verdict in found.values()]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     rows = [_row(path, leaf.field.kind, found[path]) for path, leaf in schema.leaves().items()]
-    lines = [
-        _HEAD,
-        f"{len(found)} fields: {counts}.\n",
-        "| field | type | default | here | who or why |",
-        "|---|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *rows, ""])
+    return "\n".join([_HEAD, f"{len(found)} fields: {counts}.\n", _COLUMNS, *rows, ""])
 
 
 def _row(path: str, kind: Kind, verdict: Verdict) -> str:

@@ -1,6 +1,6 @@
-"""The feature gates of Kubernetes 1.36: name, stage, default, and whether it may be changed.
+"""The feature gates of Kubernetes 1.36 by stage, default and lock, with those of the API server.
 
-Covers the data, the API server's gates among them, as a kubelet knows those too. Meaning is in `feature_gates`.
+The kubelet accepts the API server's gates too. `feature_gates` reads the table.
 """
 
 from __future__ import annotations
@@ -100,4 +100,4 @@ TABLE: dict[tuple[str, bool, bool], str] = {
         AggregatedDiscoveryRemoveBetaType DisableNodeKubeProxyVersion
     """,
 }
-"""(stage, default, locked) to the names; a stage of nothing is general availability."""
+"""Names by (stage, default, locked). An empty stage is general availability."""

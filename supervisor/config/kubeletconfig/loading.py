@@ -1,7 +1,7 @@
-"""One configuration file, from its path to a decoded configuration, whatever happens to the file meanwhile.
+"""Reads and decodes one configuration file, with the line of every error.
 
-Covers reading a file whole or not at all, and decoding it with every error and its line. Does not cover drop-ins,
-defaults, or rules (`validation`). Loads YAML when called.
+A file that changes during the read is read again, so that its content is from one moment. YAML is imported at the
+first call.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
 MAX_BYTES = 1024 * 1024
-"""What a ConfigMap may hold; a complete configuration has about 10 KiB."""
+"""The limit of a ConfigMap. A complete configuration has about 10 KiB."""
 _ATTEMPTS = 3
 
 
 class Loaded(NamedTuple):
-    """What a file says. With `errors`, nothing of it may be used."""
+    """A decoded file. With `errors`, it must not be used."""
 
     file: str
     config: KubeletConfiguration
-    """Without defaults."""
+    """The configuration without defaults."""
     value: dict[str, Any]
-    """The plain values as they were written: what drop-ins merge."""
+    """The plain values of the file, which drop-ins merge."""
     sources: dict[str, Origin]
-    """File and line of every field that is there, by Kubernetes' notation: `evictionHard[memory.available]`."""
+    """File and line of every field, by its path in Kubernetes' notation: `evictionHard[memory.available]`."""
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
 class ReadError(Exception):
-    """The file cannot be had as a whole; `problem` says what to do."""
+    """The file cannot be read as a whole. `problem` has the reason and the remedy."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -43,7 +43,7 @@ class ReadError(Exception):
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
-    """Read and decode a file, YAML or JSON; what is wrong is in `errors`, nothing is raised."""
+    """Read and decode a YAML or JSON file. Errors are in `errors`; it raises none."""
     file = os.fspath(path)
     try:
         return parse(file, read(file))
@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def parse(file: str, data: bytes) -> Loaded:
-    """Decode the bytes of the file of that name."""
+    """Decode a file's bytes. `file` is its name for errors."""
     from proto.schema.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
     from proto.schema.document import parse as parse_document  # noqa: PLC0415
     from proto.schema.fieldpath import field_text  # noqa: PLC0415
@@ -80,10 +80,10 @@ def parse(file: str, data: bytes) -> Loaded:
 
 
 def read(path: str) -> bytes:
-    """The whole content of a regular file, of one moment. Raises ReadError.
+    """The whole content of a regular file at one moment. Raises ReadError.
 
-    The file is opened once: a symbolic link that is swapped meanwhile, as those of a ConfigMap volume, changes nothing.
-    A file that is written in place while it is read is read again, and given up if that goes on.
+    The file is opened once, so the exchange of a symbolic link, as in a ConfigMap volume, has no effect. A file that is
+    written during the read is read again, at most _ATTEMPTS times.
     """
     try:
         for _ in range(_ATTEMPTS):
@@ -96,7 +96,7 @@ def read(path: str) -> bytes:
 
 
 def _read_once(path: str) -> bytes | None:
-    # Not blocking, in case it is a FIFO without a writer.
+    # Non-blocking, because open() would wait for the writer of a FIFO.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
         before = os.fstat(descriptor)
@@ -119,7 +119,7 @@ def _read_once(path: str) -> bytes | None:
 def _reason(path: str, error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
         if os.path.islink(path):
-            return "is a symbolic link to nothing; restore its target"
+            return "is a symbolic link without a target; restore its target"
         return "does not exist; check the path, or leave the flag out for the defaults"
     if isinstance(error, IsADirectoryError):
         return "is a directory, not a file; a directory of drop-ins is given with --config-dir"

@@ -1,6 +1,6 @@
-"""Fields with an effect: which Settings attribute each one becomes, and who reads that.
+"""Maps the fields of a checked configuration to attributes of Settings, with the actors that read them.
 
-Covers the mapping of a checked configuration. What the other fields do not do is in `verdicts`.
+`verdicts` lists the other fields.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
 
 
 class Effect(NamedTuple):
-    """`attribute` of Settings (or those it has a part in), and the actors that read it."""
+    """The attribute of Settings that a field sets or affects, and the actors that read the attribute."""
 
     attribute: str
     used_by: str
     convert: Callable[[Any], Any] | None = None
-    """From the field's value; None: `to_settings` takes it with others."""
+    """Function of the field's value; None: `to_settings` combines it with other fields."""
 
 
 def _same(value: Any) -> Any:
@@ -70,7 +70,7 @@ def _durations(value: dict[str, str] | None) -> dict[str, float]:
 
 def _bytes(quantity: str) -> int:
     if quantity == "10Mi":
-        return 10 * 1024 * 1024  # the default: without loading the API types
+        return 10 * 1024 * 1024  # the default, without an import of the API types
     from proto.v1.scalars.quantity import value  # noqa: PLC0415 - loads the API types
 
     return value(quantity)
@@ -189,9 +189,9 @@ EFFECTIVE: dict[str, Effect] = {
 
 
 def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None = None) -> Settings:
-    """`base` with every effective field of a checked configuration that has its defaults.
+    """`base` with the effective fields of a checked configuration with defaults.
 
-    `cores` is for podsPerCore; None: this machine's.
+    `cores` is for podsPerCore; None: this machine's number.
     """
     values = {
         effect.attribute: effect.convert(schema.get(config, path))
@@ -225,7 +225,7 @@ def _max_pods(config: KubeletConfiguration, cores: int | None) -> int:
 
 
 def _reserved(config: KubeletConfiguration) -> dict[str, dict[str, str]]:
-    """What is kept from pods. CPUs named one by one stand in for any amount of CPU, as in the kubelet."""
+    """Resources reserved from pods. reservedSystemCPUs replaces the amounts of CPU, as in the kubelet."""
     system, kube = dict(config.system_reserved or {}), dict(config.kube_reserved or {})
     if config.reserved_system_cpus:
         kube.pop("cpu", None)
@@ -239,7 +239,7 @@ def _memory_by_qos(config: KubeletConfiguration) -> int:
 
 
 def _shutdown_grace(config: KubeletConfiguration) -> tuple[ShutdownGrace, ...]:
-    """The two periods are a short form of the list: the last part of the time is critical pods'."""
+    """Grace periods by priority. The two periods are a short form: critical pods get the last part of the time."""
     if config.shutdown_grace_period_by_pod_priority:
         return tuple(
             ShutdownGrace(priority=one.priority, grace_s=one.shutdown_grace_period_seconds)
@@ -259,6 +259,6 @@ def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:
     if period is None:
         return {}
     longest = _seconds(period)
-    # A cap below the first back-off is the first back-off too, as in the kubelet.
+    # A maximum below the initial back-off replaces that too, as in the kubelet.
     first = min(base.crash_loop_initial_back_off_s, longest)
     return {"crash_loop_max_back_off_s": longest, "crash_loop_initial_back_off_s": first}

@@ -1,7 +1,4 @@
-"""What is wrong with a configuration, and where: what every reader and rule of the package reports.
-
-Covers the record, its text, and the place of a field that a later step complains about.
-"""
+"""Errors of a configuration with their field, file and line, as readers and rules report them."""
 
 from __future__ import annotations
 
@@ -9,24 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 MAX_PROBLEMS = 100
-"""More of them help nobody; it also bounds the work that a hostile file can cause."""
+"""Limit of reported errors, which also limits the work that a hostile file can cause."""
 
 _MAX_SHOWN = 300
 
 
 class Problem(NamedTuple):
-    """One thing to correct: `field` in Kubernetes' notation ("" for the whole), and where it was written if known."""
+    """An error: the field in Kubernetes' notation ("" for the whole), the message, and the place if known."""
 
     field: str
     message: str
     file: str = ""
-    """A file, or the flag a value came from."""
+    """The file or the flag with the value."""
     line: int = 0
-    """From 1; 0 if there is none."""
+    """From 1; 0: none."""
 
     @property
     def place(self) -> str:
-        """`FILE:LINE`, `FILE`, or nothing."""
+        """`FILE:LINE`, `FILE`, or empty."""
         return f"{self.file}:{self.line}" if self.file and self.line else self.file
 
     def __str__(self) -> str:
@@ -35,7 +32,7 @@ class Problem(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where the value of a field was written."""
+    """The file and line, or the flag, of a field's value."""
 
     file: str
     line: int = 0
@@ -45,7 +42,7 @@ class Origin(NamedTuple):
 
 
 class ConfigurationError(Exception):
-    """A configuration that cannot be used. `problems` has every reason, in the order of the file."""
+    """An invalid configuration. `problems` has all errors in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -56,7 +53,7 @@ class ConfigurationError(Exception):
 
 
 def located(problems: Iterable[Problem], sources: Mapping[str, Origin]) -> list[Problem]:
-    """The problems with the place of their field, or of the nearest field around it that was written."""
+    """The problems with the place of their field, or of its nearest parent with a source."""
     return [problem if problem.file else _located(problem, sources) for problem in problems]
 
 

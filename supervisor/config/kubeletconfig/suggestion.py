@@ -1,4 +1,4 @@
-"""`did you mean ...?` for a name that is not known: a slip of the pen, another case, or a flag's spelling."""
+"""Suggests a known name for a misspelt one, as in `did you mean ...?`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The words to add to an error, or nothing when no known name is close."""
+    """The suggestion for an error message; empty when no known name is close."""
     import difflib  # noqa: PLC0415 - only errors need it
 
     by_shape = {_shape(candidate): candidate for candidate in known}

@@ -1,7 +1,7 @@
-"""What the agent does with each published field today: one verdict per field, written by hand.
+"""The effect of each published field: effective, accepted without effect, or rejected, with the reason.
 
-`effective` fields are those of `mapping.EFFECTIVE` and `_AT_START`; here are the others with the reason. A field in
-none, or in two, fails a test. Whoever makes a field effective moves it, and regenerates the table (`fields`).
+Effective fields are in `mapping.EFFECTIVE` and `_AT_START`, the others are below. A test fails for a field in none or
+two of them. After a change here, generate the page again (`fields`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VerdictKind = Literal["effective", "accepted without effect", "rejected"]
 
 
 class Verdict(NamedTuple):
-    """`why` names who uses the field, or why nobody does."""
+    """`why` names the actors that use the field, or the reason why none does."""
 
     kind: VerdictKind
     why: str
@@ -74,7 +74,7 @@ _AT_START: dict[str, str] = {
     "healthzBindAddress": "the supervisor's own process",
     "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
 }
-"""Effective before there is any actor, so without a setting."""
+"""Fields with an effect before the actors start, so without a setting."""
 
 _REJECTED: dict[str, str] = {
     "runOnce": "true is refused, as by the kubelet since 1.31; use the flag --run-once of `supervisor start`",
@@ -82,7 +82,7 @@ _REJECTED: dict[str, str] = {
 
 
 def verdicts() -> dict[str, Verdict]:
-    """Every field's verdict, by path."""
+    """The verdict on each field, by path."""
     found = {path: Verdict("effective", effect.used_by) for path, effect in EFFECTIVE.items()}
     found |= {path: Verdict("effective", who) for path, who in _AT_START.items()}
     for reason, paths in _WITHOUT_EFFECT.items():

@@ -1,4 +1,6 @@
-"""Configuration that changes while the agent runs, and the last one that was seen to work.
+"""Applies changed configuration files to a running agent, and falls back on the last configuration that worked.
 
-The parent watches the files, a process of its own reads them, and policy.py decides what becomes of it.
+The parent watches the files (`watch`) and starts a process that reads them (`resolver`). `policy` decides, and
+`controller` carries out its decisions. `readers` lists the actors that a setting concerns. `store` keeps the state on
+disk. `boot` chooses the configuration of a starting agent.
 """

@@ -1,6 +1,6 @@
-"""The configuration an agent starts with: what its files say, or the last known good one when they cannot be used.
+"""Chooses the configuration of a starting agent: its files, or the last known good one when they cannot be used.
 
-Covers `supervisor start` and, for changes later, the process that resolves them. Loads YAML; no part of the agent.
+`supervisor start` and the process that reads changed files use it. It loads YAML, so the agent's parent never does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 import msgspec
 
 from proto.agent.settings import Settings
@@ -26,7 +27,10 @@ _ATTEMPTS = 5
 
 
 class Loader(NamedTuple):
-    """How a command line becomes a configuration and settings (`cli.start`). Both raise CommandError."""
+    """Functions that turn a command line into a configuration and settings (`cli.agent.start`).
+
+    `configuration` and `settings` raise click.ClickException, with a message for people.
+    """
 
     configuration: Callable[[Given], Effective]
     settings: Callable[[Effective, Given], Settings]
@@ -34,7 +38,7 @@ class Loader(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What to start with. `start` is None when there are no files that could change."""
+    """The chosen configuration. `start` is None when there are no files that could change."""
 
     effective: Effective
     settings: Settings
@@ -42,12 +46,10 @@ class Choice(NamedTuple):
 
 
 def choose(given: Given, loader: Loader) -> Choice:
-    """The files' configuration, unless it cannot be used and a last known good one of these flags can.
+    """Load the files' configuration, or the last known good one of these flags when that cannot be used.
 
-    Raises CommandError as the loader does.
+    Raises click.ClickException as the loader does.
     """
-    from supervisor.cli import CommandError  # noqa: PLC0415 - the command line loads this module
-
     config, config_dir = given.values.get("config", ""), given.values.get("config-dir", "")
     if not (config or config_dir):
         effective = loader.configuration(given)
@@ -59,7 +61,7 @@ def choose(given: Given, loader: Loader) -> Choice:
     try:
         effective, result = read(given, loader)
         why = _unusable(result.digest, saved)
-    except CommandError as error:
+    except click.ClickException as error:
         if saved.good is None:
             raise
         result, why = Resolved(digest=digest(config, config_dir)), error.format_message()
@@ -93,18 +95,18 @@ def _with_good(start: Start, given: Given, loader: Loader, refused: str, why: st
 
 
 def _unusable(found: str, saved: store.Saved) -> str:
-    """Why a configuration that is valid is not taken; empty when it is."""
+    """The reason to refuse a valid configuration; empty when it is accepted."""
     if saved.good is None or found == saved.good.digest:
         return ""
     if found in saved.bad:
-        return "that of the files has failed before; change them to have it tried again"
+        return "the configuration in the files has failed before; change the files to retry"
     if found == saved.trial:
-        return "the supervisor was killed while that of the files was on trial; change them to have it tried again"
+        return "the supervisor was killed during the trial of the files; change the files to retry"
     return ""
 
 
 def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
-    """The configuration of the files, of one moment for all of them. Raises CommandError."""
+    """Read all files as of one moment. Raises click.ClickException."""
     config, config_dir = given.values.get("config", ""), given.values.get("config-dir", "")
     for _ in range(_ATTEMPTS):
         before = digest(config, config_dir)
@@ -122,7 +124,7 @@ def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
 
 
 def digest(config: str, config_dir: str) -> str:
-    """Of the names and contents of all files that count; what cannot be read counts as such."""
+    """SHA-256 of the names and contents of all configuration files; a read error counts as content."""
     from supervisor.config.configuration import drop_ins  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig import loading  # noqa: PLC0415
 
@@ -144,7 +146,7 @@ def digest(config: str, config_dir: str) -> str:
 
 
 def _at_start(effective: Effective) -> dict[str, Any]:
-    """Fields that take effect while the agent starts."""
+
     from supervisor.config.kubeletconfig.mapping import EFFECTIVE  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
@@ -154,7 +156,7 @@ def _at_start(effective: Effective) -> dict[str, Any]:
 
 
 def _effective(good: Candidate) -> Effective:
-    """A saved configuration as it was when it passed the rules."""
+
     from supervisor.config.configuration import Effective  # noqa: PLC0415
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.problems import Origin  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A configuration as the agent can run it, what became of each, and what differs between two. Values only."""
+"""Configurations that the agent can run, entries of their history, and differences between two. Values only."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration that has passed every rule."""
 
     settings: Settings
-    """As configured: without a runtime endpoint where none is, although the agent has found one."""
+    """As configured: the runtime endpoint stays empty where the agent had to find one itself."""
     at_start: dict[str, Any] = {}
     """Fields of KubeletConfiguration that take effect while an agent starts, by name."""
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
     """As in RUN_DIR/configuration.json: `configuration` and `sources`."""
     digest: str
-    """Of the names and contents of its files."""
+    """SHA-256 of the names and contents of its files."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files were found to say: a candidate, or what is wrong with them."""
+    """The result of reading the files: a candidate, or an error."""
 
     digest: str
     candidate: Candidate | None = None
@@ -44,12 +44,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[str, ...] = ()
     """`maxPods: 110 -> 20 (FILE:LINE)`."""
     actors: tuple[str, ...] = ()
-    """Those that were started again."""
+    """The restarted actors."""
     message: str = ""
 
 
 def needs_restart(old: Candidate, new: Candidate) -> tuple[str, ...]:
-    """What no running agent can take, each with the reason."""
+    """The changed settings and fields that need a new agent, each with the reason."""
     settings = [
         f"{name} ({readers.FIXED[name]})"
         for name in readers.changed(old.settings, new.settings)
@@ -63,7 +63,7 @@ def needs_restart(old: Candidate, new: Candidate) -> tuple[str, ...]:
 
 
 def changes(old: Candidate, new: Candidate) -> tuple[str, ...]:
-    """What differs, by the published names of the fields."""
+    """The differences, as `FIELD: OLD -> NEW (FILE:LINE)` with the published names of the fields."""
     before, after = _plain(old), _plain(new)
     was = dict(_leaves(before.get("configuration", {}), ""))
     now = dict(_leaves(after.get("configuration", {}), ""))

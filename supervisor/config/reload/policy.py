@@ -1,8 +1,8 @@
-"""What becomes of a changed configuration: tried, kept or taken back. Pure: values and time in, instructions out.
+"""Decides whether a changed configuration is refused, tried, confirmed or rolled back. Pure: values and time in.
 
-A configuration that is valid is put in force at once and is on trial: every actor that was started with it has to come
-into service, live on without a death, and answer a heartbeat. Then it is the last known good one; else that one is put
-back. Nothing is ever applied half. Reading files, processes and disks are keeper.py's.
+A valid configuration is put in force at once, on trial. Every actor restarted with it must become ready, stay alive
+and answer a heartbeat. Then it is the last known good one. Otherwise the last known good one is put back. A change is
+applied as a whole or not at all. `controller` does the I/O.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ READY_WITHIN_S = 10.0
 BOOT_WITHIN_S = 60.0
 """The same for all actors of an agent that starts: imports and a cold disk are in it."""
 STABLE_S = 8.0
-"""From then on nobody may die, and after this long everybody is asked for a heartbeat,"""
+"""From the last Ready to the heartbeats. An actor's death meanwhile fails the trial."""
 ANSWER_S = 2.0
-"""which has to come within this."""
+"""From a heartbeat to its answer."""
 END_WITHIN_S = 1.0
-"""How long an actor that failed has to end when the last known good configuration is put back."""
+"""From the roll-back to the SIGKILL of a failed actor."""
 KEPT_BAD = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One actor as the supervisor sees it now. Times are monotonic."""
+    """One actor's state in the supervisor. Times are monotonic."""
 
     incarnation: int
     deaths: int
-    """Ends that nobody asked for, ever."""
+    """Unrequested ends since the supervisor started."""
     ready: bool
     ponged: float | None = None
     """The present incarnation's last answer to a heartbeat."""
@@ -62,12 +62,12 @@ class AskHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """`good`, `bad` or the trial has changed; on disk before anything that comes after it is done."""
+    """Save `good`, `bad` and the trial before the instructions that follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell people (log, event stream), and keep it in the history."""
+    """Write to the log, the event stream and the history."""
 
     level: str
     entry: Entry
@@ -79,37 +79,37 @@ Healths = Mapping[str, Health]
 
 @dataclass(slots=True)
 class Trial:
-    """The configuration in force has yet to prove itself."""
+    """The trial of the configuration in force. Times are monotonic."""
 
     ready_by: float
     deaths: dict[str, int]
-    """How often each actor concerned had died before."""
+    """Deaths of each restarted actor before the trial."""
     above: dict[str, int]
-    """The incarnation before the one that has to do well."""
+    """The last incarnation before the trial, by actor."""
     changes: tuple[str, ...] = ()
     asked_at: float | None = None
     ask_at: float | None = None
-    """Set once everybody is in service."""
+    """When heartbeats are due; set once every actor is ready."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """`in_force` is what actors are started with; `good` what is known to work, None before the first."""
+    """The trial's state machine. `in_force` is the configuration of new processes, `good` the last known good one."""
 
     actors: tuple[str, ...]
     in_force: Candidate
     good: Candidate | None = None
     bad: tuple[str, ...] = ()
-    """Digests of what has failed; not tried again until the files change."""
+    """Digests of failed configurations; not tried again until the files change."""
     refused: str = ""
-    """The digest of what the files hold when that is not in force, already reported."""
+    """The digest of the files when their configuration was refused and reported."""
     trial: Trial | None = None
     resolving: bool = False
     _again: bool = False
     _out: list[Instruction] = field(default_factory=list)
 
     def begin(self, now: float, healths: Healths) -> list[Instruction]:
-        """The agent starts with `in_force`; unless that is known to be good, it is on trial."""
+        """Start with `in_force`, on trial unless it is the last known good one."""
         self._out = []
         if self.good is None or self.good.digest != self.in_force.digest:
             found = changes(self.good, self.in_force) if self.good is not None else ()
@@ -118,7 +118,7 @@ class Machine:
         return self._out
 
     def files_changed(self) -> list[Instruction]:
-        """Something happened to the files."""
+        """Read the files after a change."""
         if self.resolving:
             self._again = True
             return []
@@ -126,7 +126,7 @@ class Machine:
         return [Resolve()]
 
     def resolved(self, result: Resolved, now: float, healths: Healths) -> list[Instruction]:
-        """What the files say."""
+        """Decide about a configuration that was read, or an error."""
         self._out, self.resolving = [], False
         if self._again:
             self._again = False
@@ -150,7 +150,7 @@ class Machine:
             return
         found = changes(self.in_force, candidate)
         if candidate.digest in self.bad:
-            text = "has failed before; change the files to have it tried again"
+            text = "has failed before; change the files to retry"
             self._refuse(candidate.digest, "warning", Entry(verdict="refused", changes=found, message=text))
             return
         fixed = needs_restart(self.in_force, candidate)
@@ -173,7 +173,7 @@ class Machine:
             self.trial = None
         elif restarted:
             self.trial = _trial(restarted, healths, now + READY_WITHIN_S, found)
-            if trial is not None:  # those of the trial before it are still to be seen well
+            if trial is not None:  # the actors of the superseded trial must still prove healthy
                 self.trial.deaths = trial.deaths | self.trial.deaths
                 self.trial.above = trial.above | self.trial.above
         self._settle_or_try(candidate, fields, restarted, found)
@@ -190,10 +190,10 @@ class Machine:
         elif fields:
             self._report("info", "good", "in force", found, restarted)
         else:
-            self._report("info", "no effect", "no actor reads what has changed", found)
+            self._report("info", "no effect", "no actor reads the changed settings", found)
 
     def tick(self, now: float, healths: Healths) -> list[Instruction]:
-        """Time went on, or actors' health may have changed."""
+        """Check the trial. Call it when time or an actor's health has changed."""
         self._out = []
         if self.trial is not None:
             self._look_at(self.trial, now, healths)
@@ -230,7 +230,7 @@ class Machine:
         trial, failed, good = self.trial, self.in_force, self.good
         assert trial is not None
         if good is None:
-            # Nothing to go back to. It is watched for as long as it takes, and said once.
+            # There is nothing to go back to: the trial goes on without a deadline, and the failure is reported once.
             again = trial.ready_by == float("inf")
             self.trial = _trial(self.actors, healths, float("inf"), trial.changes)
             self.trial.above = dict.fromkeys(self.actors, 0)
@@ -254,7 +254,7 @@ class Machine:
         self._report("error", "rolled back", text, trial.changes, restarted)
 
     def next_wakeup(self, now: float) -> float | None:
-        """When `tick` wants to be called; deaths and Readies have to bring it about at once."""
+        """The monotonic time of the next `tick`. After a death or a Ready the caller ticks at once."""
         trial = self.trial
         if trial is None:
             return None

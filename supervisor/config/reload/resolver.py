@@ -1,4 +1,4 @@
-"""The parent's side of `resolve`: start that process, hear of its end, give it up when it takes too long."""
+"""Runs the process that reads changed configuration files, `supervisor.cli.agent.resolve`, within a deadline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from proto.common import interpreter, untrusted
 from supervisor.config.reload.candidate import Resolved
 
 DEADLINE_S = 10.0
-"""Reading a megabyte of YAML takes 2 s; a file system that hangs takes for ever."""
+"""Reading a megabyte of YAML takes 2 s; a file system that hangs never answers."""
 
 
 class Resolver:
-    """One run. Its `pidfd` becomes readable at its end; then there is a `result`."""
+    """One run. Its `pidfd` becomes readable at its end; then call `result`."""
 
     def __init__(self, arguments: tuple[str, ...], now: float) -> None:
         """Raises OSError."""
@@ -27,9 +27,9 @@ class Resolver:
         try:
             # A dup2 to itself makes a descriptor inheritable, in the new process only.
             actions = [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in (request, self._result)]
-            line = interpreter.command("supervisor.config.reload.resolve", str(request), str(self._result))
+            line = interpreter.command("supervisor.cli.agent.resolve", str(request), str(self._result))
             self.pid = os.posix_spawn(sys.executable, line, os.environ, file_actions=actions, setsigdef=_SIGNALS)
-            self.pidfd = os.pidfd_open(self.pid)  # our child, not reaped before this turn of the loop ends
+            self.pidfd = os.pidfd_open(self.pid)  # our child: the loop does not reap it before this returns
         except OSError:
             os.close(self._result)
             raise
@@ -37,7 +37,7 @@ class Resolver:
             os.close(request)
 
     def kill(self) -> None:
-        """Give it up."""
+        """Kill the process; `result` then tells of the deadline."""
         self._overdue = True
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -45,21 +45,21 @@ class Resolver:
             return
 
     def result(self) -> Resolved:
-        """What it found; an error when it did not get to say. After its end; closes everything."""
+        """The process's result, or an error when it gave none. Call after its end; closes the descriptors."""
         size = os.fstat(self._result).st_size
         content = os.pread(self._result, size, 0)
         self.close()
         if self._overdue:
-            text = f"the files could not be read within {DEADLINE_S:g} s; is their file system there?"
+            text = f"cannot read the files within {DEADLINE_S:g} s; check their file system"
             return Resolved(digest=text, error=text)
         try:
             return untrusted.decode_json(content, Resolved)
         except msgspec.DecodeError:
-            text = "the process that reads the files failed; its error is in the log"
+            text = "cannot read the files: the process that reads them failed; its error is in the log"
             return Resolved(digest=text, error=text)
 
     def close(self) -> None:
-        """Give up the descriptors."""
+        """Close the descriptors."""
         os.close(self._result)
         os.close(self.pidfd)
 

@@ -1,4 +1,4 @@
-"""What the agent is handed for live configuration: where its configuration came from, and what is known of it."""
+"""The reload state that `supervisor start` hands to the agent: command line, files and configurations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen
     """The files before they were read."""
     candidate: Candidate
-    """What the agent starts with."""
+    """The configuration that the agent starts with."""
     good: Candidate | None = None
     bad: tuple[str, ...] = ()
     refused: str = ""
-    """Digest of what the files hold when that is not what the agent starts with."""
+    """Digest of the files when the agent starts with another configuration."""
     entries: tuple[Entry, ...] = ()
-    """To be reported once the agent can."""
+    """Reported once the agent runs."""

@@ -1,7 +1,7 @@
-"""What of live configuration survives the supervisor: ROOT_DIR/nodevisor/last-known-good.json and config-history.json.
+"""Stores the last known good configuration and the history, in ROOT_DIR/nodevisor.
 
-Replaced atomically, the first with a checksum. Not synced: that could hold up the supervisor for as long as the disk
-likes, and a file lost in a power cut costs a fallback, never a pod.
+The files are last-known-good.json, with a checksum, and config-history.json. Both are replaced atomically. They are not
+synced: a slow disk would block the supervisor, and a file lost in a power cut costs a fallback, never a pod.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from supervisor.config.reload.candidate import Candidate, Entry
 log = logging.getLogger(__name__)
 
 VERSION = 1
-KEPT_ENTRIES = 50
+MAX_ENTRIES = 50
 GOOD, HISTORY = "last-known-good.json", "config-history.json"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next start has to know."""
+    """State for the next start."""
 
     flags: str = ""
-    """Digest of the command line that all of this belongs to."""
+    """Digest of the command line that this state belongs to."""
     good: Candidate | None = None
     trial: str = ""
-    """Digest of a configuration that was on trial; still there after a kill."""
+    """Digest of a configuration on trial; it stays after a kill."""
     bad: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ class _File(msgspec.Struct):
 
 
 def load(root_dir: str, flags: str) -> Saved:
-    """What was saved for these flags; empty when there is nothing to trust, which is logged unless it is missing."""
+    """Load the state saved for these flags; empty when the file is missing, damaged or of other flags."""
     path = Path(root_dir, "nodevisor", GOOD)
     try:
         file = untrusted.decode_json(path.read_bytes(), _File)
@@ -52,7 +52,7 @@ def load(root_dir: str, flags: str) -> Saved:
     except FileNotFoundError:
         return Saved()
     except (OSError, ValueError) as error:  # DecodeError is a ValueError
-        log.warning("cannot use %s: %s; going on without a last known good configuration", path, error)
+        log.warning("cannot use %s: %s; there is no last known good configuration", path, error)
         return Saved()
     return saved if saved.flags == flags else Saved()
 
@@ -72,8 +72,8 @@ def history(root_dir: str) -> list[Entry]:
 
 
 def append(root_dir: str, entry: Entry) -> None:
-    """Add an entry and drop the oldest of too many. Raises OSError."""
-    entries = [*history(root_dir), entry][-KEPT_ENTRIES:]
+    """Add an entry and drop the oldest beyond `MAX_ENTRIES`. Raises OSError."""
+    entries = [*history(root_dir), entry][-MAX_ENTRIES:]
     _write(Path(root_dir, "nodevisor", HISTORY), msgspec.json.encode(entries))
 
 

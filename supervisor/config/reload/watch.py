@@ -1,7 +1,7 @@
-"""The kernel's word that a configuration file changed: inotify around --config and --config-dir.
+"""Watches the files of --config and --config-dir by inotify.
 
-Covers which directories to watch (where the file is, where each symbolic link on the way to it is, every directory of
-drop-ins), waiting for a writer to finish, and telling a real change by `stat`. Reads no file.
+Watched directories are those of the file, of each symbolic link on the way to it, and of drop-ins. A change counts once
+its writer has finished and `stat` differs. Reads no file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 DEBOUNCE_S = 0.05
 """A change is often several events: a rename, a swapped link and a removal."""
 WRITER_S = 2.0
-"""The longest that somebody who writes in place is waited for."""
-NET_S = 30.0
-"""Without any event the files are looked at this often: network file systems have no inotify."""
+"""The longest wait for a program that writes a file in place."""
+RESCAN_S = 30.0
+"""The files are also checked this often: network file systems have no inotify."""
 _MAX_LINKS = 40  # the kernel's own limit, path_resolution(7)
 _MAX_FILES = 1000
 _DEPTH = 8
@@ -42,7 +42,7 @@ _EVENTS = (
 
 
 def look(config: str, config_dir: str) -> Seen:
-    """The files as they are. One that is not there counts as such; nothing is raised."""
+    """The present `stat` of every file. A missing file has zeros; nothing is raised."""
     paths = [config] if config else []
     if config_dir:
         paths += [config_dir, *(path for directory in _directories(config_dir) for path in _files(directory))]
@@ -79,7 +79,7 @@ def _files(directory: str) -> list[str]:
 
 
 def places(path: str) -> set[tuple[str, str]]:
-    """Directory and name of everything whose change makes the path another file: itself and the links on the way."""
+    """Directory and name of the file and of every symbolic link on the way to it."""
     found: set[tuple[str, str]] = set()
     rest = os.path.abspath(path).strip("/").split("/")
     at = "/"
@@ -105,31 +105,31 @@ def places(path: str) -> set[tuple[str, str]]:
 
 
 class Watch:
-    """One descriptor for all of it. `due` says when `changed` is worth a call."""
+    """One inotify descriptor for all files. Call `changed` at the time that `due` gives."""
 
     def __init__(self, config: str, config_dir: str, seen: Seen, now: float) -> None:
-        """`seen` is what `look` found before the files were read, so that nothing is missed in between."""
+        """`seen` is the result of `look` before the files were read, so that no change in between is missed."""
         self._config, self._config_dir = os.path.abspath(config) if config else "", config_dir
         self._given = config, config_dir
         self._inotify: INotify | None = None
         try:
             self._inotify = INotify(nonblocking=True)
         except OSError as error:
-            log.warning("cannot watch the configuration files: %s; they are looked at every %g s", error, NET_S)
+            log.warning("cannot watch the configuration files: %s; they are checked every %g s", error, RESCAN_S)
         self._watched: dict[int, str] = {}
         self._names: set[tuple[str, str]] = set()
         self._writing: dict[tuple[int, str], float] = {}
         self._seen = seen
         self._due: float | None = now
-        self._net = now + NET_S
+        self._next_scan = now + RESCAN_S
         self.ensure()
 
     def fileno(self) -> int:
-        """For polling; -1 when the kernel has no inotify instance for us."""
+        """For polling; -1 when the kernel gave no inotify instance."""
         return int(self._inotify.fileno()) if self._inotify is not None else -1
 
     def ensure(self) -> None:
-        """Set the watches where directories or links are other ones by now."""
+        """Update the watches after directories or links changed."""
         wanted: set[str] = set()
         self._names = set()
         for path in (self._config, self._config_dir):
@@ -148,7 +148,7 @@ class Watch:
             return
         watched: dict[int, str] = {}
         for directory in wanted:
-            with contextlib.suppress(OSError):  # not there: NET_S finds it when it is
+            with contextlib.suppress(OSError):  # a missing directory is found by the next rescan
                 watched[int(self._inotify.add_watch(directory, _EVENTS))] = directory
         for descriptor in self._watched.keys() - watched.keys():
             with contextlib.suppress(OSError):  # gone with its directory
@@ -156,7 +156,7 @@ class Watch:
         self._watched = watched
 
     def read(self, now: float) -> None:
-        """Take what the kernel says."""
+        """Read inotify events."""
         for event in self._inotify.read(timeout=0) if self._inotify is not None else ():
             directory = self._watched.get(event.wd, "")
             if event.name and directory and not self._concerns(directory, event.name):
@@ -175,16 +175,16 @@ class Watch:
         return bool(top) and (directory == top or directory.startswith(f"{top}/"))
 
     def due(self) -> float:
-        """When to call `changed`, in monotonic time."""
+        """The monotonic time of the next call of `changed`."""
         if self._due is None:
-            return self._net
+            return self._next_scan
         if self._writing:
-            return min(self._net, max(self._due, min(self._writing.values()) + WRITER_S))
-        return min(self._net, self._due)
+            return min(self._next_scan, max(self._due, min(self._writing.values()) + WRITER_S))
+        return min(self._next_scan, self._due)
 
     def changed(self, now: float) -> bool:
-        """Whether the files are other ones than at the last call."""
-        self._due, self._net = None, now + NET_S
+        """True when the files differ from those at the last call."""
+        self._due, self._next_scan = None, now + RESCAN_S
         self._writing.clear()
         seen = look(*self._given)
         if seen == self._seen:
@@ -196,6 +196,6 @@ class Watch:
         return True
 
     def close(self) -> None:
-        """Give up the descriptor."""
+        """Close the descriptor."""
         if self._inotify is not None:
             self._inotify.close()

@@ -1,4 +1,4 @@
-"""Up is tell, down is ask: no circle of actors that wait for each other."""
+"""Actors ask lower layers only: no cycle of actors that wait for each other."""
 
 import graphlib
 import importlib
@@ -13,15 +13,15 @@ def managers() -> dict[str, type[Actor]]:
     return {name: importlib.import_module(f"actors.{name}.actor").ACTOR for name in names}
 
 
-def test_every_package_without_underscore_is_one_process_named_as_itself():
+def test_every_public_package_is_one_process_of_its_name():
     assert {name: kind.name for name, kind in managers().items()} == {name: name for name in managers()}
     assert len(managers()) >= 11
 
 
-def test_whom_actors_ask_has_no_cycle():
+def test_asks_of_actors_have_no_cycle():
     graphlib.TopologicalSorter({name: kind.asks for name, kind in managers().items()}).prepare()
 
 
-def test_actors_ask_only_actors_there_are():
+def test_actors_ask_only_existing_actors():
     known = managers().keys()
     assert {name: kind.asks - known for name, kind in managers().items() if kind.asks - known} == {}

@@ -1,4 +1,4 @@
-"""Coroutines between messages: order, cancellation, errors, gates. Without a thread: the mailbox is a list."""
+"""Coroutines between messages: order, cancellation, errors, semaphores. Without a thread: the mailbox is a list."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors._base.messaging.futures import Future
-from actors._base.messaging.tasks import Cancelled, Gate, Task, gather
+from actors._base.messaging.tasks import Cancelled, Semaphore, Task, gather
 
 
 class Mailbox:
-    """Runs what tasks put back, one after another, and keeps what nobody followed."""
+    """Runs queued tasks one after another, and collects unhandled errors."""
 
     def __init__(self) -> None:
         self.waiting = []
-        self.unheard = []
+        self.unhandled = []
 
     def spawn(self, coroutine, name="task"):
-        task = Task(coroutine, name, self.waiting.append, self._unheard, lambda _: None)
+        task = Task(coroutine, name, self.waiting.append, self._unhandled, lambda _: None)
         task.step()
         return task
 
-    def _unheard(self, _, error):
-        self.unheard.append(error)
+    def _unhandled(self, _, error):
+        self.unhandled.append(error)
 
     def run(self):
         while self.waiting:
@@ -35,7 +35,7 @@ def mailbox():
     return Mailbox()
 
 
-def test_a_coroutine_goes_on_only_through_the_mailbox(mailbox):
+def test_coroutine_continues_only_through_the_mailbox(mailbox):
     first: Future[int] = Future()
 
     async def body():
@@ -48,7 +48,7 @@ def test_a_coroutine_goes_on_only_through_the_mailbox(mailbox):
     assert task.result(0) == 42
 
 
-def test_an_error_comes_out_where_it_is_awaited(mailbox):
+def test_error_comes_out_where_it_is_awaited(mailbox):
     future: Future[int] = Future()
 
     async def body():
@@ -63,15 +63,15 @@ def test_an_error_comes_out_where_it_is_awaited(mailbox):
     assert task.result(0) == "caught"
 
 
-def test_a_failed_task_nobody_follows_is_reported(mailbox):
+def test_failed_task_without_follower_is_reported(mailbox):
     async def body():
         raise KeyError("x")
 
     mailbox.spawn(body())
-    assert [type(error) for error in mailbox.unheard] == [KeyError]
+    assert [type(error) for error in mailbox.unhandled] == [KeyError]
 
 
-def test_cancel_reaches_what_is_awaited_and_lets_the_coroutine_clean_up(mailbox):
+def test_cancel_reaches_the_awaited_object_and_cleans_up(mailbox):
     class Call(Future[int]):
         cancelled = False
 
@@ -134,7 +134,7 @@ def test_gather_waits_for_all_and_raises_the_first_error(mailbox):
         task.result(0)
 
 
-def test_gather_hears_a_task_that_fails_before_its_turn(mailbox):
+def test_gather_raises_a_failure_before_its_await(mailbox):
     async def fails():
         raise KeyError("x")
 
@@ -151,8 +151,8 @@ def test_gather_hears_a_task_that_fails_before_its_turn(mailbox):
 
 
 @given(st.integers(1, 4), st.lists(st.booleans(), max_size=12))
-def test_a_gate_never_lets_in_more_than_its_width_and_ends_free(width, cancels):
-    mailbox, gate = Mailbox(), Gate(width)
+def test_semaphore_never_exceeds_its_width_and_ends_free(width, cancels):
+    mailbox, gate = Mailbox(), Semaphore(width)
     inside, most = [], [0]
     ends = [Future() for _ in cancels]
 

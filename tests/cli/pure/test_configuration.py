@@ -1,4 +1,4 @@
-"""Which value wins: flag over drop-in over file over default, for every flag; what is said of files that are wrong."""
+"""The precedence of flags, drop-ins, file and defaults for every flag, and the errors of invalid files."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ FLAGS = [flag for flag in table.flags().values() if flag.field]
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_a_flag_wins_over_a_drop_in_over_the_file_over_the_default(
+def test_flag_wins_over_drop_in_over_file_over_default(
     files: Files, monkeypatch: pytest.MonkeyPatch, flag: table.Flag
 ) -> None:
     monkeypatch.setattr("supervisor.config.kubeletconfig.validation.validate", lambda _: [])
@@ -138,19 +138,19 @@ def test_a_flag_wins_over_a_drop_in_over_the_file_over_the_default(
     assert in_force(argument) == forced
 
 
-def test_a_zero_of_a_flag_is_a_zero_and_in_a_file_the_default(files: Files) -> None:
+def test_zero_is_zero_in_a_flag_and_the_default_in_a_file(files: Files) -> None:
     files.write(files.config, {"imageMinimumGCAge": "0s", "syncFrequency": "0s"})
     config = files.assemble("--minimum-image-ttl-duration=0s").config
     assert (config.image_minimum_gc_age, config.sync_frequency) == (0, 60_000_000_000)
 
 
-def test_seccomp_default_is_on_when_either_says_so(files: Files) -> None:
+def test_seccomp_default_is_on_by_flag_or_field(files: Files) -> None:
     files.write(files.config, {"seccompDefault": True})
     assert files.assemble("--seccomp-default=false").config.seccomp_default is True
     assert files.assemble().source("seccompDefault") is not None
 
 
-def test_null_in_a_drop_in_gives_the_default_back(files: Files) -> None:
+def test_null_in_a_drop_in_restores_the_default(files: Files) -> None:
     files.write(files.config, {"maxPods": 20, "authentication": {"webhook": {"cacheTTL": "7s"}}})
     files.write(files.dir / "1.conf", {"maxPods": None, "authentication": None})
     effective = files.assemble()
@@ -199,7 +199,7 @@ def test_eviction_thresholds(
 # Sources
 
 
-def test_every_value_knows_where_it_came_from(files: Files) -> None:
+def test_every_value_has_its_source(files: Files) -> None:
     files.write(files.config, {"maxPods": 20, "evictionHard": {"memory.available": "1Gi", "nodefs.available": "5%"}})
     files.write(files.dir / "10.conf", {"evictionHard": {"nodefs.available": "6%"}, "clusterDNS": ["10.0.0.1"]})
     origins = files.assemble("--cluster-domain=a.b", "--feature-gates=NodeSwap=true").origins()
@@ -216,7 +216,7 @@ def test_every_value_knows_where_it_came_from(files: Files) -> None:
     }
 
 
-def test_a_list_that_is_replaced_leaves_no_source_of_the_old(files: Files) -> None:
+def test_replaced_list_leaves_no_source_of_the_old(files: Files) -> None:
     files.write(files.config, {"clusterDNS": ["10.0.0.1", "10.0.0.2"]})
     files.write(files.dir / "1.conf", {"clusterDNS": ["10.0.0.3"]})
     effective = files.assemble()
@@ -224,23 +224,23 @@ def test_a_list_that_is_replaced_leaves_no_source_of_the_old(files: Files) -> No
     assert "clusterDNS[1]" not in effective.sources
 
 
-def test_two_sources_for_one_list_are_said(files: Files) -> None:
+def test_replaced_list_is_warned_of(files: Files) -> None:
     files.write(files.config, {"clusterDNS": ["10.0.0.1"], "maxPods": 5, "evictionHard": {"memory.available": "1Gi"}})
     files.write(files.dir / "1.conf", {"clusterDNS": ["10.0.0.2"], "maxPods": 6})
     files.write(files.dir / "2.conf", {"clusterDNS": ["10.0.0.2"]})
     effective = files.assemble("--cluster-dns=10.0.0.3", "--eviction-hard=nodefs.available<5%", "--max-pods=7")
     assert effective.config.cluster_dns == ("10.0.0.3",)
     assert [note.replace(f"{files.config.parent}/", "") for note in effective.notes] == [
-        "config.d/1.conf:3: clusterDNS: takes the place of config.yaml:3, nothing of which is kept",
-        "--cluster-dns: clusterDNS: takes the place of config.d/2.conf:3, nothing of which is kept",
-        "--eviction-hard: evictionHard: takes the place of config.yaml:6, nothing of which is kept",
+        "config.d/1.conf:3: clusterDNS: replaces the value of config.yaml:3",
+        "--cluster-dns: clusterDNS: replaces the value of config.d/2.conf:3",
+        "--eviction-hard: evictionHard: replaces the value of config.yaml:6",
     ]
 
 
 # Drop-in directories
 
 
-def test_drop_ins_count_in_lexical_order_with_those_of_directories_in_their_place(tmp_path: Path) -> None:
+def test_drop_ins_are_ordered_lexically_across_directories(tmp_path: Path) -> None:
     for name in ("20.conf", "10.conf", "9.conf", "15/b.conf", "15/a.conf", "..data/x.conf", "note.txt", "15/n.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -251,7 +251,7 @@ def test_drop_ins_count_in_lexical_order_with_those_of_directories_in_their_plac
     assert [os.path.relpath(name, tmp_path) for name in others] == ["15/n.yaml", "note.txt"]
 
 
-def test_a_drop_in_that_is_not_conf_is_ignored_and_said(files: Files) -> None:
+def test_drop_in_without_conf_suffix_is_ignored_with_a_note(files: Files) -> None:
     files.write(files.dir / "10.yaml", "nonsense: [")
     effective = files.assemble()
     assert effective.config == defaults_with_thresholds()
@@ -262,7 +262,7 @@ def defaults_with_thresholds() -> Any:
     return assemble({}).config
 
 
-def test_a_configmap_volume_swapped_to_its_next_version_is_read_as_one(files: Files) -> None:
+def test_swapped_configmap_volume_is_read_as_one_version(files: Files) -> None:
     for version, pods in (("..1", 20), ("..2", 30)):
         files.write(files.dir / version / "10.conf", {"maxPods": pods})
     (files.dir / "..data").symlink_to("..1")
@@ -273,7 +273,7 @@ def test_a_configmap_volume_swapped_to_its_next_version_is_read_as_one(files: Fi
     assert files.assemble().config.max_pods == 30
 
 
-# What is wrong is said, all of it
+# All errors are reported
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_configmap_volume_swapped_to_its_next_version_is_read_as_one(files: Fi
         (lambda files: files.write(files.config, "a: ["), "config.yaml:2: not YAML"),
         (lambda files: files.write(files.config, ""), "config.yaml:1: the file is empty"),
         (lambda files: files.config.write_bytes(b"a: \xff\n"), "config.yaml:1: not UTF-8"),
-        (lambda files: files.config.symlink_to("/nowhere"), "config.yaml: is a symbolic link to nothing"),
+        (lambda files: files.config.symlink_to("/nowhere"), "config.yaml: is a symbolic link without a target"),
         (lambda files: files.config.mkdir(), "config.yaml: is a directory"),
         (lambda files: os.mkfifo(files.config), "config.yaml: is not a regular file"),
         (lambda files: files.write(files.config, {"maxPod": 1}), "config.yaml:3: maxPod: unknown field"),
@@ -312,7 +312,7 @@ def test_a_configmap_volume_swapped_to_its_next_version_is_read_as_one(files: Fi
     ],
     ids=lambda one: one if isinstance(one, str) else None,  # a function's text has its address
 )  # fmt: skip
-def test_a_file_that_is_wrong_is_said_with_its_line(
+def test_invalid_file_is_reported_with_its_line(
     files: Files, prepare: Callable[[Files], object], message: str | None
 ) -> None:
     prepare(files)
@@ -323,7 +323,7 @@ def test_a_file_that_is_wrong_is_said_with_its_line(
     assert any(message in error for error in errors), errors
 
 
-def test_a_bomb_of_aliases_is_refused_in_time(files: Files) -> None:
+def test_alias_bomb_is_refused_in_time(files: Files) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     files.write(files.config, "\n".join(lines))
@@ -337,7 +337,7 @@ def test_every_file_with_errors_is_named(files: Files) -> None:
     assert [error.split("/")[-1].split(":")[0] for error in errors] == ["config.yaml", "config.yaml", "1.conf"]
 
 
-def test_every_rule_that_is_broken_is_named_with_the_place_that_won(files: Files) -> None:
+def test_every_broken_rule_has_the_winning_source(files: Files) -> None:
     files.write(files.config, {"maxPods": -1, "imageGCLowThresholdPercent": 90})
     files.write(files.dir / "1.conf", {"maxPods": -2})
     errors = files.errors("--cluster-dns=x", "--sync-frequency=-1s")
@@ -347,11 +347,11 @@ def test_every_rule_that_is_broken_is_named_with_the_place_that_won(files: Files
     assert any("config.yaml:4: imageGCLowThresholdPercent: " in error for error in errors)
 
 
-def test_a_gate_that_is_locked_cannot_be_changed_by_a_flag_either(files: Files) -> None:
+def test_locked_gate_cannot_be_changed_by_a_flag(files: Files) -> None:
     assert any("locked to true" in error for error in files.errors("--feature-gates=NodeLogQuery=false"))
 
 
-def test_paths_are_relative_to_the_file_they_are_in(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_their_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write(files.config, {"staticPodPath": "manifests", "resolvConf": ""})
     files.write(files.dir / "1.conf", {"podLogsDir": "../logs", "authentication": {"x509": {"clientCAFile": "ca"}}})
     monkeypatch.chdir("/")
@@ -362,7 +362,7 @@ def test_paths_are_relative_to_the_file_they_are_in(files: Files, monkeypatch: p
     assert config.resolv_conf == ""
 
 
-def test_a_second_document_is_left_out_and_said(files: Files) -> None:
+def test_second_document_is_ignored_with_a_note(files: Files) -> None:
     files.write(files.config, TEXT + "maxPods: 5\n---\nmaxPods: 6\n")
     effective = files.assemble()
     assert effective.config.max_pods == 5

@@ -1,4 +1,4 @@
-"""The files of etc/ for a node: the sample configuration says what it claims to, the unit starts what is installed."""
+"""The sample configuration and the systemd unit in etc/."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_unit_starts_the_command_that_is_installed() -> None:
+def test_unit_starts_the_installed_command() -> None:
     command, start, *flags = shlex.split(unit()["Service"]["ExecStart"])
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert Path(command).name in scripts
@@ -58,7 +58,7 @@ def test_the_unit_starts_the_command_that_is_installed() -> None:
     assert f"cp etc/kubelet.yaml {given.values['config']}" in (ROOT / "etc/nodevisor.service").read_text()
 
 
-def test_the_unit_lets_pods_live_and_the_supervisor_restart_actors() -> None:
+def test_unit_keeps_pods_and_lets_supervisor_restart_actors() -> None:
     service = unit()["Service"]
     found = {key: service[key] for key in ("Type", "NotifyAccess", "Restart", "KillMode", "OOMPolicy", "Delegate")}
     assert found == {

@@ -1,4 +1,4 @@
-"""The file of a container's run, and following it."""
+"""The log file of a container's run, and following it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BACKOFF = {"waiting": {"reason": "CrashLoopBackOff"}}
         (pod(BACKOFF, ENDED, 3), True, "3.log"),
     ],
 )
-def test_the_file_is_that_of_the_run(given: Pod, previous: bool, file: str) -> None:
+def test_log_file_is_that_of_the_run(given: Pod, previous: bool, file: str) -> None:
     assert files.log_file("/logs", given, "c", previous=previous) == Path("/logs/n_p_u/c") / file
 
 
@@ -62,7 +62,7 @@ def test_the_file_is_that_of_the_run(given: Pod, previous: bool, file: str) -> N
         (pod(RUNNING), "d", False, 'container "d" in pod "p" is waiting to start: ContainerCreating'),
     ],
 )
-def test_a_run_that_never_was_is_said(given: Pod, container: str, previous: bool, message: str) -> None:
+def test_unknown_run_is_an_error(given: Pod, container: str, previous: bool, message: str) -> None:
     with pytest.raises(NoSuchContainer) as caught:
         files.log_file("/logs", given, container, previous=previous)
     assert message in str(caught.value)
@@ -79,7 +79,7 @@ def test_a_run_that_never_was_is_said(given: Pod, container: str, previous: bool
     ],
     ids=["pod gone", "runs", "ended", "back-off", "next run"],
 )
-def test_a_followed_run_ends_with_its_container(given: Pod | None, over: bool) -> None:
+def test_followed_run_ends_with_its_container(given: Pod | None, over: bool) -> None:
     assert files.has_ended(given, "c", 1) is over
 
 
@@ -111,7 +111,7 @@ def add(path: Path, text: bytes) -> None:
         file.write(text)
 
 
-def test_following_gives_what_is_added_and_ends_with_the_run(
+def test_following_prints_new_lines_and_ends_with_the_run(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     path = tmp_path / "0.log"
@@ -120,7 +120,7 @@ def test_following_gives_what_is_added_and_ends_with_the_run(
     assert written(capfdbinary) == b"two\nthree\nfour\n"
 
 
-def test_following_goes_on_in_the_file_that_rotation_makes(
+def test_following_continues_in_the_rotated_file(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SETTLE_S", 0.0)
@@ -136,18 +136,14 @@ def test_following_goes_on_in_the_file_that_rotation_makes(
     assert written(capfdbinary) == b"one\nlast of the old\nfirst of the new\n"
 
 
-def test_what_was_written_before_the_end_was_seen_is_not_lost(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_lines_before_the_observed_end_are_printed(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"one\n")
     follow(path, Ends(lambda: add(path, b"final\nand a rest")))
     assert written(capfdbinary) == b"one\nfinal\nand a rest\n"
 
 
-def test_a_log_that_is_not_followed_ends_where_it_ends(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_unfollowed_log_ends_at_its_end(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"one\ntwo\n")
     finished = threading.Event()

@@ -1,4 +1,4 @@
-"""The columns of `supervisor pods`: a table of pods as the kubelet reports them and what kubectl prints for them."""
+"""The columns of `supervisor pods`, compared with kubectl's for a table of pods."""
 
 from __future__ import annotations
 
@@ -215,5 +215,5 @@ def test_age_is_that_of_the_pod_else_of_its_start() -> None:
         (252_288_000, "8y"),
     ],
 )
-def test_ages_have_two_units_while_the_second_says_something(seconds: float, text: str) -> None:
+def test_ages_have_two_units_while_the_second_matters(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text

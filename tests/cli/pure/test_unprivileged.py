@@ -1,4 +1,4 @@
-"""What an agent of an ordinary user does without."""
+"""Directories and settings of an agent without root."""
 
 import pytest
 
@@ -23,11 +23,11 @@ def test_the_run_directory_is_the_users(environment: dict[str, str], uid: int, r
     ("environment", "directory"),
     [({}, "/home/me/.local/state/nodevisor"), ({"XDG_STATE_HOME": "/elsewhere"}, "/elsewhere/nodevisor")],
 )
-def test_everything_else_is_in_the_users_state(environment: dict[str, str], directory: str) -> None:
+def test_other_directories_are_in_the_users_state(environment: dict[str, str], directory: str) -> None:
     assert state_dir(environment, "/home/me") == directory
 
 
-def test_directories_that_were_chosen_stay_and_nothing_needs_cgroups() -> None:
+def test_chosen_directories_stay_and_cgroups_are_off() -> None:
     usual = adapted(Settings(), "/mine")
     assert (usual.root_dir, usual.cert_dir) == ("/mine/root", "/mine/root/pki")
     assert (usual.pod_logs_dir, usual.container_logs_dir) == ("/mine/pods", "/mine/containers")

@@ -1,4 +1,4 @@
-"""Every field has one verdict, the table in etc/ is current, and what is called effective is."""
+"""Every field has one verdict, the page in etc/ is current, and effective fields have an effect."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_the_table_is_current() -> None:
 
 
 @pytest.mark.parametrize("path", EFFECTIVE)
-def test_an_effective_field_changes_a_setting_that_its_actors_read(path: str) -> None:
+def test_effective_field_changes_a_setting_of_its_actors(path: str) -> None:
     attribute, used_by = EFFECTIVE[path].attribute, EFFECTIVE[path].used_by.split(";")[0]
     assert attribute in {field.name for field in msgspec.structs.fields(Settings)}
     if used_by == "every process":
@@ -62,7 +62,7 @@ def test_defaults_change_no_setting() -> None:
     assert settings_of() == Settings(run_dir="/r", root_dir="/k")
 
 
-def test_every_effective_field_arrives() -> None:
+def test_every_effective_field_reaches_its_setting() -> None:
     base, config = Settings(), of(EVERY)
     mapped = fields.to_settings(config, base, cores=1)
     attributes = {path: effect.attribute for path, effect in EFFECTIVE.items()}
@@ -99,18 +99,18 @@ def test_every_effective_field_arrives() -> None:
         ({"resolvConf": ""}, "resolv_conf", ""),
     ],
 )
-def test_fields_that_are_more_than_a_copy(written: dict[str, Any], attribute: str, expected: Any) -> None:
+def test_converted_fields_have_the_right_value(written: dict[str, Any], attribute: str, expected: Any) -> None:
     assert getattr(settings_of(cores=2, **written), attribute) == expected
 
 
-def test_what_no_field_carries_stays_as_it_was() -> None:
+def test_settings_without_a_field_stay_unchanged() -> None:
     base = Settings(run_dir="/a", node_name="n", container_gc_max_containers=5, extra={"x": 1})
     mapped = fields.to_settings(of(EVERY), base)
     for attribute in ("run_dir", "root_dir", "node_name", "container_gc_max_containers", "extra", "heartbeat_period_s"):
         assert getattr(mapped, attribute) == getattr(base, attribute)
 
 
-def test_a_field_without_effect_is_warned_of_once_and_only_when_it_is_set() -> None:
+def test_ineffective_field_is_warned_of_once_when_set() -> None:
     assert fields.without_effect(defaults.default()) == []
     warned = [problem.field for problem in fields.without_effect(of(EVERY))]
     no_effect = {path for path, verdict in fields.verdicts().items() if verdict.kind == "accepted without effect"}
@@ -118,11 +118,11 @@ def test_a_field_without_effect_is_warned_of_once_and_only_when_it_is_set() -> N
     assert len(warned) == len(set(warned))
 
 
-def test_what_kubeadm_writes_is_warned_of_where_it_has_no_effect() -> None:
+def test_ineffective_fields_of_kubeadm_are_warned_of() -> None:
     assert [str(problem) for problem in fields.without_effect(of(KUBEADM))] == []
 
 
-def test_the_parent_loads_neither_yaml_nor_the_api_types_for_the_defaults() -> None:
+def test_defaults_load_neither_yaml_nor_api_types() -> None:
     code = """
 import sys
 from proto.agent.settings import Settings

@@ -1,4 +1,4 @@
-"""Reading a file: whole or not at all, whatever is in its place or happens to it meanwhile."""
+"""Reading a configuration file whole or not at all, also when it is replaced or written meanwhile."""
 
 import os
 import socket
@@ -25,30 +25,30 @@ def test_a_good_file_is_loaded(tmp_path: Path) -> None:
     assert (loaded.errors, loaded.config.cgroup_driver, loaded.file) == ((), "systemd", str(file))
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     assert message(path) == f"{path}: does not exist; check the path, or leave the flag out for the defaults"
 
 
-def test_a_directory_says_what_takes_directories(tmp_path: Path) -> None:
+def test_directory_is_an_error_that_names_config_dir(tmp_path: Path) -> None:
     assert message(tmp_path) == (
         f"{tmp_path}: is a directory, not a file; a directory of drop-ins is given with --config-dir"
     )
 
 
-def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
+def test_dangling_link_is_an_error(tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(tmp_path / "gone")
-    assert message(link) == f"{link}: is a symbolic link to nothing; restore its target"
+    assert message(link) == f"{link}: is a symbolic link without a target; restore its target"
 
 
-def test_a_loop_of_links_says_so(tmp_path: Path) -> None:
+def test_loop_of_links_is_an_error(tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(link)
     assert "Too many levels of symbolic links" in message(link)
 
 
-def test_an_unreadable_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -80,7 +80,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     assert message(file) == f"{file}: is larger than a configuration may be ({MAX_BYTES} bytes)"
 
 
-def test_a_name_with_a_zero_byte_is_an_error_like_others() -> None:
+def test_name_with_a_zero_byte_is_an_error() -> None:
     assert "embedded null byte" in str(load("a\0b").errors[0])
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path: Path, monkey
     assert load(file).config.max_pods == 7
 
 
-def test_a_file_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constantly_changing_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kubelet.yaml"
     file.write_text(HEAD)
     fstat = os.fstat
@@ -113,7 +113,7 @@ def test_a_file_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest
     assert "is being written; write another file and rename it over this one" in message(file)
 
 
-def test_a_swap_of_links_while_reading_gives_one_version_or_the_other(tmp_path: Path) -> None:
+def test_swapped_links_give_one_version(tmp_path: Path) -> None:
     """As the kubelet updates a ConfigMap volume: ..data is renamed over, the old directory is removed."""
     versions = {"a": KUBEADM, "b": EVERY}
     for name, text in versions.items():

@@ -1,4 +1,4 @@
-"""What becomes of a changed configuration, without files, processes or sleep."""
+"""The decisions about changed configurations, without files, processes or sleep."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def put(instructions: Iterable[Instruction]) -> list[PutInForce]:
     return [one for one in instructions if isinstance(one, PutInForce)]
 
 
-# What is done with a change
+# Changes
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def put(instructions: Iterable[Instruction]) -> list[PutInForce]:
         ({"max_pods": 5}, ("pod_workers",)),
         ({"registry_burst": 1, "max_pods": 5}, ("image_pull", "pod_workers")),
         ({"log_format": "json"}, ACTORS),
-        ({"eviction_pressure_transition_period_s": 1.0}, ()),  # nobody here reads it
+        ({"eviction_pressure_transition_period_s": 1.0}, ()),  # no actor here reads it
     ],
 )
-def test_a_change_restarts_the_actors_that_read_it(change: dict[str, Any], actors: tuple[str, ...]) -> None:
+def test_change_restarts_the_actors_that_read_it(change: dict[str, Any], actors: tuple[str, ...]) -> None:
     world = World()
     changed = candidate("new", **({"image_gc_high_threshold_percent": 85} | change))
     assert put(world.files_say(changed)) == [PutInForce(changed, actors)]
@@ -122,20 +122,20 @@ def test_a_change_restarts_the_actors_that_read_it(change: dict[str, Any], actor
     assert (world.machine.trial is None) == (not actors)
 
 
-def test_the_trial_is_on_disk_before_anything_is_restarted() -> None:
+def test_trial_is_on_disk_before_anything_is_restarted() -> None:
     world = World()
     kinds = [type(one) for one in world.files_say(B)]
     assert kinds.index(Save) < kinds.index(PutInForce)
 
 
-def test_a_change_of_no_setting_is_the_last_known_good_at_once() -> None:
+def test_change_of_no_setting_is_good_at_once() -> None:
     world = World()
     assert put(world.files_say(WITH_COMMENT)) == [PutInForce(WITH_COMMENT, ())]
     assert verdicts(world.out) == ["no effect"]
     assert world.machine.good == WITH_COMMENT
 
 
-def test_the_same_files_again_are_not_worth_a_word() -> None:
+def test_unchanged_files_are_not_reported() -> None:
     assert World().files_say(A) == []
 
 
@@ -146,7 +146,7 @@ def test_the_same_files_again_are_not_worth_a_word() -> None:
         {"at_start": {"x": 1}},
     ],
 )
-def test_nothing_is_applied_of_a_change_that_needs_a_new_agent(change: dict[str, Any]) -> None:
+def test_change_that_needs_a_new_agent_is_not_applied_in_part(change: dict[str, Any]) -> None:
     world = World()
     out = world.files_say(candidate("new", max_pods=3, **change))
     assert verdicts(out) == ["needs a restart"]
@@ -155,7 +155,7 @@ def test_nothing_is_applied_of_a_change_that_needs_a_new_agent(change: dict[str,
     assert world.files_say(candidate("new", max_pods=3, **change)) == []
 
 
-def test_an_invalid_file_changes_nothing_and_is_said_once() -> None:
+def test_invalid_file_changes_nothing_and_is_logged_once() -> None:
     world = World()
     assert verdicts(world.files_say("x")) == ["invalid"]
     assert world.files_say("x") == []
@@ -176,7 +176,7 @@ def test_files_that_change_while_they_are_read_are_read_again() -> None:
 # The trial
 
 
-def test_an_actor_that_does_well_makes_it_the_last_known_good() -> None:
+def test_healthy_actor_confirms_the_configuration() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -191,7 +191,7 @@ def test_an_actor_that_does_well_makes_it_the_last_known_good() -> None:
 
 
 @pytest.mark.parametrize("at", [0.0, 1.0, policy.STABLE_S + 0.1])
-def test_a_death_puts_the_last_known_good_back_at_once(at: float) -> None:
+def test_death_rolls_back_at_once(at: float) -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -206,7 +206,7 @@ def test_a_death_puts_the_last_known_good_back_at_once(at: float) -> None:
     assert report.entry.changes == ("image_gc_high_threshold_percent: 85 -> 90 (kubelet.yaml:3)",)
 
 
-def test_the_death_of_another_actor_is_not_its_fault() -> None:
+def test_death_of_another_actor_does_not_fail_the_trial() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -214,7 +214,7 @@ def test_the_death_of_another_actor_is_not_its_fault() -> None:
     assert verdicts(world.after(20)) == ["good"]
 
 
-def test_one_that_never_serves_is_rolled_back_in_time() -> None:
+def test_actor_that_never_gets_ready_is_rolled_back() -> None:
     world = World()
     world.files_say(B)
     world.set("image_gc", incarnation=2, ready=False)
@@ -222,13 +222,13 @@ def test_one_that_never_serves_is_rolled_back_in_time() -> None:
     assert verdicts(world.after(0.2)) == ["rolled back"]
 
 
-def test_the_old_incarnation_still_in_service_is_not_taken_for_the_new_one() -> None:
+def test_old_ready_incarnation_does_not_count() -> None:
     world = World()
     world.files_say(B)
     assert verdicts(world.after(policy.READY_WITHIN_S + 0.1)) == ["rolled back"]
 
 
-def test_one_that_does_not_answer_its_heartbeat_is_rolled_back_within_10_s() -> None:
+def test_missing_heartbeat_is_rolled_back_within_10_s() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -236,7 +236,7 @@ def test_one_that_does_not_answer_its_heartbeat_is_rolled_back_within_10_s() -> 
     assert verdicts(world.after(10.2)) == ["rolled back"]
 
 
-def test_a_supervisor_that_was_stopped_for_a_while_asks_before_it_judges() -> None:
+def test_continued_supervisor_asks_before_it_rolls_back() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -246,7 +246,7 @@ def test_a_supervisor_that_was_stopped_for_a_while_asks_before_it_judges() -> No
     assert verdicts(world.after(policy.ANSWER_S + 0.1)) == ["good"]
 
 
-def test_what_has_failed_is_not_tried_again_until_the_files_change() -> None:
+def test_failed_configuration_is_not_tried_before_a_change() -> None:
     world = World()
     world.files_say(B)
     world.set("image_gc", deaths=1)
@@ -257,7 +257,7 @@ def test_what_has_failed_is_not_tried_again_until_the_files_change() -> None:
     assert put(world.files_say(msgspec.structs.replace(B, digest="b again")))
 
 
-def test_a_change_during_a_trial_is_applied_at_once_and_falls_back_to_the_last_known_good() -> None:
+def test_change_during_a_trial_is_applied_and_can_roll_back() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -270,7 +270,7 @@ def test_a_change_during_a_trial_is_applied_at_once_and_falls_back_to_the_last_k
     assert put(out) == [PutInForce(A, ("pod_workers",), policy.END_WITHIN_S)]
 
 
-def test_an_earlier_trial_s_actor_still_counts_in_the_next() -> None:
+def test_earlier_trial_s_actor_still_counts_in_the_next() -> None:
     world = World()
     world.files_say(C)
     world.restarted("pod_workers")
@@ -281,7 +281,7 @@ def test_an_earlier_trial_s_actor_still_counts_in_the_next() -> None:
     assert world.machine.in_force == A
 
 
-def test_taking_a_change_back_ends_its_trial() -> None:
+def test_reverting_the_files_ends_the_trial() -> None:
     world = World()
     world.files_say(B)
     world.restarted("image_gc")
@@ -292,26 +292,26 @@ def test_taking_a_change_back_ends_its_trial() -> None:
 # At a start
 
 
-def test_what_is_known_to_be_good_is_not_on_trial() -> None:
+def test_last_known_good_is_not_on_trial() -> None:
     world = World(A, A)
     assert world.machine.trial is None
     assert world.out == [Save()]
 
 
-def test_a_new_configuration_is_on_trial_with_every_actor_and_has_longer() -> None:
+def test_new_configuration_at_boot_is_on_a_longer_trial() -> None:
     world = World(B, A)
     assert verdicts(world.after(policy.BOOT_WITHIN_S - 1)) == []
     world.restarted(*ACTORS)
     assert verdicts(world.after(20)) == ["good"]
 
 
-def test_a_new_configuration_that_fails_at_a_start_gives_way() -> None:
+def test_configuration_that_fails_at_boot_is_rolled_back() -> None:
     world = World(B, A)
     world.set("image_gc", deaths=1)
     assert put(world.after(0.0)) == [PutInForce(A, ("image_gc",), policy.END_WITHIN_S)]
 
 
-def test_one_that_cannot_give_way_is_left_for_the_next_start() -> None:
+def test_roll_back_with_fixed_settings_waits_for_a_restart() -> None:
     world = World(candidate("b", cgroup_root="/x"), A)
     world.set("image_gc", deaths=1)
     out = world.after(0.0)
@@ -320,7 +320,7 @@ def test_one_that_cannot_give_way_is_left_for_the_next_start() -> None:
     assert world.machine.bad == ("b",)
 
 
-def test_without_a_last_known_good_a_failure_is_said_once_and_watched_on() -> None:
+def test_failure_without_last_known_good_is_reported_once() -> None:
     world = World(B, None)
     world.restarted(*ACTORS)
     for death in range(1, 10):
@@ -341,7 +341,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_whatever_happens_what_is_in_force_is_good_on_trial_or_without_an_alternative(steps: list[Any]) -> None:
+def test_configuration_in_force_is_good_or_on_trial(steps: list[Any]) -> None:
     world = World()
     for kind, what in steps:
         match kind:

@@ -1,4 +1,4 @@
-"""The table of who reads which setting, against the actors' sources."""
+"""Compares the tables of settings' readers with the actors' sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
-from supervisor.config.reload.readers import EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
+from supervisor.config.reload.readers import _READ_BY, EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
 from supervisor.supervision.specs import builtin
 
 ACTORS = Path(__file__).resolve().parents[3] / "actors"
@@ -60,16 +60,17 @@ def actual() -> dict[str, set[str]]:
     return table
 
 
-def test_the_table_says_what_the_sources_read() -> None:
+def test_table_of_readers_matches_the_sources() -> None:
     found = actual()
     assert {field: set(READERS[field]) for field in READERS} == {field: found.get(field, set()) for field in READERS}
 
 
 def test_every_setting_is_in_the_table() -> None:
     assert list(READERS) == list(Settings.__struct_fields__)
+    assert set(" ".join(_READ_BY.values()).split()) <= FIELDS
 
 
-def test_every_setting_that_is_read_nowhere_has_another_place() -> None:
+def test_settings_without_reader_are_in_another_table() -> None:
     assert {field for field, names in READERS.items() if not names} <= FIXED.keys() | EVERYWHERE | TOLD
 
 
@@ -80,7 +81,7 @@ def test_what_every_process_reads_is_accounted_for() -> None:
     assert found <= FIXED.keys() | EVERYWHERE | TOLD
 
 
-def test_the_field_table_names_the_same_actors() -> None:
+def test_field_table_names_the_same_actors() -> None:
     known = {spec.name for spec in builtin(cluster=True, certificates=True, server=True, runtime=True)}
     for field, effect in EFFECTIVE.items():
         named = {word.strip(",;:") for word in effect.used_by.split()} & known
@@ -88,13 +89,13 @@ def test_the_field_table_names_the_same_actors() -> None:
             assert named == READERS[effect.attribute], field
 
 
-def test_concerned_keeps_the_order_and_leaves_out_who_does_not_run() -> None:
+def test_concerned_keeps_order_and_drops_absent_actors() -> None:
     assert concerned(["eviction_hard", "max_pods"], ["eviction", "pod_workers"]) == ("eviction", "pod_workers")
     assert concerned([], ["eviction"]) == ()
     assert concerned(["verbosity"], ["eviction"]) == ()
     assert concerned(["log_format"], ["config", "eviction"]) == ("config", "eviction")
 
 
-def test_changed_names_what_differs() -> None:
+def test_changed_names_the_differences() -> None:
     assert changed(Settings(), Settings()) == ()
     assert changed(Settings(), Settings(max_pods=1, eviction_hard={})) == ("max_pods", "eviction_hard")

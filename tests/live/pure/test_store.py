@@ -1,4 +1,4 @@
-"""What survives the supervisor, whatever happened to the files."""
+"""The state on disk, with missing and damaged files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from supervisor.config.reload.candidate import Candidate, Entry
 GOOD = Candidate(settings=Settings(max_pods=3, cluster_dns=("10.0.0.1",)), digest="d", at_start={"maxOpenFiles": 1})
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_saved_state_comes_back(tmp_path: Path) -> None:
     saved = store.Saved(flags="f", good=GOOD, trial="t", bad=("x", "y"))
     store.save(str(tmp_path), saved)
     assert store.load(str(tmp_path), "f") == saved
 
 
-def test_other_flags_have_another_history(tmp_path: Path) -> None:
+def test_state_of_other_flags_is_ignored(tmp_path: Path) -> None:
     store.save(str(tmp_path), store.Saved(flags="f", good=GOOD))
     assert store.load(str(tmp_path), "g") == store.Saved()
 
 
 @pytest.mark.parametrize("change", [(b'max_pods":3', b'max_pods":4'), (b'"version":1', b'"version":9'), (b"{", b"")])
-def test_a_damaged_file_is_none(change: tuple[bytes, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_file_counts_as_missing(
+    change: tuple[bytes, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store.save(str(tmp_path), store.Saved(flags="f", good=GOOD))
     path = tmp_path / "nodevisor" / store.GOOD
     path.write_bytes(path.read_bytes().replace(*change, 1))
@@ -34,21 +36,21 @@ def test_a_damaged_file_is_none(change: tuple[bytes, bytes], tmp_path: Path, cap
     assert "last-known-good.json" in caplog.text
 
 
-def test_a_missing_file_is_none_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_file_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert store.load(str(tmp_path), "f") == store.Saved()
     assert store.history(str(tmp_path)) == []
     assert not caplog.text
 
 
-def test_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
-    for number in range(store.KEPT_ENTRIES + 5):
+def test_history_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
+    for number in range(store.MAX_ENTRIES + 5):
         store.append(str(tmp_path), Entry(verdict=str(number)))
     entries = store.history(str(tmp_path))
-    assert len(entries) == store.KEPT_ENTRIES
-    assert entries[-1].verdict == str(store.KEPT_ENTRIES + 4)
+    assert len(entries) == store.MAX_ENTRIES
+    assert entries[-1].verdict == str(store.MAX_ENTRIES + 4)
 
 
-def test_a_damaged_history_begins_anew(tmp_path: Path) -> None:
+def test_damaged_history_is_empty(tmp_path: Path) -> None:
     store.append(str(tmp_path), Entry(verdict="one"))
     (tmp_path / "nodevisor" / store.HISTORY).write_bytes(b'[{"verdict"')
     store.append(str(tmp_path), Entry(verdict="two"))

@@ -1,4 +1,4 @@
-"""What live configuration needs of the supervision state machine."""
+"""Events of the supervision state machine that configuration reload needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from supervisor.supervision import transitions
 from tests.supervisor.pure.test_tree import Driver, of, spec
 
 
-def test_only_ends_that_nobody_asked_for_are_deaths() -> None:
+def test_only_unrequested_ends_are_deaths() -> None:
     driver = Driver(spec())
     driver.in_service()
     driver(transitions.RestartAsked("a", None))
@@ -19,17 +19,17 @@ def test_only_ends_that_nobody_asked_for_are_deaths() -> None:
     assert driver.tree.children["a"].deaths == 1
 
 
-def test_an_answer_to_a_heartbeat_is_the_incarnation_s_own() -> None:
+def test_heartbeat_answer_belongs_to_its_incarnation() -> None:
     driver = Driver(spec())
     driver.in_service()
-    driver(transitions.Ponged("a", driver.incarnation(), 0))
+    driver(transitions.PongReceived("a", driver.incarnation(), 0))
     assert driver.tree.children["a"].ponged is not None
     driver.end()
     assert driver.tree.children["a"].ponged is None
 
 
 @pytest.mark.parametrize(("within_s", "killed_after_s"), [(None, 4.0), (0.5, 0.5), (60.0, 4.0)])
-def test_a_restart_may_give_less_time_to_end(within_s: float | None, killed_after_s: float) -> None:
+def test_restart_may_shorten_the_time_to_end(within_s: float | None, killed_after_s: float) -> None:
     driver = Driver(spec(shutdown_s=4.0))
     driver.in_service()
     driver(transitions.RestartAsked("a", None, within_s))

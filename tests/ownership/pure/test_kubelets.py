@@ -37,7 +37,5 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("comm", "arguments", "expected"), FOUND.values(), ids=FOUND)
-def test_a_kubelet_is_known_by_its_name_and_its_flags(
-    comm: str, arguments: list[str], expected: Kubelet | None
-) -> None:
+def test_kubelet_is_known_by_its_name_and_its_flags(comm: str, arguments: list[str], expected: Kubelet | None) -> None:
     assert recognize(comm, arguments) == expected

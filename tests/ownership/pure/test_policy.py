@@ -1,4 +1,4 @@
-"""The decision by findings, and the names in its message."""
+"""The decision from collected facts, and the names in its message."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("found", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_start_beside_another_agent_is_refused_by_name(found: Found, said: list[str]) -> None:
+def test_start_beside_another_agent_is_refused_by_name(found: Found, said: list[str]) -> None:
     refusal = decide(found, OWN).refusal
     assert refusal.startswith("cannot start: ")
     assert "\n" not in refusal
@@ -81,7 +81,7 @@ def test_a_start_beside_another_agent_is_refused_by_name(found: Found, said: lis
 
 
 @pytest.mark.parametrize("found", [found for found, _ in REFUSED.values() if not found.pods])
-def test_taking_over_is_never_beside_something_that_lives(found: Found) -> None:
+def test_take_over_is_refused_beside_a_living_agent(found: Found) -> None:
     assert decide(found, OWN._replace(take_over=True)).refusal
     assert not decide(found, OWN._replace(take_over=True)).adopted
 
@@ -96,7 +96,7 @@ def test_with_nothing_found_the_agent_starts() -> None:
 
 
 @pytest.mark.parametrize(("uid", "of_ours"), [(1000, 0), (0, 1000), (1000, 1000)])
-def test_a_lock_of_an_ordinary_user_stops_only_an_agent_of_that_user(uid: int, of_ours: int) -> None:
+def test_ordinary_users_lock_stops_only_agents_of_that_user(uid: int, of_ours: int) -> None:
     decision = decide(Found(held=(Held(LOGS, Process(7, "flock", uid)),)), OWN._replace(uid=of_ours))
     harmless = uid == 1000 and of_ours == 0
     assert bool(decision.refusal) == (not harmless)

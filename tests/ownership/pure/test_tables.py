@@ -1,4 +1,4 @@
-"""The kernel's tables of locks and sockets, and which sockets are in each other's way."""
+"""The kernel's tables of locks and sockets, and collisions of sockets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_listeners_and_their_addresses() -> None:
 
 
 @given(st.text())
-def test_no_table_is_an_error(text: str) -> None:
+def test_odd_tables_raise_no_error(text: str) -> None:
     parse_locks(text)
     list(parse(f"\n{text}"))
 
@@ -80,9 +80,7 @@ TREE = Hierarchy(unified=False, mounts={"cpu": "/c", "cpuacct": "/c", "memory": 
         (Settings(cgroups_per_qos=False), []),
     ],
 )
-def test_an_agent_owns_three_directories_and_a_cgroup_in_each_hierarchy(
-    settings: Settings, expected: list[str]
-) -> None:
+def test_agent_owns_directories_and_a_cgroup_per_hierarchy(settings: Settings, expected: list[str]) -> None:
     found = places(settings, TREE)
     assert [place.path for place in found if place.cgroup] == expected
     assert [place.path for place in found if not place.cgroup] == [

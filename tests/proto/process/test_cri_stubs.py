@@ -1,4 +1,4 @@
-"""The CRI stubs against api.proto they are generated from, and against the published CRI v1 (cri-v1.txt)."""
+"""The generated CRI classes, compared with api.proto and the published CRI v1 (cri-v1.txt)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_checked_in_stubs_are_what_api_proto_gives() -> None:
     assert generate.stale() == []
 
 
-def test_a_stub_that_differs_is_found(tmp_path: Path) -> None:
+def test_differing_stub_is_found(tmp_path: Path) -> None:
     for name in generate.STUBS:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((generate.ROOT / name).read_bytes())
@@ -56,7 +56,7 @@ def test_a_stub_that_differs_is_found(tmp_path: Path) -> None:
     assert generate.stale(tmp_path) == ["proto/cri/api_pb2.pyi"]
 
 
-def test_every_message_has_the_published_fields_numbers_and_types() -> None:
+def test_messages_have_the_published_fields_and_numbers() -> None:
     ours = []
     for message in messages():
         fields = sorted(message.fields, key=lambda field: field.number)
@@ -87,5 +87,5 @@ def test_every_published_rpc_is_there_with_its_types() -> None:
     assert sorted(ours) == published("service")
 
 
-def test_the_package_is_the_one_on_the_wire() -> None:
+def test_package_is_runtime_v1() -> None:
     assert api_pb2.DESCRIPTOR.package == "runtime.v1"

@@ -1,4 +1,4 @@
-"""What the runtime decides, by tables."""
+"""Tables of the runtime's decisions."""
 
 import signal
 
@@ -7,7 +7,7 @@ import pytest
 from actors.runtime.containers.containers import merge_resources
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
-from actors.runtime.policy import Offers, choose_isolation, reason_of, signal_number, signal_of
+from actors.runtime.policy import MachineFeatures, choose_isolation, reason_of, signal_number, signal_of
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -17,25 +17,25 @@ BOTH = {"crun": "/usr/bin/crun", "runc": "/usr/sbin/runc"}
 @pytest.mark.parametrize(
     ("offers", "asked", "level", "runs"),
     [
-        (Offers(BOTH, root=True, split_cgroups=False), 0, 1, "/usr/bin/crun"),
-        (Offers(BOTH, root=True, split_cgroups=True), 0, 1, "/usr/sbin/runc"),
-        (Offers({"runc": "/usr/sbin/runc"}, root=True, split_cgroups=False), 0, 1, "/usr/sbin/runc"),
-        (Offers({"crun": "/usr/bin/crun"}, root=True, split_cgroups=True, mount=True), 0, 2, "root"),
-        (Offers({}, root=True, split_cgroups=False, mount=True, user=True), 0, 2, "root"),
-        (Offers({}, root=True, split_cgroups=False, user=True), 0, 3, "user"),
-        (Offers({}, root=True, split_cgroups=False), 0, 3, "plain"),
-        (Offers(BOTH, root=False, split_cgroups=False, user=True), 0, 3, "user"),
-        (Offers(BOTH, root=False, split_cgroups=False), 0, 3, "plain"),
-        (Offers(BOTH, root=True, split_cgroups=False, mount=True, user=True), 2, 2, "root"),
-        (Offers(BOTH, root=True, split_cgroups=False, mount=True, user=True), 3, 3, "user"),
-        (Offers({}, root=True, split_cgroups=False, mount=True), 1, 0, ""),
-        (Offers(BOTH, root=False, split_cgroups=False, user=True), 2, 0, ""),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False), 0, 1, "/usr/bin/crun"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=True), 0, 1, "/usr/sbin/runc"),
+        (MachineFeatures({"runc": "/usr/sbin/runc"}, root=True, split_cgroups=False), 0, 1, "/usr/sbin/runc"),
+        (MachineFeatures({"crun": "/usr/bin/crun"}, root=True, split_cgroups=True, mount=True), 0, 2, "root"),
+        (MachineFeatures({}, root=True, split_cgroups=False, mount=True, user=True), 0, 2, "root"),
+        (MachineFeatures({}, root=True, split_cgroups=False, user=True), 0, 3, "user"),
+        (MachineFeatures({}, root=True, split_cgroups=False), 0, 3, "plain"),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False, user=True), 0, 3, "user"),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False), 0, 3, "plain"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False, mount=True, user=True), 2, 2, "root"),
+        (MachineFeatures(BOTH, root=True, split_cgroups=False, mount=True, user=True), 3, 3, "user"),
+        (MachineFeatures({}, root=True, split_cgroups=False, mount=True), 1, 0, ""),
+        (MachineFeatures(BOTH, root=False, split_cgroups=False, user=True), 2, 0, ""),
     ],
 )
-def test_isolation(offers: Offers, asked: int, level: int, runs: str) -> None:
+def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -> None:
     chosen = choose_isolation(offers, asked)
     assert (chosen.level, chosen.program or chosen.mode) == (level, runs)
-    assert bool(chosen.why) == (level != 1)  # whatever is less than all is said, with the reason
+    assert bool(chosen.why) == (level != 1)  # every lower level has a reason
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_isolation(offers: Offers, asked: int, level: int, runs: str) -> None:
         (pb.SIGNAL_SIGRTMINPLUS3, "", signal.SIGRTMIN + 3),
     ],
 )
-def test_the_signal_that_ends_it(wanted: int, image: str, expected: int) -> None:
+def test_stop_signal(wanted: int, image: str, expected: int) -> None:
     assert signal_number(wanted, image, SIGNALS) == expected
 
 
-def test_a_signal_is_shown_as_cri_has_it() -> None:
+def test_signal_is_shown_as_cris_enum() -> None:
     assert signal_of(signal.SIGTERM, SIGNALS) == pb.SIGNAL_SIGTERM
 
 
-def test_reasons() -> None:
+def test_exit_reasons() -> None:
     assert (reason_of(0, 0), reason_of(1, 0), reason_of(137, 1), reason_of(0, 1)) == (
         "Completed",
         "Error",
@@ -68,7 +68,7 @@ def test_reasons() -> None:
     )
 
 
-def test_an_update_changes_what_it_says() -> None:
+def test_update_changes_only_its_fields() -> None:
     into = pb.LinuxContainerResources(cpu_shares=1, memory_limit_in_bytes=2, unified={"a": "1", "b": "1"})
     merge_resources(into, pb.LinuxContainerResources(cpu_shares=5, unified={"b": "2"}))
     assert (into.cpu_shares, into.memory_limit_in_bytes, dict(into.unified)) == (5, 2, {"a": "1", "b": "2"})
@@ -83,7 +83,7 @@ def test_a_network_configuration_is_a_list_or_a_single_plugin() -> None:
             cni.parse(content, "file")
 
 
-def test_addresses_are_taken_from_the_result_ipv4_first() -> None:
+def test_addresses_of_a_result_have_ipv4_first() -> None:
     result = {"ips": [{"address": "fd00::2/64"}, {"address": "10.0.0.2/24"}, {"address": "nonsense"}, {}]}
     assert cni.addresses(result) == ("10.0.0.2", "fd00::2")
     assert cni.addresses({}) == ()

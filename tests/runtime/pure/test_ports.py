@@ -1,4 +1,4 @@
-"""Host ports, decided: tables without a network."""
+"""Tables of host port decisions, without a network."""
 
 import contextlib
 import errno
@@ -6,9 +6,9 @@ import errno
 import pytest
 
 from actors.runtime.network.api import NetworkError
-from actors.runtime.network.bridge import lacking
+from actors.runtime.network.bridge import missing_feature
 from actors.runtime.network.conntrack import Flow, is_stale
-from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, left_out, translation
+from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, translation, unmapped_ports
 from proto.cri import api_pb2 as pb
 from tests.runtime.node import NODE, config
 
@@ -21,12 +21,12 @@ from tests.runtime.node import NODE, config
         ((8080, 80, "0.0.0.0", pb.UDP), (HostPort("udp", "", 8080, 80),)),
         ((8080, 80, "127.0.0.1", pb.SCTP), (HostPort("sctp", "127.0.0.1", 8080, 80),)),
         ((8080, 80, "::1", pb.TCP), ()),
-        ((8080, 80, "localhost", pb.TCP), "'localhost': it is no IP address"),
+        ((8080, 80, "localhost", pb.TCP), "'localhost': it is not an IP address"),
         ((8080, 0, "", pb.TCP), "host port 8080 to container port 0"),
         ((70000, 80, "", pb.TCP), "host port 70000"),
     ],
 )
-def test_what_a_pod_asks_for(
+def test_host_ports_of_a_pod(
     mapping: tuple[int, int, str, "pb.Protocol.ValueType"], expected: tuple[HostPort, ...] | str
 ) -> None:
     if isinstance(expected, str):
@@ -34,11 +34,11 @@ def test_what_a_pod_asks_for(
             host_ports(config(mapping))
         return
     assert host_ports(config(mapping, mapping)) == expected
-    assert len(left_out(config(mapping))) == (mapping[2] == "::1")
+    assert len(unmapped_ports(config(mapping))) == (mapping[2] == "::1")
 
 
-def test_one_host_port_leads_to_one_place() -> None:
-    with pytest.raises(NetworkError, match="to container port 80, or to 81"):
+def test_host_port_with_two_targets_is_refused() -> None:
+    with pytest.raises(NetworkError, match="both to container port 80 and to 81"):
         host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "", pb.TCP)))
     assert len(host_ports(config((8080, 80, "", pb.TCP), (8080, 81, "127.0.0.1", pb.TCP)))) == 2
 
@@ -55,7 +55,7 @@ def test_one_host_port_leads_to_one_place() -> None:
         ("192.0.2.2", "tcp", 9090, True),
     ],
 )
-def test_what_another_pod_has_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
+def test_host_port_of_another_pod_is_not_free(ip: str, protocol: str, port: int, free: bool) -> None:
     pods = {"abc": Pod("10.0.0.2", (HostPort("tcp", "", 8080, 80), HostPort("tcp", "192.0.2.1", 9090, 80)))}
     with contextlib.nullcontext() if free else pytest.raises(NetworkError, match=f"{port}/tcp: pod sandbox abc has it"):
         check_free([HostPort(protocol, ip, port, 80)], pods)
@@ -90,19 +90,19 @@ def test_the_rules_of_pods() -> None:
 @pytest.mark.parametrize(
     ("asked", "answers", "stale"),
     [
-        ((NODE, 53), ("10.0.0.2", 5353), False),  # as it is mapped now
-        ((NODE, 53), (NODE, 53), True),  # began before the pod was there
-        ((NODE, 53), ("10.0.0.9", 5353), True),  # led to a pod before this one
+        ((NODE, 53), ("10.0.0.2", 5353), False),  # the current mapping
+        ((NODE, 53), (NODE, 53), True),  # older than the pod
+        ((NODE, 53), ("10.0.0.9", 5353), True),  # to an earlier pod
         (("127.0.0.1", 53), ("127.0.0.1", 53), True),
         (("127.0.0.1", 54), ("10.0.0.2", 54), False),
-        ((NODE, 54), (NODE, 54), False),  # of that address only
-        ((NODE, 55), ("10.0.0.2", 55), True),  # a mapping that is gone
-        ((NODE, 55), ("10.1.1.1", 55), False),  # somebody else's mapping
+        ((NODE, 54), (NODE, 54), False),  # mapped for another address only
+        ((NODE, 55), ("10.0.0.2", 55), True),  # a removed mapping
+        ((NODE, 55), ("10.1.1.1", 55), False),  # another program's mapping
         (("8.8.8.8", 53), ("8.8.8.8", 53), False),  # not of this machine
         (("10.0.0.2", 53), ("10.0.0.2", 53), False),
     ],
 )
-def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
+def test_stale_flows(asked: tuple[str, int], answers: tuple[str, int], stale: bool) -> None:
     pods = [Pod("10.0.0.2", (HostPort("udp", "", 53, 5353), HostPort("udp", "127.0.0.1", 54, 54)))]
     assert is_stale(Flow(asked, answers, b""), pods, "10.0.0.0/24", {NODE, "127.0.0.1"}) == stale
 
@@ -115,6 +115,6 @@ def test_which_flows_are_to_begin_anew(asked: tuple[str, int], answers: tuple[st
         (OSError(errno.ENOMEM, "no memory"), "nftables: no memory"),
     ],
 )
-def test_what_a_machine_lacks_is_named(error: OSError, told: str) -> None:
+def test_missing_kernel_feature_is_named(error: OSError, told: str) -> None:
     with pytest.raises(NetworkError, match=told):
-        raise NetworkError(lacking(error))
+        raise NetworkError(missing_feature(error))

@@ -1,4 +1,4 @@
-"""From CRI's configuration to an OCI specification, as containerd does it: tables without a container."""
+"""Tables from CRI configurations to OCI specifications, without a container."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_command_and_arguments(
     assert arguments(config, Execution(entrypoint=entrypoint, cmd=cmd)) == expected
 
 
-def test_no_command_at_all_is_said() -> None:
+def test_missing_command_is_an_error() -> None:
     with pytest.raises(BadContainer, match="no command specified"):
         arguments(pb.ContainerConfig(), Execution())
 
@@ -96,7 +96,7 @@ USERS: dict[str, tuple[dict[str, Any], str, tuple[int, int, tuple[int, ...]]]] =
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_whom_it_runs_as(name: str) -> None:
+def test_user_of_the_process(name: str) -> None:
     context, image, expected = USERS[name]
     user = choose(pb.LinuxContainerSecurityContext(**context), image, PASSWD, GROUP)
     assert (user.uid, user.gid, user.groups) == expected
@@ -105,7 +105,7 @@ def test_whom_it_runs_as(name: str) -> None:
 @pytest.mark.parametrize(
     ("context", "image"), [({}, "nobody-here"), ({}, "app:nogroup"), ({"run_as_username": "x"}, "")]
 )
-def test_a_user_that_is_not_there_is_said(context: Mapping[str, Any], image: str) -> None:
+def test_missing_user_is_an_error(context: Mapping[str, Any], image: str) -> None:
     with pytest.raises(NoSuchUser, match="in the image's /etc/"):
         choose(pb.LinuxContainerSecurityContext(**context), image, PASSWD, GROUP)
 
@@ -134,12 +134,12 @@ def test_capabilities() -> None:
     assert caps(privileged=True) == set(MACHINE.capabilities)
 
 
-def test_a_bounding_set_is_read_by_number() -> None:
+def test_bounding_set_is_read_by_capability_number() -> None:
     assert bounding_set(0b101) == ["CAP_CHOWN", "CAP_DAC_READ_SEARCH"]
     assert bounding_set(0) == []
 
 
-def test_the_default_filter_gives_back_what_a_capability_is_for() -> None:
+def test_default_filter_allows_calls_of_granted_capabilities() -> None:
     def refused(*granted: str) -> set[str]:
         rules = default_seccomp(granted)["syscalls"]
         return {name for rule in rules if not rule.get("args") for name in rule["names"]}
@@ -174,12 +174,12 @@ def test_namespaces_are_joined_by_path() -> None:
     assert found == {"mount": None, "network": "/ns/net", "ipc": "/ns/ipc", "uts": "/ns/uts", "pid": None}
 
 
-def test_never_without_mounts_of_its_own() -> None:
+def test_container_always_has_its_own_mount_namespace() -> None:
     with pytest.raises(BadContainer, match="mount namespace"):
         spec(container(), namespaces={"pid": ""})
 
 
-def test_mounts_that_are_asked_for_replace_ours_and_outer_ones_come_first() -> None:
+def test_requested_mounts_replace_ours_outer_ones_first() -> None:
     config = container()
     config.mounts.extend(
         [
@@ -200,7 +200,7 @@ def test_mounts_that_are_asked_for_replace_ours_and_outer_ones_come_first() -> N
     assert found["linux"]["rootfsPropagation"] == "rshared"
 
 
-def test_a_mount_of_an_image_is_read_only_whatever_is_asked_for() -> None:
+def test_image_mounts_are_always_read_only() -> None:
     config = container()
     config.mounts.append(pb.Mount(container_path="/data", host_path="/h/1"))
     config.mounts.append(pb.Mount(container_path="/data/image/", image=pb.ImageSpec(image="x"), readonly=False))
@@ -218,14 +218,14 @@ def test_a_mount_of_an_image_is_read_only_whatever_is_asked_for() -> None:
         pb.Mount(container_path="/d", image=pb.ImageSpec(image="x")),
     ],
 )
-def test_mounts_that_cannot_be_are_refused(mount: pb.Mount) -> None:
+def test_impossible_mounts_are_refused(mount: pb.Mount) -> None:
     config = container()
     config.mounts.append(mount)
     with pytest.raises(BadMount):
         spec(config)
 
 
-def test_resources_that_are_not_said_are_not_set() -> None:
+def test_unset_resources_are_left_out() -> None:
     assert resources(pb.LinuxContainerResources(), hugetlb=True) == {}
     told = pb.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=1 << 20, unified={"memory.high": "1"})
     assert resources(told, hugetlb=True) == {
@@ -235,20 +235,20 @@ def test_resources_that_are_not_said_are_not_set() -> None:
     }
 
 
-def test_limits_of_huge_pages_are_left_out_where_the_kernel_has_none() -> None:
+def test_huge_page_limits_need_kernel_support() -> None:
     told = pb.LinuxContainerResources(hugepage_limits=[pb.HugepageLimit(page_size="2MB", limit=0)])
     assert resources(told, hugetlb=True) == {"hugepageLimits": [{"pageSize": "2MB", "limit": 0}]}
     assert resources(told, hugetlb=False) == {}
 
 
-def test_cgroups_are_named_as_the_driver_has_it() -> None:
+def test_cgroup_path_has_the_drivers_syntax() -> None:
     assert spec(container())["linux"]["cgroupsPath"] == "/kubepods/podx/c1"
     systemd = Machine(unified=True, capabilities=(), systemd_cgroups=True)
     found = spec(container(), systemd, cgroup_parent="/kubepods.slice/kubepods-podx.slice")
     assert found["linux"]["cgroupsPath"] == "kubepods-podx.slice:nodevisor:c1"
 
 
-def test_an_oom_score_below_what_we_may_give_is_raised() -> None:
+def test_oom_score_is_raised_to_the_lowest_allowed() -> None:
     config = container()
     config.linux.resources.oom_score_adj = -998
     limited = Machine(unified=False, capabilities=(), lowest_oom_score_adj=-10)
@@ -256,7 +256,7 @@ def test_an_oom_score_below_what_we_may_give_is_raised() -> None:
     assert spec(config)["process"]["oomScoreAdj"] == -998
 
 
-def test_first_processes_of_pods_share_a_root_but_no_dev(tmp_path: Path) -> None:
-    """runc makes links there, and fails where another runc was faster."""
+def test_pause_processes_share_a_root_but_no_dev(tmp_path: Path) -> None:
+    """runc makes links in /dev, and fails when another runc has made them."""
     mounts = pause.specification(tmp_path, "/pods/c1", 0)["mounts"]
     assert [one["type"] for one in mounts if one["destination"] == "/dev"] == ["tmpfs"]

@@ -1,4 +1,4 @@
-"""Layers become directories as the image specification says, and nothing of them ever gets out of there."""
+"""Layers become directories as the image specification says, and nothing escapes from them."""
 
 import io
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.containers.rootfs import copy_all
+from actors.runtime.filesystems.rootfs import copy_all
+from actors.runtime.images.errors import BadImage, StoreFull
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import is_whiteout, unpack
-from actors.runtime.images.registry.errors import BadImage, StoreFull
 from tests.runtime.build import entry, hardlink, symlink, tar
 
 Entries = Sequence[tuple[tarfile.TarInfo, bytes]]
 
 
 def build(tmp_path: Path, *layers: Entries, limits: Limits | None = None) -> Stack:
-    """Unpack the layers on top of each other, the lowest first."""
+    """Unpack layers on top of each other, the lowest first."""
     stack = Stack([])
     budget = Budget(limits or Limits(reserve_bytes=0), str(tmp_path))
     for number, entries in enumerate(layers):
@@ -88,7 +88,7 @@ def test_a_hostile_layer_is_refused(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "escaped").read_text() == "mine"
 
 
-def test_links_that_lead_out_are_taken_within_the_image(tmp_path: Path) -> None:
+def test_links_out_of_the_image_resolve_inside_it(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "store").mkdir()
@@ -111,7 +111,7 @@ def test_links_that_lead_out_are_taken_within_the_image(tmp_path: Path) -> None:
     assert (root / "file").read_bytes() == b"3"
 
 
-def test_a_directory_over_a_link_of_a_lower_layer_does_not_follow_it(tmp_path: Path) -> None:
+def test_directory_over_a_lower_link_does_not_follow_it(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -122,11 +122,11 @@ def test_a_directory_over_a_link_of_a_lower_layer_does_not_follow_it(tmp_path: P
         build(tmp_path / "other", [symlink("a", str(outside))], [entry("a/"), hardlink("got", "a/secret")])
 
 
-def test_a_link_in_a_lower_layer_leads_where_it_does_in_the_image(tmp_path: Path) -> None:
+def test_lower_layers_link_resolves_as_in_the_image(tmp_path: Path) -> None:
     stack = build(tmp_path, [entry("usr/bin/", mode=0o711), symlink("bin", "usr/bin")], [entry("bin/tool", b"t")])
     assert read(stack, "/usr/bin/tool") == b"t"
     assert read(stack, "/bin/tool") == b"t"
-    assert (tmp_path / "layer1/usr/bin").stat().st_mode & 0o777 == 0o711  # its attributes come along
+    assert (tmp_path / "layer1/usr/bin").stat().st_mode & 0o777 == 0o711  # with its attributes
 
 
 def test_devices_are_left_out(tmp_path: Path) -> None:
@@ -139,12 +139,12 @@ def test_devices_are_left_out(tmp_path: Path) -> None:
     assert list((tmp_path / "layer0").rglob("*")) in ([], [tmp_path / "layer0/dev"])
 
 
-def test_setuid_is_dropped_where_it_is_not_allowed(tmp_path: Path) -> None:
+def test_setuid_bits_are_dropped_if_not_allowed(tmp_path: Path) -> None:
     build(tmp_path, [entry("su", b"", mode=0o6755)], limits=Limits(reserve_bytes=0, allow_setuid=False))
     assert (tmp_path / "layer0/su").stat().st_mode & 0o7777 == 0o755
 
 
-def test_only_attributes_that_concern_the_file_are_taken(tmp_path: Path) -> None:
+def test_only_a_files_own_attributes_are_unpacked(tmp_path: Path) -> None:
     attributes = {
         "SCHILY.xattr.user.note": "kept",
         "SCHILY.xattr.trusted.overlay.opaque": "y",
@@ -157,7 +157,7 @@ def test_only_attributes_that_concern_the_file_are_taken(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("hiding", ["d/.wh.file", "d/.wh..wh..opq", "d/sub/.wh..wh..opq"])
-def test_a_copy_of_layers_removes_nothing_outside_through_a_link(tmp_path: Path, hiding: str) -> None:
+def test_copying_layers_removes_nothing_through_links(tmp_path: Path, hiding: str) -> None:
     outside = tmp_path / "outside"
     (outside / "sub").mkdir(parents=True)
     (outside / "file").touch()
@@ -186,13 +186,13 @@ def test_a_bomb_is_stopped_at_the_limit(tmp_path: Path, name: str) -> None:
         build(tmp_path, [entry("base", b"x" * 1000)], entries, limits=limits)
 
 
-def test_a_disk_that_fills_up_is_told_from_a_bad_image(tmp_path: Path) -> None:
+def test_full_disk_is_not_reported_as_a_bad_image(tmp_path: Path) -> None:
     limits = Limits(reserve_bytes=1 << 62)
     with pytest.raises(StoreFull):
         build(tmp_path, [entry("big", b"x")], limits=limits)
 
 
-def test_whiteouts_hide_what_is_below_and_not_what_their_own_layer_brings(tmp_path: Path) -> None:
+def test_whiteouts_hide_files_of_lower_layers_only(tmp_path: Path) -> None:
     stack = build(
         tmp_path,
         [entry("gone", b"1"), entry("again", b"1"), entry("dir/in", b"1"), entry("kept", b"1")],
@@ -209,7 +209,7 @@ def test_whiteouts_hide_what_is_below_and_not_what_their_own_layer_brings(tmp_pa
 
 
 @pytest.mark.needs("root")
-def test_an_opaque_directory_hides_what_is_below_it(tmp_path: Path) -> None:
+def test_opaque_directory_hides_lower_content(tmp_path: Path) -> None:
     stack = build(
         tmp_path,
         [entry("d/old", b"1"), entry("d/sub/old", b"1")],
@@ -219,7 +219,7 @@ def test_an_opaque_directory_hides_what_is_below_it(tmp_path: Path) -> None:
     assert os.getxattr(tmp_path / "layer1/d", "trusted.overlay.opaque") == b"y"
 
 
-def test_a_directory_made_anew_after_its_whiteout_shows_nothing_of_the_old(tmp_path: Path) -> None:
+def test_directory_after_its_whiteout_hides_old_content(tmp_path: Path) -> None:
     stack = build(tmp_path, [entry("d/old", b"1")], [entry(".wh.d", b""), entry("d/"), entry("d/new", b"2")])
     assert (read(stack, "d/old"), read(stack, "d/new")) == (None, b"2")
     implied = build(tmp_path / "other", [entry("d/old", b"1")], [entry(".wh.d", b""), entry("d/new", b"2")])
@@ -227,7 +227,7 @@ def test_a_directory_made_anew_after_its_whiteout_shows_nothing_of_the_old(tmp_p
 
 
 @pytest.mark.needs("root")
-def test_a_hard_link_to_a_file_of_a_lower_layer_brings_it_up(tmp_path: Path) -> None:
+def test_hard_link_copies_a_lower_layers_file_up(tmp_path: Path) -> None:
     stack = build(tmp_path, [entry("d/f", b"1", mode=0o600, uid=7)], [hardlink("link", "d/f")])
     assert read(stack, "link") == b"1"
     upper = tmp_path / "layer1"
@@ -235,13 +235,13 @@ def test_a_hard_link_to_a_file_of_a_lower_layer_brings_it_up(tmp_path: Path) -> 
     assert (upper / "link").stat().st_uid == 7
 
 
-def test_a_later_entry_of_a_name_replaces_the_former(tmp_path: Path) -> None:
+def test_later_entry_of_a_name_replaces_an_earlier_one(tmp_path: Path) -> None:
     stack = build(tmp_path, [entry("a/x", b"1"), entry("a", b"file"), symlink("b", "a"), entry("b", b"2")])
     assert (read(stack, "a"), read(stack, "b")) == (b"file", b"2")
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no tar at all" * 100, tar(entry("f", b"x" * 2000))[:1500]])
-def test_what_is_no_tar_is_refused_or_empty(tmp_path: Path, content: bytes) -> None:
+def test_invalid_tar_is_refused_or_empty(tmp_path: Path, content: bytes) -> None:
     target = str(tmp_path / "layer")
     budget = Budget(Limits(reserve_bytes=0), str(tmp_path))
     if content.strip(b"\0") == b"":

@@ -1,4 +1,4 @@
-"""Restarts: the grid of restart type and cause, and what repeated ends come to. Time is handed in."""
+"""Restarts by restart type and cause, and after repeated ends. Time is a parameter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRID = {
 
 
 @pytest.mark.parametrize(("cause", "restart"), list(itertools.product(Cause, Restart)), ids=lambda value: value.value)
-def test_grid(cause: Cause, restart: Restart) -> None:
+def test_restart_types_and_causes(cause: Cause, restart: Restart) -> None:
     expected = GRID[cause][list(Restart).index(restart)]
     spec = ChildSpec(name="a", restart=restart)
     assert is_restarted(restart, cause) is expected
@@ -129,9 +129,7 @@ def test_no_restarts_allowed_means_degraded_from_the_first() -> None:
     st.lists(st.one_of(st.none(), st.floats(min_value=0.0, max_value=200.0)), max_size=60),
     st.floats(min_value=0.0, max_value=1.0, exclude_max=True),
 )
-def test_a_permanent_child_is_always_started_again_and_within_the_cap(
-    in_service: list[float | None], rolled: float
-) -> None:
+def test_permanent_child_always_restarts_within_the_cap(in_service: list[float | None], rolled: float) -> None:
     spec = ChildSpec(name="a")
     history, now = History(), 0.0
     for lasted_s in in_service:

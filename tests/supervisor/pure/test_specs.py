@@ -1,4 +1,4 @@
-"""Child specs: what is refused before anything starts, and that errors say where."""
+"""Child specs: refusals before any start, with file, line and key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_order_puts_dependencies_first() -> None:
         ([ChildSpec(name="control")], "no reserved name"),
     ],
 )
-def test_refused(given: list[ChildSpec], said: str) -> None:
+def test_invalid_specs_are_refused(given: list[ChildSpec], said: str) -> None:
     with pytest.raises(SpecError) as caught:
         validate(given)
     assert said in str(caught.value)
@@ -56,16 +56,16 @@ def test_selecting_drops_dependencies_on_what_is_left_out() -> None:
     assert {spec.name: spec.depends_on for spec in chosen} == {"status": (), "config": ()}
 
 
-def test_the_sample_shows_the_built_in_values() -> None:
+def test_sample_shows_the_built_in_values() -> None:
     assert load(str(SAMPLE)) == load(None)
 
 
-def test_the_sample_shows_every_key() -> None:
+def test_sample_shows_every_key() -> None:
     text = SAMPLE.read_text()
     assert [name for name in ChildSpec.__struct_fields__ if name != "name" and f"{name}:" not in text] == []
 
 
-def test_a_file_changes_one_actor_over_the_defaults(tmp_path: Path) -> None:
+def test_file_changes_one_actor_over_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(
         "actors: [probe, stats]\ndefaults: {shutdown_s: 1}\nspecs: {probe: {shutdown_s: 2, restart: transient}}"
@@ -92,7 +92,7 @@ def test_a_file_changes_one_actor_over_the_defaults(tmp_path: Path) -> None:
         ("- probe\n", ":1: the file: must be a mapping"),
     ],
 )
-def test_a_bad_file_is_refused_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
+def test_bad_file_is_refused_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
     with pytest.raises(SpecError) as caught:
@@ -100,12 +100,12 @@ def test_a_bad_file_is_refused_with_file_line_and_key(tmp_path: Path, text: str,
     assert f"{path}{said}" in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"cannot read .*nowhere.yaml: No such file"):
         load(str(tmp_path / "nowhere.yaml"))
 
 
-def test_an_actor_that_this_agent_has_no_use_for_may_be_named_and_is_left_out(tmp_path: Path) -> None:
+def test_file_may_name_an_actor_that_does_not_run(tmp_path: Path) -> None:
     path = tmp_path / "supervisor.yaml"
     path.write_text("actors: [status, objects]\nspecs:\n  objects: {max_restarts: 3}\n")
     assert [spec.name for spec in specfile.load(str(path), specs.builtin(objects=False))] == ["status"]

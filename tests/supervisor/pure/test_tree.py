@@ -13,9 +13,9 @@ from proto.agent.supervisor import ActorRow, Exited, Note, Started
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from supervisor.supervision import transitions
-from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, Tree
+from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, ProcessTree
 from supervisor.supervision.specs import ChildSpec
-from supervisor.supervision.transitions import MOVES, Event, Instruction, State
+from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
 
 KILLED = 9
 CRASHED = 70 << 8
@@ -25,7 +25,7 @@ class Driver:
     """A tree and a clock; pids are made up."""
 
     def __init__(self, *specs: ChildSpec, incarnations: dict[str, int] | None = None) -> None:
-        self.tree = Tree(specs, incarnations or {}, lambda: 0.0)
+        self.tree = ProcessTree(specs, incarnations or {}, lambda: 0.0)
         self.now = 1000.0
 
     def __call__(self, event: Event, after_s: float = 0.0) -> list[Instruction]:
@@ -57,7 +57,9 @@ class Driver:
     def bring_up(self, name: str = "a", pid: int = 0) -> list[Instruction]:
         incarnation = self.incarnation(name)
         pid = pid or 100 * incarnation + ord(name[0])
-        return self(transitions.Forked(name, incarnation, pid)) + self(transitions.ReadySaid(name, incarnation, pid))
+        return self(transitions.Forked(name, incarnation, pid)) + self(
+            transitions.ReadyReceived(name, incarnation, pid)
+        )
 
     def end(self, name: str = "a", status: int | None = KILLED, after_s: float = 0.0) -> list[Instruction]:
         return self(transitions.Ended(name, self.incarnation(name), status), after_s)
@@ -81,7 +83,7 @@ def spec(name: str = "a", **changes: Any) -> ChildSpec:
 # Boot
 
 
-def test_boot_starts_in_parallel_what_depends_on_nothing_then_the_rest() -> None:
+def test_boot_starts_independent_children_first() -> None:
     driver = Driver(spec("a"), spec("b"), spec("c", depends_on=("a", "b")), spec("d", depends_on=("c",)))
     assert names(transitions.Fork, driver(transitions.Boot())) == ["a", "b"]
     assert names(transitions.Fork, driver.bring_up("a")) == []
@@ -91,7 +93,7 @@ def test_boot_starts_in_parallel_what_depends_on_nothing_then_the_rest() -> None
     assert [peer.ready for peer in driver.tree.world().peers] == [True] * 4
 
 
-def test_a_dependency_that_dies_at_boot_holds_nobody_up() -> None:
+def test_dependency_that_dies_at_boot_blocks_no_child() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 7))
@@ -103,34 +105,34 @@ def test_incarnations_go_on_from_the_saved_ones() -> None:
     assert driver(transitions.Boot()) == [transitions.Fork("a", 42)]
 
 
-def test_ready_that_overtakes_the_fork_report_counts() -> None:
+def test_ready_before_the_fork_report_counts() -> None:
     driver = Driver(spec())
     driver(transitions.Boot())
-    assert driver(transitions.ReadySaid("a", 1, 7)) == []
+    assert driver(transitions.ReadyReceived("a", 1, 7)) == []
     assert driver(transitions.Forked("a", 1, 7)) == [transitions.Publish(Started(name="a", incarnation=1))]
     assert driver.state() is State.READY
 
 
 @pytest.mark.parametrize(("incarnation", "pid"), [(0, 201), (2, 201), (1, 99), (100, 99)])
-def test_ready_of_another_process_or_incarnation_is_ignored_and_counted(incarnation: int, pid: int) -> None:
+def test_ready_of_another_process_or_incarnation_is_counted(incarnation: int, pid: int) -> None:
     driver = Driver(spec())
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 201))
-    assert driver(transitions.ReadySaid("a", incarnation, pid)) == []
+    assert driver(transitions.ReadyReceived("a", incarnation, pid)) == []
     assert driver.state() is State.STARTING
     assert driver.tree.ignored_ready == 1
 
 
 def test_ready_of_an_unknown_name_is_ignored_and_counted() -> None:
     driver = Driver(spec()).in_service("a")
-    assert driver(transitions.ReadySaid("z", 1, 1)) == []
+    assert driver(transitions.ReadyReceived("z", 1, 1)) == []
     assert driver.tree.ignored_ready == 1
 
 
 # Ends and restarts
 
 
-def test_a_killed_child_starts_again_at_once_with_the_next_incarnation() -> None:
+def test_killed_child_restarts_at_once_with_next_incarnation() -> None:
     driver = Driver(spec()).in_service("a")
     out = driver.end()
     assert of(Exited, out) == [Exited(name="a", incarnation=1, reason="killed by SIGKILL")]
@@ -139,7 +141,7 @@ def test_a_killed_child_starts_again_at_once_with_the_next_incarnation() -> None
     assert (row.state, row.restarts, row.last_death) == ("starting", 1, "killed by SIGKILL")
 
 
-def test_an_end_that_repeats_backs_off_and_then_degrades_and_is_still_retried() -> None:
+def test_repeated_ends_back_off_then_degrade_and_still_retry() -> None:
     driver = Driver(spec(backoff_initial_s=1.0, max_restarts=2, intensity_period_s=60.0))
     driver(transitions.Boot())
     driver(transitions.Forked("a", 1, 7))
@@ -170,7 +172,7 @@ def test_degraded_ends_after_long_enough_in_service() -> None:
     texts = []
     for _ in range(4):
         driver.tick(5.0)
-        texts += [note.text for note in of(Note, driver(transitions.Ponged("a", 2, 0)))]
+        texts += [note.text for note in of(Note, driver(transitions.PongReceived("a", 2, 0)))]
     assert texts == ["in service for long enough, no longer degraded"]
     assert not driver.tree.children["a"].history.degraded
 
@@ -181,7 +183,7 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
     driver.bring_up()
     for event in (
         transitions.Ended("a", 1, KILLED),
-        transitions.Ponged("a", 1, 5),
+        transitions.PongReceived("a", 1, 5),
         transitions.Forked("a", 1, 3),
         transitions.ForkFailed("a", 1, "x"),
         transitions.EvidenceSaved("a", 1, "x"),
@@ -190,7 +192,7 @@ def test_events_of_a_dead_incarnation_change_nothing() -> None:
     assert driver.state() is State.READY
 
 
-def test_a_fork_that_fails_backs_off_like_a_crash() -> None:
+def test_fork_that_fails_backs_off_like_a_crash() -> None:
     driver = Driver(spec(backoff_initial_s=1.0))
     driver(transitions.Boot())
     assert names(transitions.Fork, driver(transitions.ForkFailed("a", 1, "EAGAIN"))) == ["a"]
@@ -199,11 +201,11 @@ def test_a_fork_that_fails_backs_off_like_a_crash() -> None:
     assert driver.tree.rows(driver.now)[0].last_death == "cannot be forked: EAGAIN"
 
 
-def test_a_fork_lost_with_the_forkserver_is_repeated_and_not_held_against_the_child() -> None:
+def test_fork_lost_with_the_forkserver_is_repeated_without_count() -> None:
     driver = Driver(spec(max_restarts=1))
     driver(transitions.Boot())
     for number in range(1, 6):
-        out = driver(transitions.ForkFailed("a", number, "the forkserver went away", lost=True))
+        out = driver(transitions.ForkFailed("a", number, "the forkserver ended", lost=True))
         assert of(transitions.Fork, out) == [transitions.Fork("a", number + 1)]
     assert driver.tree.rows(driver.now)[0].restarts == 0
 
@@ -217,11 +219,11 @@ def watched() -> Driver:
     return driver.in_service("a")
 
 
-def test_pings_are_aligned_and_their_answer_keeps_the_mailbox_depth() -> None:
+def test_pings_are_aligned_and_pongs_keep_the_mailbox_depth() -> None:
     driver = watched()
     assert driver.tree.next_wakeup() == 1005.0
     assert driver.tick(4.0) == [transitions.SendPing("a", 1)]
-    driver(transitions.Ponged("a", 1, 17), 0.5)
+    driver(transitions.PongReceived("a", 1, 17), 0.5)
     assert driver.tree.rows(driver.now)[0].mailbox == 17
     assert driver.tree.next_wakeup() == 1010.0
 
@@ -239,7 +241,7 @@ def test_no_pong_saves_evidence_then_kills_then_replaces() -> None:
     assert of(Exited, out)[0].reason == "mailbox did not answer within 10 s (evidence /r/a-1.txt)"
 
 
-def test_evidence_that_does_not_come_puts_the_kill_off_only_shortly() -> None:
+def test_missing_evidence_delays_the_kill_only_shortly() -> None:
     driver = watched()
     driver.tick(14.1)
     assert of(transitions.Kill, driver.tick(EVIDENCE_WAIT_S)) == [transitions.Kill("a", 1)]
@@ -254,7 +256,7 @@ def test_not_ready_in_time_is_a_hang() -> None:
     assert of(transitions.SaveEvidence, driver.tick(3.0))[0].why == "not ready within 3 s of its start"
 
 
-def test_what_sigkill_does_not_end_is_written_off_and_replaced() -> None:
+def test_child_that_survives_sigkill_is_replaced() -> None:
     driver = watched()
     driver.tick(14.1)
     driver(transitions.EvidenceSaved("a", 1, ""))
@@ -266,12 +268,12 @@ def test_what_sigkill_does_not_end_is_written_off_and_replaced() -> None:
     assert driver.end() == [] or driver.incarnation() == 2
 
 
-def test_a_supervisor_that_did_not_run_does_not_blame_its_children() -> None:
+def test_stall_of_the_supervisor_counts_against_no_child() -> None:
     driver = watched()
     driver.tick(4.0)
     driver.tree.next_wakeup()
     assert driver(transitions.Tick(), 500.0) == []
-    driver(transitions.Ponged("a", 1, 0))
+    driver(transitions.PongReceived("a", 1, 0))
     assert driver.state() is State.READY
 
 
@@ -299,7 +301,7 @@ def test_stop_kills_after_the_shutdown_deadline() -> None:
     assert driver.state() is State.STOPPED
 
 
-def test_stop_does_not_wait_for_a_process_that_sigkill_does_not_end() -> None:
+def test_stop_does_not_wait_for_a_process_that_survives_sigkill() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
     driver(transitions.StopAsked())
     driver.tick(3.0 + KILL_WAIT_S)
@@ -320,7 +322,7 @@ def test_stop_while_backing_off_and_while_forking() -> None:
     assert driver.tick(100.0) == []
 
 
-def test_stop_before_the_dependents_were_started_starts_nobody() -> None:
+def test_stop_during_boot_starts_no_dependents() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
     driver(transitions.Boot())
     driver(transitions.StopAsked())
@@ -342,7 +344,7 @@ def test_stop_again_is_answered_too() -> None:
 # Restart by hand
 
 
-def test_restart_asks_waits_and_answers_with_the_next_incarnation() -> None:
+def test_restart_answers_with_the_next_incarnation() -> None:
     driver = Driver(spec()).in_service("a")
     assert driver(transitions.RestartAsked("a", "me")) == [transitions.AskStop("a", 1, in_service=True)]
     out = driver.end(status=0)
@@ -352,7 +354,7 @@ def test_restart_asks_waits_and_answers_with_the_next_incarnation() -> None:
     assert (answer.answer.incarnation, answer.answer.state, answer.answer.last_death) == (2, "ready", "")
 
 
-def test_restart_of_one_that_does_not_stop_kills_it() -> None:
+def test_restart_kills_a_child_that_does_not_stop() -> None:
     driver = Driver(spec(shutdown_s=3.0)).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     assert of(transitions.Kill, driver.tick(3.0)) == [transitions.Kill("a", 1)]
@@ -369,7 +371,7 @@ def test_restart_does_not_count_towards_intensity() -> None:
 
 
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
-def test_restart_brings_back_what_its_type_would_not(restart: str) -> None:
+def test_restart_request_overrides_the_restart_type(restart: str) -> None:
     driver = Driver(spec(restart=type(spec().restart)(restart))).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     assert names(transitions.Fork, driver.end(status=0)) == ["a"]
@@ -384,7 +386,7 @@ def test_restart_ends_a_back_off() -> None:
     assert isinstance(answer.answer, ActorRow)
 
 
-def test_restart_whose_next_incarnation_dies_is_refused_with_the_reason() -> None:
+def test_restart_is_refused_when_the_next_incarnation_dies() -> None:
     driver = Driver(spec()).in_service("a")
     driver(transitions.RestartAsked("a", "me"))
     driver.end(status=0)
@@ -403,13 +405,13 @@ def test_restart_of_an_unknown_actor_names_the_known() -> None:
     assert "there are: a, b" in answer.answer.message
 
 
-def test_every_state_has_its_moves() -> None:
-    assert set(MOVES) == set(State)
-    assert not [state for state, targets in MOVES.items() if state is not State.STOPPED and not targets]
+def test_every_state_has_transitions() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert not [state for state, targets in TRANSITIONS.items() if state is not State.STOPPED and not targets]
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever comes in whatever order, no move outside the table, one process at most, and the tree ends."""
+    """For any order of events: only transitions of the table, one process at most, and the tree ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -453,11 +455,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=names, pid=st.sampled_from([1, 2]))
     def ready(self, name: str, pid: int) -> None:
-        self.do(transitions.ReadySaid(name, self.driver.incarnation(name), pid))
+        self.do(transitions.ReadyReceived(name, self.driver.incarnation(name), pid))
 
     @rule(name=names)
     def pong(self, name: str) -> None:
-        self.do(transitions.Ponged(name, self.driver.incarnation(name), 0))
+        self.do(transitions.PongReceived(name, self.driver.incarnation(name), 0))
 
     @rule(name=names)
     def evidence(self, name: str) -> None:

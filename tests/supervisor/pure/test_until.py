@@ -55,7 +55,7 @@ rolls = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
 
 
 @given(positive, positive, positive, positive, st.booleans(), rolls)
-def test_a_run_never_starts_before_the_last_one_finished(
+def test_run_never_starts_before_the_last_one_finished(
     period: float, factor: float, started: float, took: float, sliding: bool, rolled: float
 ) -> None:
     assert Until(period, factor, sliding).next_start(started, started + took, lambda: rolled) >= started + took

@@ -1,1 +1,1 @@
-"""System calls, capabilities and seccomp filters, by ctypes and the standard library alone."""
+"""System calls, capabilities and seccomp filters, with ctypes and the standard library alone."""

@@ -1,4 +1,4 @@
-"""The names of capabilities, and masks of them."""
+"""Names and masks of Linux capabilities."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NAMES = (
     "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
 )
 CAPABILITIES = tuple(_NAMES.split())
-"""By number, capabilities(7), without CAP_."""
+"""In the order of their numbers, capabilities(7), without the prefix CAP_."""
 
 
 def mask(names: Iterable[str]) -> int:
-    """Of names with CAP_; those that are unknown are nobody's."""
+    """The mask of names with the prefix CAP_; ignores unknown names."""
     numbers = {f"CAP_{name}": number for number, name in enumerate(CAPABILITIES)}
     total = 0
     for name in names:

@@ -1,4 +1,4 @@
-"""What the machine lets this process do: found out by doing it, in children that end with it."""
+"""Probes the rights of this process on this machine, by trying them in short-lived children."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actors.runtime.helper.kernel import seccomp, syscalls
 
 
 def features() -> dict[str, bool]:
-    """`mount`: a mount namespace with mounts of one's own; `user`: the same in a user namespace with its own pids."""
+    """`mount`: mounts work in a new namespace; `user`: also in a user namespace with its own pids; `seccomp`."""
     return {"mount": _works(_mount), "user": _works(_user), "seccomp": seccomp.available()}
 
 
@@ -27,7 +27,7 @@ def _works(trial: Callable[[], None]) -> bool:
 def _mount() -> None:
     syscalls.unshare(syscalls.NEW["mount"])
     syscalls.mount("", "/", "", syscalls.MS_SLAVE | syscalls.MS_REC)
-    # As a container's root is made: kernels before 5.12 have not got all that this takes.
+    # The calls that create a container's root: kernels before 5.12 lack some of them.
     fd = syscalls.open_tree("/dev", recursive=True)
     syscalls.set_attributes("/dev", syscalls.MOUNT_ATTR["nosuid"], fd=fd, recursive=True)
     place = syscalls.openat2(os.open("/", os.O_PATH), "dev", os.O_PATH | os.O_DIRECTORY, syscalls.RESOLVE_IN_ROOT)

@@ -1,4 +1,4 @@
-"""linux.seccomp, by libseccomp where it is: it knows the numbers of system calls, and makes the filter."""
+"""Builds and loads the filter of linux.seccomp with libseccomp, which knows the numbers of system calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Compare(ctypes.Structure):
 
 
 class Filter:
-    """One that is made and not in force yet. Raises OSError where it cannot be."""
+    """A filter, not loaded yet. Raises OSError when libseccomp is missing or refuses the profile."""
 
     def __init__(self, profile: Mapping[str, Any]) -> None:
         try:
@@ -50,7 +50,7 @@ class Filter:
             self._add(rule)
 
     def load(self) -> None:
-        """From now on."""
+        """Put the filter in force for this process."""
         self._call("load")
 
     def _add(self, rule: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Filter:
         for name in rule["names"]:
             number = self._lib.seccomp_syscall_resolve_name(name.encode())
             if number == -1:
-                continue  # another architecture's, or a newer kernel's
+                continue  # a call of another architecture or a newer kernel
             for group in groups(rule.get("args", ())):
                 compare = (_Compare * len(group))(
                     *(
@@ -77,7 +77,7 @@ class Filter:
 
 
 def groups(arguments: Any) -> list[list[Mapping[str, Any]]]:
-    """Conditions that hold together; as runc has it, several on one argument are alternatives. Pure."""
+    """Conditions that hold together. As in runc, several conditions on one argument are alternatives. Pure."""
     told = list(arguments)
     if len({one["index"] for one in told}) == len(told):
         return [told]
@@ -85,7 +85,7 @@ def groups(arguments: Any) -> list[list[Mapping[str, Any]]]:
 
 
 def available() -> bool:
-    """Whether there can be a filter."""
+    """Return True when libseccomp and the kernel support filters."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for. Each raises OSError with what it was about."""
+"""System calls that Python has no function for. Each raises OSError with the path or object concerned."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ NEW = {
     "pid": 0x20000000,
     "network": 0x40000000,
 }
-"""unshare(2)'s flags, by OCI's names."""
+"""Flags of unshare(2), by OCI's names."""
 MOUNT_ATTR = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 0x10, "strictatime": 0x20}
-"""mount_setattr(2)'s, by mount(8)'s names."""
+"""Flags of mount_setattr(2), by mount(8)'s names."""
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 4, 24, 8, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 
 RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH, RESOLVE_IN_ROOT = 1, 2, 4, 8, 16
-"""openat2(2)'s."""
+"""Flags of openat2(2)."""
 PROC_MAGIC, DEVPTS_MAGIC = 0x9FA0, 0x1CD1
-"""statfs(2)'s f_type."""
+"""Values of f_type in statfs(2)."""
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_EMPTY_PATHS = 0x4 | 0x40
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
-# The same on all machines from Linux 5.2 on; pivot_root is older, and differs.
+# These numbers are the same on all architectures since Linux 5.2. pivot_root is older, and its number differs.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
 _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 436, 437, 442
 _OPENAT2_TRIES = 64
-"""It asks to be called again when a rename or a mount elsewhere came between."""
+"""openat2 returns EAGAIN when a rename or a mount elsewhere interferes."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
 _CAP_VERSION_3 = 0x20080522
 
@@ -51,7 +51,7 @@ _libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 
 
 def unshare(flags: int) -> None:
-    """For this process and, as to pids, for its children."""
+    """Move this process, and for pids its children, to new namespaces."""
     if flags:
         _check(_libc.unshare(flags), "new namespaces")
 
@@ -66,12 +66,12 @@ def setns(path: str) -> None:
 
 
 def setns_of(fd: int, about: str) -> None:
-    """Enter the namespace behind a descriptor."""
+    """Enter the namespace of a descriptor."""
     _check(_libc.setns(fd, 0), about)
 
 
 def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
-    """Look `path` up from the directory, as `resolve` allows: a descriptor. Linux 5.6."""
+    """Open `path` from a directory with the rules of `resolve`; return a descriptor. Linux 5.6."""
     how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve)
     for _ in range(_OPENAT2_TRIES):
         fd: int = _libc.syscall(_OPENAT2, directory, os.fsencode(path), how, ctypes.c_size_t(24))
@@ -82,7 +82,7 @@ def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
 
 
 def file_system(fd: int) -> int:
-    """The kind of file system that a descriptor is on: f_type of fstatfs(2)."""
+    """The f_type of the descriptor's file system, fstatfs(2)."""
     told = ctypes.create_string_buffer(256)
     _check(_libc.fstatfs(fd, told), "the file system")
     word = 4 if os.uname().machine == "s390x" else ctypes.sizeof(ctypes.c_long)
@@ -90,7 +90,7 @@ def file_system(fd: int) -> int:
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """A new mount, or a change of one."""
+    """Create or change a mount."""
     code = _libc.mount(
         os.fsencode(source) or None, os.fsencode(target), kind.encode() or None, flags, data.encode() or None
     )
@@ -103,12 +103,12 @@ def unmount(target: str, flags: int = 0) -> None:
 
 
 def open_tree(path: str, *, recursive: bool) -> int:
-    """A copy of the mounts at `path` that is nowhere yet: a descriptor."""
+    """Descriptor of a detached copy of the mounts at `path`."""
     return _open_tree(_AT_FDCWD, path, recursive=recursive)
 
 
 def open_tree_of(fd: int, about: str, *, recursive: bool) -> int:
-    """The same of what is behind a descriptor."""
+    """Descriptor of a detached copy of the mounts at a descriptor."""
     return _open_tree(fd, "", recursive=recursive, about=about)
 
 
@@ -121,12 +121,12 @@ def _open_tree(directory: int, path: str, *, recursive: bool, about: str = "") -
 
 
 def move_mount(fd: int, target: int, about: str) -> None:
-    """Put it on what is behind the descriptor `target`, which no rename and no link can change any more."""
+    """Attach a mount to the descriptor `target`, which no rename and no link can change."""
     _check(_libc.syscall(_MOVE_MOUNT, fd, b"", target, b"", _MOVE_EMPTY_PATHS), about)
 
 
 def new_file_system(kind: str, attributes: int, *, source: str = "", options: str = "") -> int:
-    """One that is nowhere yet: a descriptor. `options` as mount(8) has them after -o, without the attributes."""
+    """Descriptor of a new detached file system. `options` are those of mount(8) after -o, without `attributes`."""
     context: int = _libc.syscall(_FSOPEN, kind.encode(), ctypes.c_uint(1))
     _check(context, kind)
     try:
@@ -146,7 +146,7 @@ def new_file_system(kind: str, attributes: int, *, source: str = "", options: st
 def set_attributes(path: str, attributes: int, *, fd: int = -1, recursive: bool, propagation: int = 0) -> None:
     """mount_setattr(2): add `attributes` to the mount at `path`, or to the one behind `fd`."""
     flags = _AT_RECURSIVE if recursive else 0
-    clear = 0x70 if attributes & 0x30 else 0  # of the times' only one may be set
+    clear = 0x70 if attributes & 0x30 else 0  # only one of the access time flags may be set
     what = (ctypes.c_uint64 * 4)(attributes, clear, propagation, 0)
     if fd >= 0:
         code = _libc.syscall(_MOUNT_SETATTR, fd, b"", flags | _AT_EMPTY_PATH, what, ctypes.c_size_t(32))
@@ -156,10 +156,10 @@ def set_attributes(path: str, attributes: int, *, fd: int = -1, recursive: bool,
 
 
 def pivot_root() -> None:
-    """The working directory becomes the root, the old root is on top of it: unmounted, it is gone.
+    """Make the working directory the root, and unmount the old root.
 
-    Where the old root's mounts are shared with the machine's, unmounting them would unmount the machine's, too: /proc,
-    /tmp and all others. So they receive changes and send none before that.
+    The old root is stacked on the new one. Its mounts first become slaves: unmounting a shared one would unmount the
+    machine's /proc, /tmp and others, too.
     """
     old = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -172,7 +172,7 @@ def pivot_root() -> None:
 
 
 def close_all(*keep: int) -> None:
-    """Every descriptor but the standard ones and these."""
+    """Close every descriptor but 0 to 2 and `keep`."""
     first = 3
     for fd in (*sorted(one for one in keep if one >= 3), 0xFFFFFFFF):
         if fd > first:
@@ -181,12 +181,12 @@ def close_all(*keep: int) -> None:
 
 
 def prctl(option: int, *arguments: int) -> None:
-    """Change something about the calling process."""
+    """Change an attribute of this process."""
     _check(_libc.prctl(option, *arguments, *[0] * (4 - len(arguments))), f"prctl {option}")
 
 
 def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
-    """capset(2), of masks."""
+    """capset(2), of three masks."""
     header = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0)
     low, high = 0xFFFFFFFF, 32
     masks = (effective, permitted, inheritable)

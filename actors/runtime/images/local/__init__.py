@@ -1,1 +1,1 @@
-"""Images on this machine: blobs, layers, the store and unpacking."""
+"""The image store on this machine's disk, and the unpacking of layers."""

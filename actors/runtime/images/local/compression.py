@@ -1,7 +1,7 @@
-"""A layer as it is transferred, to the tar stream in it: gzip, zstd or plain, told by its first bytes.
+"""Decompresses a layer to its tar stream: gzip, zstd or plain, recognised by its first bytes.
 
-By its bytes and not by its media type, because registries are full of images whose manifests say the wrong one. What
-comes out is hashed on its way and bounded: a few bytes can become terabytes.
+The media type is not used, because many manifests have a wrong one. The output is hashed and bounded: a few bytes can
+become terabytes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import io
 import zlib
 from typing import IO, Any
 
-from actors.runtime.images.registry.errors import BadImage
+from actors.runtime.images.errors import BadImage
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK = 256 * 1024
 _ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
-"""Memory that a frame may ask for: that of `zstd --long`, which is the most the format's own tool takes by default."""
+"""Largest window of a frame: that of `zstd --long`, the maximum that the zstd program accepts by default."""
 
 
 class Unpacked(io.RawIOBase):
-    """The tar stream in `source`, for reading in order. `digest` is of all that was read."""
+    """The tar stream in `source`, read in order. Its hash covers all that was read."""
 
     def __init__(self, source: IO[bytes], most_bytes: int) -> None:
         head = source.read(4)
@@ -30,11 +30,11 @@ class Unpacked(io.RawIOBase):
         self._left = most_bytes
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes, less only at the end. Raises BadImage for a broken stream, and past the limit."""
+        """Read at most `size` bytes, fewer only at the end. Raises BadImage for a broken stream and past the limit."""
         wanted = _CHUNK if size < 0 else size
         parts = []
         while wanted > 0:
@@ -51,7 +51,7 @@ class Unpacked(io.RawIOBase):
         except (zlib.error, EOFError, OSError, ValueError) as error:
             raise BadImage(f"a layer cannot be decompressed: {error}") from error
         except Exception as error:
-            if type(error).__name__ != "ZstdError":  # of a module that is loaded only for such a layer
+            if type(error).__name__ != "ZstdError":  # its module is imported only for a zstd layer
                 raise
             raise BadImage(f"a layer cannot be decompressed: {error}") from error
         self._left -= len(chunk)
@@ -61,14 +61,14 @@ class Unpacked(io.RawIOBase):
         return chunk
 
     def drain(self) -> str:
-        """Read what follows the tar; then the digest of everything, `sha256:HEX`."""
+        """Read the bytes after the tar; return the digest of the whole stream, `sha256:HEX`."""
         while self.read(_CHUNK):
             pass
         return f"sha256:{self._hash.hexdigest()}"
 
 
 class _Rewound(io.RawIOBase):
-    """`source` with the bytes that were read of it before it again."""
+    """`source`, preceded by the bytes already read from it."""
 
     def __init__(self, head: bytes, source: IO[bytes]) -> None:
         self._head = head
@@ -93,7 +93,7 @@ def _opened(source: Any, head: bytes) -> Any:
     if head.startswith(GZIP_MAGIC):
         return _Gzip(source)
     if head == ZSTD_MAGIC:
-        import zstandard  # noqa: PLC0415 - a megabyte of memory, and few images are packed so
+        import zstandard  # noqa: PLC0415 - it takes a megabyte, and few images need it
 
         decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
         return decompressor.stream_reader(source, read_across_frames=True)
@@ -101,7 +101,7 @@ def _opened(source: Any, head: bytes) -> Any:
 
 
 class _Gzip:
-    """One gzip member after the other. The module gzip would take a broken end for the end of the file."""
+    """Decompresses consecutive gzip members. The gzip module would take a truncated stream for a whole one."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -131,12 +131,12 @@ class _Gzip:
                 return chunk
 
     def _rest(self, size: int) -> bytes:
-        """What zlib still holds back when there is no more input."""
+        """Output that zlib holds back at the end of the input."""
         if self._object is None:
             return b""
         chunk: bytes = self._object.decompress(b"", size)
         if self._object.eof:
             self._object = None
         elif not chunk:
-            raise EOFError("it ends in the middle")
+            raise EOFError("the gzip stream is truncated")
         return chunk

@@ -1,7 +1,7 @@
-"""Layers on top of each other: what a path leads to in all of them together, never out of them.
+"""Stacked layers: looks up paths and resolves links in all of them, never outside, as overlayfs shows them.
 
-A layer is a directory of files; besides, its `Hidden` says what it hides of those below. Covers looking up and
-resolving links as overlayfs would show them, without mounting anything; unpack.py writes layers.
+A layer is a directory of files, with a `Hidden` that says which files of lower layers it hides. Nothing is mounted.
+unpack.py writes layers.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 MOST_LINKS = 40
-"""Links followed on one way, as the kernel does; more is a circle."""
+"""Links followed in one lookup, as in the kernel; more are a loop."""
 
 
 @dataclass(slots=True)
 class Hidden:
-    """What a layer hides of the layers below it. Paths are relative, without `.`, `..` or a slash at either end."""
+    """The paths of lower layers that a layer hides: relative, without `.`, `..` and outer slashes."""
 
     whiteouts: set[str] = field(default_factory=set)
-    """What is deleted."""
+    """Deleted paths."""
     opaque: set[str] = field(default_factory=set)
-    """Directories of which nothing below shows."""
+    """Directories whose lower content is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: where its files are, and what it hides."""
+    """A layer's directory and its hidden paths."""
 
     path: str
     hidden: Hidden
 
 
 class Stack:
-    """Layers, the uppermost first."""
+    """Layers, the topmost first."""
 
     def __init__(self, layers: Sequence[Layer], work: Callable[[int], None] = lambda _: None) -> None:
-        """`work` is told how many looks at a name are about to be taken, and may raise."""
+        """`work` is called with the number of lookups ahead, and may raise."""
         self.layers = tuple(layers)
         self._work = work
 
     def find(self, relative: str) -> tuple[str, os.stat_result] | None:
-        """What shows at this path, links not followed: its real path in its layer; None when nothing does.
+        """The real path and status of the file that shows at a path; None when none does.
 
-        A link on the way is no directory: use `resolve` for a path that anybody wrote.
+        Follows no links: a link among the parents is not a directory. Use `resolve` for paths from outside.
         """
         looks = relative.count("/") + 1
         for layer in self.layers:
@@ -58,9 +58,9 @@ class Stack:
         return None
 
     def resolve(self, path: str) -> tuple[str, os.stat_result | None]:
-        """Follow every link in `path` within the stack: (the relative path, what is there or None).
+        """Resolve all links of `path` in the stack: (relative path, status or None).
 
-        `..` at the root stays there. Raises OSError for a circle of links, and for a way through a file.
+        `..` at the root stays there. Raises OSError for a loop of links, and for a parent that is a file.
         """
         todo = [part for part in path.split("/") if part not in ("", ".")][::-1]
         done: list[str] = []
@@ -75,7 +75,7 @@ class Stack:
             here = "/".join([*done, part])
             shown = self.find(here)
             if shown is None:
-                # Nothing below it can be there either; `..` in the rest is taken by the letter.
+                # Nothing exists below it; `..` in the rest is resolved by text.
                 return _plain([*done, part, *reversed(todo)]), None
             real, found = shown
             if stat.S_ISLNK(found.st_mode):
@@ -96,7 +96,7 @@ class Stack:
         return relative, shown[1] if shown else found
 
     def open(self, path: str) -> int | None:
-        """A descriptor to read the regular file that `path` leads to; None when there is none."""
+        """A descriptor of the regular file that `path` leads to, for reading; None without one."""
         try:
             relative, status = self.resolve(path)
         except OSError:
@@ -111,9 +111,9 @@ class Stack:
 
 
 def _look(layer: Layer, relative: str) -> tuple[str, bool]:
-    """The path of what one layer has there, or empty; and whether it hides that place in the layers below.
+    """The real path in one layer, or empty; and True if it hides the path in lower layers.
 
-    Goes down step by step: a link in a lower layer that a directory of an upper one covers must not be followed.
+    Goes down component by component: a lower layer's link that an upper directory covers must not be followed.
     """
     place, covered = "", "" in layer.hidden.opaque
     parts = relative.split("/") if relative else []

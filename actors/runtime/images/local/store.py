@@ -1,14 +1,16 @@
-"""The image store: layers by what is in them, images by name, on disk.
+"""The image store on disk: layers by content, images by name.
 
-    index.json      every image, replaced whole: the one commit point
+Files:
+
+    index.json      all images, replaced atomically: the only commit point
     documents/HEX   manifests and configurations
-    layers/NAME/    fs/ (the files) and layer.json (what it hides); NAME is the start of its chain ID
-    incoming/       what is being brought in, and trash; emptied at start
-    partial/        downloads by digest, to be gone on with
+    layers/NAME/    fs/ (the files) and layer.json (paths that it hides); NAME is the start of its chain ID
+    incoming/       layers being unpacked, and trash; emptied at start
+    partial/        unfinished downloads by digest, to be resumed
 
-A layer is moved to its place complete and never changed. An image is there once the index says so, a layer belongs to
-the store once an image of the index, a container or a pull under way uses it; others are removed. So a kill at any
-moment leaves nothing but what the next start removes.
+A complete layer is moved to its place and never changed. An image exists once it is in the index. A layer stays while
+an image of the index, a container or a running pull uses it; others are removed. So the next start can remove all that
+a kill leaves.
 """
 
 from __future__ import annotations
@@ -26,33 +28,33 @@ import msgspec
 
 from actors._host.files import checkpoint
 from actors.runtime.images import names
+from actors.runtime.images.blobs import Documents
+from actors.runtime.images.errors import BadImage, NoSuchImage
 from actors.runtime.images.limits import Budget, Limits, check_room
-from actors.runtime.images.local.blobs import Documents
 from actors.runtime.images.local.compression import Unpacked
-from actors.runtime.images.local.disk import discard, remove_tree, sync_file_system, usage
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import unpack
-from actors.runtime.images.manifest import Config, Execution, Manifest, chain_ids, parse_config
-from actors.runtime.images.registry.errors import BadImage, NoSuchImage
+from actors.runtime.images.manifest import Config, Execution, Manifest, parse_config
+from actors.runtime.model.disk import discard, remove_tree, sync_file_system, usage
 from proto.common import untrusted
 
 VERSION = 1
 _TAR_OVERHEAD_BYTES = 1024
-"""Headers and padding of an entry, for what a stream may be longer than the files in it."""
+"""Headers and padding of an entry, which the tar stream has besides the files' bytes."""
 log = logging.getLogger(__name__)
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """An image of the store."""
+    """An image in the store."""
 
     id: str
     """The digest of its configuration."""
     tags: tuple[str, ...] = ()
     """Full names with a tag."""
     digests: tuple[str, ...] = ()
-    """Full names with the digest of the manifest, or of the index that it was found by."""
+    """Full names with the digest of the manifest, or of the index that led to it."""
     manifest: str
-    """Its digest."""
+    """The digest of its manifest."""
     layers: tuple[str, ...] = ()
     """Names of layers, the lowest first."""
     size: int = 0
@@ -60,7 +62,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LayerFile(msgspec.Struct, frozen=True):
-    """What layer.json holds."""
+    """The content of layer.json."""
 
     whiteouts: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
@@ -68,18 +70,18 @@ class _LayerFile(msgspec.Struct, frozen=True):
     inodes: int = 0
     raw_whiteouts: tuple[bytes, ...] = ()
     raw_opaque: tuple[bytes, ...] = ()
-    """The same, of names that are not UTF-8, which JSON has no text for."""
+    """The same for names that are not UTF-8, which JSON text cannot hold."""
 
     @classmethod
     def of(cls, hidden: Hidden, size: int, inodes: int) -> _LayerFile:
-        """What a layer hides, as it is written."""
+        """From the paths that a layer hides."""
         whiteouts, raw_whiteouts = _split(hidden.whiteouts)
         opaque, raw_opaque = _split(hidden.opaque)
         return cls(whiteouts, opaque, size, inodes, raw_whiteouts, raw_opaque)
 
     @property
     def hidden(self) -> Hidden:
-        """What the layer hides."""
+        """The paths that the layer hides."""
         return Hidden(
             {*self.whiteouts, *map(os.fsdecode, self.raw_whiteouts)}, {*self.opaque, *map(os.fsdecode, self.raw_opaque)}
         )
@@ -91,7 +93,7 @@ def _split(names: set[str]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
 
 
 def is_text(name: str) -> bool:
-    """Whether a file's name is UTF-8."""
+    """Return True when the name is UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -100,7 +102,7 @@ def is_text(name: str) -> bool:
 
 
 class ImageStore:
-    """Images in one directory. Safe from any thread; one process."""
+    """Images in one directory. Safe from any thread of one process."""
 
     def __init__(
         self,
@@ -110,10 +112,8 @@ class ImageStore:
         *,
         durable: bool = True,
     ) -> None:
-        """`in_use` gives the layers that containers have. Not `durable`: a power cut may leave images with gaps.
-
-        Raises OSError.
-        """
+        """`in_use` returns the layers that containers use. Without `durable` a power cut may damage images. Raises
+        OSError."""
         self.root = root
         self.limits = limits or Limits()
         self.in_use = in_use
@@ -135,35 +135,35 @@ class ImageStore:
         try:
             found = msgspec.convert(data or [], list[Image])
         except msgspec.ValidationError as error:
-            log.warning("cannot read the images in %s: %s; they have to be pulled again", self._index, error)
+            log.warning("cannot read the images in %s: %s; pull them again", self._index, error)
             return []
         whole = []
         for image in found:
             if lacking := [layer for layer in image.layers if not (self.layers_dir / layer / "layer.json").exists()]:
-                log.warning("image %s has lost its layers %s: pull it again", image.tags or image.id, lacking)
+                log.warning("image %s has lost its layers %s; pull it again", image.tags or image.id, lacking)
                 continue
             whole.append(image)
         return whole
 
     def clear_leftovers(self) -> None:
-        """Remove what belongs to nobody: at start, once it is known what containers use."""
+        """Remove unused files: at start, once the containers' layers are known."""
         for path in list(self.incoming.iterdir()):
             remove_tree(path)
         self._collect()
 
     def partial(self, digest: str) -> Path:
-        """Where a blob is downloaded to."""
+        """Path of the unfinished download of a blob."""
         return self.partial_dir / digest.removeprefix("sha256:")
 
-    # Asking
+    # Reading
 
     def list(self) -> list[Image]:
-        """Every image."""
+        """All images, by ID."""
         with self._lock:
             return sorted(self._images.values(), key=lambda image: image.id)
 
     def find(self, name: str) -> Image | None:
-        """By ID, or by any form of a name. Raises InvalidImageName for what can be neither."""
+        """Find an image by ID or by any form of its name. Raises InvalidImageName."""
         if names.is_id(name):
             with self._lock:
                 return self._images.get(name if name.startswith("sha256:") else f"sha256:{name}")
@@ -172,22 +172,22 @@ class ImageStore:
             return next((one for one in self._images.values() if wanted in one.tags or wanted in one.digests), None)
 
     def get(self, name: str) -> Image:
-        """As `find`; raises NoSuchImage instead of None."""
+        """Find an image as `find` does. Raises NoSuchImage."""
         image = self.find(name)
         if image is None:
             raise NoSuchImage(f"no image {name} in the store")
         return image
 
     def config(self, image: Image) -> Config:
-        """Its configuration. Raises OSError, BadImage."""
+        """An image's configuration. Raises OSError, BadImage."""
         return parse_config(self.documents.get(image.id), len(image.layers))
 
     def execution(self, image: Image) -> Execution:
-        """What a container of it does by itself. Raises OSError, BadImage."""
+        """The default process of an image's containers. Raises OSError, BadImage."""
         return self.config(image).config or Execution()
 
     def stack(self, layers: Iterable[str]) -> Stack:
-        """The layers to read in; `layers` has the lowest first."""
+        """Stacked layers, from names with the lowest first."""
         return Stack([self.layer(name) for name in reversed(tuple(layers))])
 
     def layer(self, name: str) -> Layer:
@@ -201,15 +201,15 @@ class ImageStore:
             raise BadImage(f"{self.layers_dir / name}/layer.json is damaged: {error}") from error
 
     def usage(self) -> tuple[int, int]:
-        """Bytes and inodes that the layers take, by what was counted when each came in."""
+        """Bytes and inodes of all layers, as measured when each was added."""
         told = [self._layer_file(name) for name in os.listdir(self.layers_dir)]
         return sum(one.size for one in told), sum(one.inodes for one in told)
 
-    # Bringing in
+    # Adding
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[Held]:
-        """Layers that come in meanwhile stay until the end, when they belong to an image or go."""
+        """Keep the layers that are added to the result until the end of the context; then remove unused ones."""
         held = Held(self)
         try:
             yield held
@@ -219,12 +219,12 @@ class ImageStore:
             self._collect()
 
     def commit(self, name: str, digest: str, own: str, manifest: Manifest, layers: tuple[str, ...]) -> Image:
-        """Make an image of layers and documents that are there; `name` in full, which leads to it from now on.
+        """Add an image, whose layers and documents are in the store, under its full `name`.
 
-        `digest` is what the name led to, an index's where there is one: pods name images by that. `own` is the
-        manifest's. Idempotent. Raises OSError.
+        `digest` is the digest that the name led to, maybe an index's: pods name images by it. `own` is the manifest's.
+        Idempotent. Raises OSError.
         """
-        if self._durable:  # on a busy disk this takes many seconds: it waits for what others write, too
+        if self._durable:  # takes many seconds on a busy disk: it waits for all writes
             sync_file_system(self.root)
         size = sum(self._layer_file(layer).size for layer in layers)
         by_digest = f"{names.repository(name)}@{digest}"
@@ -241,7 +241,7 @@ class ImageStore:
             )
             images = {**self._images, image.id: image}
             for other in self._images.values():
-                if other.id != image.id and set(tags) & set(other.tags):  # the tag has moved
+                if other.id != image.id and set(tags) & set(other.tags):  # the tag moves
                     left = tuple(tag for tag in other.tags if tag not in tags)
                     images[other.id] = msgspec.structs.replace(other, tags=left)
             self._save(images)
@@ -252,20 +252,20 @@ class ImageStore:
         self._images = images
 
     def add_layer(self, chain_id: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> str:
-        """Unpack a layer, unless it is there; its name. `below` are those under it, the lowest first.
+        """Unpack a layer if it is missing; return its name. `below` are the layers under it, the lowest first.
 
         Raises BadImage, StoreFull, OSError.
         """
         name = layer_name(chain_id)
         with self._lock:
             busy = self._busy.setdefault(name, threading.Lock())
-        with busy:  # a second pull of the same layer finds it there
+        with busy:  # another pull of this layer waits, then finds it
             if not self.has_layer(chain_id):
                 self._unpack(name, diff_id, below, content, budget)
         return name
 
     def has_layer(self, chain_id: str) -> bool:
-        """Whether it is there."""
+        """Return True when the layer is in the store."""
         return (self.layers_dir / layer_name(chain_id)).exists()
 
     def _unpack(self, name: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> None:
@@ -289,9 +289,9 @@ class ImageStore:
     # Removing
 
     def remove(self, name: str) -> None:
-        """Remove an image, by ID all of it, else by name: then it goes with its last tag. Idempotent. Raises OSError.
+        """Remove an image by ID, or one name of it; the image goes with its last tag. Idempotent. Raises OSError.
 
-        Layers that a container has stay as long as it has them.
+        Layers that containers use stay until those are removed.
         """
         with self._lock:
             image = self.find(name)
@@ -308,7 +308,7 @@ class ImageStore:
         self._collect()
 
     def collect(self) -> None:
-        """Remove layers that nobody uses: after a container has gone, too."""
+        """Remove unused layers and documents, such as those of a removed container."""
         self._collect()
 
     def _collect(self) -> None:
@@ -318,39 +318,34 @@ class ImageStore:
             used |= set(self.in_use())
             for name in set(os.listdir(self.layers_dir)) - used:
                 discard(self.layers_dir / name, self.incoming)
-            if not +self._held:  # documents of a pull under way are in no index yet
+            if not +self._held:  # the index does not have the documents of a running pull
                 self.documents.keep_only(
                     {image.id for image in self._images.values()} | {one.manifest for one in self._images.values()}
                 )
 
     def hold(self, layer: str, held: Counter[str]) -> None:
-        """Count a layer as used by a pull under way."""
+        """Count a layer as used by a running pull."""
         with self._lock:
             self._held[layer] += 1
             held[layer] += 1
 
 
 class Held:
-    """What one pull keeps from being removed."""
+    """The layers that one pull keeps from removal."""
 
     def __init__(self, store: ImageStore) -> None:
         self.layers: Counter[str] = Counter()
         self._store = store
-        self.add("")  # a pull is under way, before its first layer
+        self.add("")  # marks a running pull before its first layer
 
     def add(self, layer: str) -> None:
-        """Keep this one, which may be about to come, too."""
+        """Keep this layer, even if it is not in the store yet."""
         self._store.hold(layer, self.layers)
 
 
 def layer_name(chain_id: str) -> str:
-    """The layer's directory: short, because a mount has them all in one page of options."""
+    """The name of a layer's directory: short, because a mount has all names in one page of options."""
     return chain_id.removeprefix("sha256:")[:24]
-
-
-def names_of(diff_ids: tuple[str, ...]) -> tuple[str, ...]:
-    """The layers' directories, the lowest first."""
-    return tuple(layer_name(chain_id) for chain_id in chain_ids(diff_ids))
 
 
 def _with(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:

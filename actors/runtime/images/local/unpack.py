@@ -1,9 +1,9 @@
-"""Unpacks one layer, a tar stream, into a directory: changes on top of the layers below it.
+"""Unpacks a layer, a tar stream with changes to the layers below it, into a directory.
 
-The format: https://github.com/opencontainers/image-spec/blob/main/layer.md. Whatever the stream says, nothing is read
-or written outside of the directory: no link is ever followed by the kernel, each is resolved within the layers
-(stack.py). Devices are left out, a runtime gives a container those it may have. A whiteout becomes overlayfs's own, a
-character device 0:0, an opaque directory its attribute; both are also told to the caller.
+The format: https://github.com/opencontainers/image-spec/blob/main/layer.md. The stream is hostile: nothing is read or
+written outside the directory. The kernel never follows a link; each is resolved within the layers (stack.py). Device
+files are left out: the OCI runtime gives containers theirs. A whiteout becomes overlayfs's, a character device 0:0. An
+opaque directory gets overlayfs's attribute. Both are also returned to the caller.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import tarfile
 import zlib
 from typing import IO
 
-from actors.runtime.images.headers import Member, Readable, Source, next_member, opened
+from actors.runtime.images.errors import BadImage, ImageError, StoreFull
+from actors.runtime.images.headers import ArchiveReader, Member, Readable, next_member, opened
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
-from actors.runtime.images.registry.errors import BadImage, ImageError, StoreFull
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
 OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
-"""overlayfs's of root, and with its option userxattr, of others."""
+"""overlayfs's attributes: root's, and with its option userxattr other users'."""
 _CHUNK = 1024 * 1024
 _KNOWN = 4096
-"""Directories of the layer that are kept in mind, to be looked for only once."""
+"""Number of the layer's directories kept in memory, so that each is looked up once."""
 _KEPT_ATTRIBUTES = ("user.", "security.capability")
 _XATTR = "SCHILY.xattr."
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidden:
-    """Unpack `stream` into the new directory `target`; what it hides of `below`.
+    """Unpack `stream` into the new directory `target`; return the paths that it hides of `below`.
 
-    Raises BadImage, StoreFull; what was unpacked so far is the caller's to remove.
+    Raises BadImage, StoreFull; the caller removes the unfinished directory.
     """
     os.makedirs(target, mode=0o755)
     root = below.find("")
@@ -44,7 +44,7 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
         _copy_attributes(root[0], target, root[1])
     work = _Unpacking(target, below, budget)
     try:
-        source = Source(stream, budget)
+        source = ArchiveReader(stream, budget)
         with opened(source) as tar:
             while (member := next_member(tar, source)) is not None:
                 work.add(source, member)
@@ -61,11 +61,11 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
 
 
 _REMOVAL_STEPS = 500
-"""What the removal of a directory costs, which is slow on a file system with a journal."""
+"""Cost of removing a directory, which is slow on a journalling file system."""
 
 
 class _Unpacking:
-    """One layer on its way."""
+    """The state of unpacking one layer."""
 
     def __init__(self, target: str, below: Stack, budget: Budget) -> None:
         self.hidden = Hidden()
@@ -73,13 +73,13 @@ class _Unpacking:
         self._stack = Stack([Layer(target, self.hidden), *below.layers], budget.work)
         self._budget = budget
         self._real = {""}
-        """Some of the directories that are there and no links."""
+        """Some paths of the layer that are directories and not links."""
         self._times: dict[str, float] = {}
         self._unmade: dict[str, list[str]] = {}
-        """By directory: what is hidden there without a mark on the disk."""
+        """By directory: names hidden there without a device file on the disk."""
 
-    def add(self, source: Source, member: Member) -> None:
-        """Put one member in its place."""
+    def add(self, source: ArchiveReader, member: Member) -> None:
+        """Unpack one member."""
         self._budget.entry()
         path = self._checked(member.name)
         parent, _, name = path.rpartition("/")
@@ -106,14 +106,14 @@ class _Unpacking:
             self._give_attributes(place, member)
 
     def finish(self) -> None:
-        """Directories get their times last: each file put into them changed it."""
+        """Set the times of directories last: each file added changes its directory's."""
         for place, when in reversed(self._times.items()):
             os.utime(self._in_target(place), (when, when), follow_symlinks=False)
 
     # Names
 
     def _checked(self, name: str) -> str:
-        """The path relative to the root, in plain form. Raises BadImage for one that would lead out of it."""
+        """A member's path relative to the root, normalized. Raises BadImage for one outside the root."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if ".." in parts:
             raise BadImage(f"a file name that leads out of the image: {name[:200]!r}")
@@ -125,9 +125,9 @@ class _Unpacking:
         return os.path.join(self._target, place)
 
     def _directory(self, path: str) -> str:
-        """The directory that entries below `path` go to, made in this layer where it is only in one below.
+        """The path of the directory `path` with links resolved, created in this layer if only a lower one has it.
 
-        Links on the way are followed within the image, as a build on top of a merged /usr needs it.
+        Links are resolved within the image: layers on top of a merged /usr need it.
         """
         if path in self._real:
             return path
@@ -149,7 +149,7 @@ class _Unpacking:
         self._real.add(place)
 
     def _note_time(self, place: str, when: float) -> None:
-        """Past the limit a directory has the time of its last entry."""
+        """Past the limit of noted names a directory keeps the time of its last entry."""
         if place in self._times:
             self._times.pop(place)
         elif not self._budget.note(place):
@@ -158,7 +158,7 @@ class _Unpacking:
         self._times[place] = when
 
     def _ensure(self, place: str) -> None:
-        """`place` as a directory of this layer; with the attributes it has below."""
+        """Make `place` a directory of this layer, with its attributes in the lower ones."""
         path = self._in_target(place)
         if os.path.lexists(path):
             if not is_whiteout(path):
@@ -187,7 +187,7 @@ class _Unpacking:
         self._know(place)
         self._give_attributes(place, member)
 
-    def _add_file(self, source: Source, place: str, member: Member) -> None:
+    def _add_file(self, source: ArchiveReader, place: str, member: Member) -> None:
         self._make_room(place)
         pieces = member.pieces()
         self._budget.take(member.size)
@@ -203,7 +203,7 @@ class _Unpacking:
             file.truncate(member.size)
         self._give_attributes(place, member)
 
-    def _write(self, source: Source, size: int, file: IO[bytes], place: str) -> None:
+    def _write(self, source: ArchiveReader, size: int, file: IO[bytes], place: str) -> None:
         left = size
         while left > 0:
             chunk = source.data(min(left, _CHUNK))
@@ -214,7 +214,7 @@ class _Unpacking:
             left -= len(chunk)
 
     def _add_link(self, place: str, member: Member) -> None:
-        """A hard link to a file of the image: of this layer, or copied up from one below."""
+        """Make a hard link to a file of this layer, or to one copied up from a lower layer."""
         wanted = self._checked(member.linkname)
         parent, _, name = wanted.rpartition("/")
         relative, _ = self._stack.resolve(parent)
@@ -236,7 +236,7 @@ class _Unpacking:
         copy_entry(source, target, status)
 
     def _make_room(self, place: str) -> None:
-        """Remove what this layer has at `place`: a later entry of a name replaces the former."""
+        """Remove the layer's file at `place`: a later entry of a name replaces an earlier one."""
         path = self._in_target(place)
         self._show(place)
         try:
@@ -250,7 +250,7 @@ class _Unpacking:
             os.unlink(path)
 
     def _remove_tree(self, place: str) -> None:
-        """A directory of this layer, with all that is known of it: in the time that making it took."""
+        """Remove a directory of this layer and all notes on it, in about the time that creating it took."""
         todo = [place]
         emptied = []
         while todo:
@@ -280,7 +280,7 @@ class _Unpacking:
             self.hidden.whiteouts.discard(place)
             self._budget.forget(place)
 
-    # What is hidden
+    # Whiteouts
 
     def _hide(self, parent: str, name: str) -> None:
         if name == OPAQUE:
@@ -288,20 +288,20 @@ class _Unpacking:
             return
         hidden = name.removeprefix(WHITEOUT)
         if hidden.startswith(WHITEOUT):
-            return  # aufs's own book-keeping
+            return  # a file of aufs itself
         if hidden in ("", ".", ".."):
             raise BadImage(f"a whiteout of {hidden!r}")
         place = f"{parent}/{hidden}" if parent else hidden
         path = self._in_target(place)
         if os.path.lexists(path):
-            return  # it hides what is below, not what this layer brings
+            return  # a whiteout hides files of lower layers only
         if place in self.hidden.whiteouts:
             return
         self._note(place)
         self.hidden.whiteouts.add(place)
         try:
             os.mknod(path, stat.S_IFCHR, 0)
-        except PermissionError:  # no overlayfs for us either; copies go by the list
+        except PermissionError:  # then overlayfs is forbidden, too; copies use the list
             self._unmade.setdefault(parent, []).append(hidden)
 
     def _note(self, place: str) -> None:
@@ -340,20 +340,24 @@ class _Unpacking:
 
     def _give_attribute(self, path: str, name: str, value: str) -> None:
         if not name.startswith(_KEPT_ATTRIBUTES) or name in OPAQUE_ATTRIBUTES or name.startswith("user.overlay."):
-            return  # trusted.* would speak to overlayfs, and labels are the machine's
+            return  # overlayfs obeys trusted.*, and security labels are the machine's
         if name == "security.capability" and not self._budget.limits.allow_setuid:
             return
         try:
             os.setxattr(path, name, value.encode("utf-8", "surrogateescape"), follow_symlinks=False)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.E2BIG, errno.ERANGE):  # not the disk's room: that of one file's
+            if error.errno in (
+                errno.ENOSPC,
+                errno.E2BIG,
+                errno.ERANGE,
+            ):  # the limit of one file's attributes, not a full disk
                 raise BadImage(f"an attribute {name[:100]!r} of {len(value)} characters") from error
             if error.errno not in (errno.ENOTSUP, errno.EPERM):
                 raise
 
 
 def is_whiteout(path: str) -> bool:
-    """Whether overlayfs's mark of a deleted file is there."""
+    """Return True for overlayfs's mark of a deleted file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -362,7 +366,7 @@ def is_whiteout(path: str) -> bool:
 
 
 def copy_entry(source: str, target: str, status: os.stat_result) -> None:
-    """Copy one file, link or FIFO with all its attributes to a place where nothing is. Raises OSError."""
+    """Copy a file, link or FIFO with its attributes to a free path. Raises OSError."""
     if stat.S_ISLNK(status.st_mode):
         os.symlink(os.readlink(source), target)
     elif stat.S_ISREG(status.st_mode):

@@ -1,4 +1,4 @@
-"""A container's OCI runtime specification from what CRI asks: pure, no I/O but where a module says so.
+"""Builds a container's OCI runtime specification from its CRI configuration. Pure, unless a module says otherwise.
 
-https://github.com/opencontainers/runtime-spec. What CRI leaves open is as containerd has it.
+https://github.com/opencontainers/runtime-spec. Where CRI leaves a choice, it is containerd's.
 """

@@ -1,4 +1,4 @@
-"""The whole specification of one container."""
+"""Builds the whole OCI specification (config.json) of one container."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 
 class BadContainer(ValueError):
-    """CRI asks for a container that cannot be; the message says why."""
+    """The container that CRI asks for is impossible; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has, as far as containers show it."""
+    """The features of this machine that decide a specification."""
 
     unified: bool
-    """cgroup v2."""
+    """All cgroup controllers are v2's."""
     capabilities: tuple[str, ...]
     systemd_cgroups: bool = False
     hugetlb: bool = True
-    """Whether the kernel limits huge pages; where it does not, such limits are left out, as in containerd."""
+    """The kernel limits huge pages; otherwise such limits are left out, as in containerd."""
     apparmor: bool = False
-    """Whether containers may have AppArmor profiles."""
+    """Containers may have AppArmor profiles."""
     lowest_oom_score_adj: int = -1000
-    """Without CAP_SYS_RESOURCE a process cannot have less than its parent."""
+    """A process without CAP_SYS_RESOURCE cannot go below its parent's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the container lives."""
+    """A container's place on the machine: root file system, cgroup, namespaces and files."""
 
     container_id: str
     rootfs: str
     cgroup_parent: str
     hostname: str
     namespaces: Mapping[str, str] = field(default_factory=dict)
-    """By OCI name: the path of the one to join, empty for a new one; the machine's where it is missing."""
+    """By OCI name: path of the namespace to join, or empty for a new one. A missing one is the machine's."""
     files: mounts.SandboxFiles = field(default_factory=mounts.SandboxFiles)
     images: Mapping[int, str] = field(default_factory=dict)
-    """By index of a mount of an image, where its files are."""
+    """Path of an image's files, by index of the mount."""
     masked: tuple[str, ...] = ()
-    """Hidden besides what CRI says."""
+    """Paths to mask besides CRI's."""
 
 
 def specification(
     config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
 ) -> dict[str, Any]:
-    """config.json. Raises BadContainer, BadMount, OSError for devices and profiles that are not there."""
-    if "mount" not in place.namespaces:  # an OCI runtime would arrange the machine's own mounts
+    """config.json. Raises BadContainer, BadMount, and OSError for missing devices and profiles."""
+    if "mount" not in place.namespaces:  # without one the OCI runtime would change the machine's mounts
         raise BadContainer("a container needs a mount namespace")
     context = config.linux.security_context
     capabilities = security.capabilities(context, machine.capabilities)
@@ -92,7 +92,7 @@ def specification(
 def _devices(
     config: pb.ContainerConfig, context: pb.LinuxContainerSecurityContext
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """linux.devices, and the rules which may be opened."""
+    """linux.devices, and the rules for opening devices."""
     devices, permissions = security.host_devices(config.devices)
     rules = security.device_rules(devices, permissions, context.privileged)
     return security.all_devices() if context.privileged else devices, rules
@@ -119,7 +119,7 @@ def _process(
 
 
 def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
-    """The command line: CRI's command stands for the image's entrypoint and takes its arguments away. BadContainer."""
+    """The command line: CRI's command replaces the image's entrypoint and arguments. Raises BadContainer."""
     command, given = list(config.command), list(config.args)
     if not command:
         command = list(image.entrypoint or ())
@@ -131,7 +131,7 @@ def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
 
 
 def environment(config: pb.ContainerConfig, image: Execution, hostname: str, user: User) -> list[str]:
-    """Variables, each once, a later one in place of an earlier."""
+    """Environment variables; a later value replaces an earlier one."""
     variables: dict[str, str] = {}
     told = [DEFAULT_PATH, *(["TERM=xterm"] if config.tty else []), f"HOSTNAME={hostname}", *(image.env or ())]
     for text in told:
@@ -144,14 +144,14 @@ def environment(config: pb.ContainerConfig, image: Execution, hostname: str, use
 
 
 def cgroups_path(parent: str, id_: str, machine: Machine) -> str:
-    """linux.cgroupsPath, in the syntax of the driver."""
+    """linux.cgroupsPath, in the cgroup driver's syntax."""
     if machine.systemd_cgroups:
         return f"{parent.rpartition('/')[2]}:nodevisor:{id_}"
     return f"{parent.rstrip('/')}/{id_}"
 
 
 def resources(wanted: pb.LinuxContainerResources, *, hugetlb: bool) -> dict[str, Any]:
-    """linux.resources, without devices; what is 0 is not set."""
+    """linux.resources, without devices; a value of 0 is left out."""
     cpu = {
         "shares": wanted.cpu_shares,
         "quota": wanted.cpu_quota,
@@ -173,7 +173,7 @@ def resources(wanted: pb.LinuxContainerResources, *, hugetlb: bool) -> dict[str,
 
 
 def exec_process(process: Mapping[str, Any], command: Sequence[str], *, tty: bool) -> dict[str, Any]:
-    """A further process in a container, by its first one's part of the specification: same user, limits and place."""
+    """The process of an exec: the container's process with another command, and the same user, limits and directory."""
     told = {**process, "args": list(command), "terminal": tty}
     if tty and not any(one.startswith("TERM=") for one in process["env"]):
         told["env"] = [*process["env"], "TERM=xterm"]

@@ -1,4 +1,4 @@
-"""What is mounted into a container, and how mounts spread between it and the machine."""
+"""The mounts of a container and their propagation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PROPAGATION = {
 
 
 OPTIONS = ("noexec", "nodev", "nosuid")
-"""What CRI lets a mount have besides (KEP-5855)."""
+"""Options that CRI allows for a mount (KEP-5855)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxFiles:
-    """What a sandbox gives all its containers, by path on the machine; empty for what it does not give."""
+    """Files and directories that a sandbox shares with its containers, by path on the machine; empty for none."""
 
     hosts: str = ""
     hostname: str = ""
@@ -32,26 +32,28 @@ class SandboxFiles:
 
 
 class BadMount(ValueError):
-    """A mount that cannot be made as asked for; the message says which and why."""
+    """The requested mount is impossible; the message names it and says why."""
 
 
 def mounts(
     config: pb.ContainerConfig, files: SandboxFiles, images: Mapping[int, str], *, unified: bool
 ) -> list[dict[str, Any]]:
-    """The list for the specification. `unified`: cgroup v2. `images`: by index of a mount of an image, where that is on
-    the machine. Raises BadMount."""
+    """The mounts of the specification. Raises BadMount.
+
+    `unified`: cgroup v2. `images`: path of an image's files on the machine, by index of the mount.
+    """
     privileged = config.linux.security_context.privileged
     asked = {mount.container_path.rstrip("/") or "/" for mount in config.mounts}
     made = _kernel_mounts(privileged=privileged, unified=unified)
     made += [one for one in _sandbox_mounts(files, config) if one["destination"] not in asked]
     made = [one for one in made if one["destination"] not in asked or one["destination"] in ("/proc", "/dev")]
-    # Outer ones first: a mount on /data would cover what was mounted on /data/in before.
+    # Outer mounts first: a mount on /data would cover an earlier one on /data/in.
     ordered = sorted(enumerate(config.mounts), key=lambda one: os.path.normpath(one[1].container_path).count("/"))
     return made + [_asked_mount(mount, images.get(index, "")) for index, mount in ordered]
 
 
 def propagation(config: pb.ContainerConfig) -> str:
-    """linux.rootfsPropagation; empty where it does not matter."""
+    """linux.rootfsPropagation; empty for the default."""
     asked = {mount.propagation for mount in config.mounts}
     if pb.PROPAGATION_BIDIRECTIONAL in asked:
         return "rshared"
@@ -118,7 +120,8 @@ def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
 
 
 def _image_mount(mount: pb.Mount, source: str) -> dict[str, Any]:
-    """Read-only whatever CRI says, as in other runtimes (KEP-4639). Its programs may be run; none gets rights by it."""
+    """Always a read-only mount, as in other runtimes (KEP-4639). Its programs run, but setuid bits have no
+    effect."""
     if not source:
         raise BadMount(f"cannot mount an image at {mount.container_path}: not supported by this runtime")
     return {

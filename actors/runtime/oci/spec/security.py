@@ -1,4 +1,4 @@
-"""Capabilities, system calls, hidden paths and devices of a container."""
+"""Capabilities, seccomp filter, AppArmor profile and devices of a container."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.kernel.capabilities import CAPABILITIES
+from actors.runtime.helper.plan import DEFAULT_DEVICES
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
 MOST_PROFILE_BYTES = 4 * 1024 * 1024
-"""Of a seccomp profile in a file."""
+"""Size of a seccomp profile in a file."""
 DEFAULT_CAPABILITIES = (
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -31,7 +32,7 @@ DEFAULT_CAPABILITIES = (
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
 )
-"""What Docker and containerd give."""
+"""The default set of Docker and containerd."""
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -57,28 +58,20 @@ _REFUSED = {
     "CAP_SYS_TIME": ("clock_adjtime", "clock_adjtime64", "clock_settime", "clock_settime64", "settimeofday", "stime"),
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
 }
-"""System calls refused to whoever lacks the capability; the empty one's nobody gets."""
+"""System calls refused without the capability; those of the empty key are refused to all."""
 _CLONE_NEW = 0x7E020000
-"""clone(2)'s flags for new namespaces, all of them."""
+"""All flags of clone(2) for new namespaces."""
 _ENOSYS, _EPERM = 38, 1
 
 _LOCALHOST = "localhost/"
 _LOADED = "/sys/kernel/security/apparmor/profiles"
 
-DEFAULT_DEVICES = (
-    ("c", 1, 3, "/dev/null"),
-    ("c", 1, 5, "/dev/zero"),
-    ("c", 1, 7, "/dev/full"),
-    ("c", 1, 8, "/dev/random"),
-    ("c", 1, 9, "/dev/urandom"),
-    ("c", 5, 0, "/dev/tty"),
-)
-_PTYS = (("c", 5, 1), ("c", 5, 2), ("c", 136, None))
-"""/dev/console, /dev/ptmx, /dev/pts/*; the OCI runtime makes them."""
+_PTYS = ((5, 1), (5, 2), (136, None))
+"""/dev/console, /dev/ptmx and /dev/pts/*, which the OCI runtime creates."""
 
 
 def capabilities(context: pb.LinuxContainerSecurityContext, bounding: Iterable[str]) -> dict[str, list[str]]:
-    """process.capabilities; `bounding` is what this machine's kernel lets anybody have."""
+    """process.capabilities; `bounding` is the largest set that this machine's kernel grants."""
     allowed = set(bounding)
     if context.privileged:
         chosen = set(allowed)
@@ -104,16 +97,16 @@ def _capability_name(name: str) -> str:
 
 
 def bounding_set(mask: int) -> list[str]:
-    """Names of a mask, as CapBnd in /proc/PID/status is one."""
+    """Names of the capabilities in a mask, such as CapBnd in /proc/PID/status."""
     return [f"CAP_{name}" for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
 
 
 def seccomp(context: pb.LinuxContainerSecurityContext, granted: Iterable[str]) -> dict[str, Any] | None:
-    """linux.seccomp; None for no filter. Reads a profile that is named. Raises OSError, ValueError."""
+    """linux.seccomp, or None for no filter. Reads a named profile. Raises OSError, ValueError."""
     if context.privileged:
         return None
     kind, reference = context.seccomp.profile_type, context.seccomp.localhost_ref
-    if not context.HasField("seccomp"):  # what a client of before 1.19 says
+    if not context.HasField("seccomp"):  # the field of clients before 1.19
         text = context.seccomp_profile_path
         if text in ("", "unconfined"):
             return None
@@ -128,20 +121,20 @@ def seccomp(context: pb.LinuxContainerSecurityContext, granted: Iterable[str]) -
 
 
 def default_seccomp(granted: Iterable[str]) -> dict[str, Any]:
-    """RuntimeDefault: what Docker's documentation lists as blocked is, unless a capability is for just that."""
+    """RuntimeDefault: refuses the system calls that Docker's documentation lists, unless a capability allows them."""
     has = set(granted)
     refused = sorted({call for capability, calls in _REFUSED.items() if capability not in has for call in calls})
     rules: list[dict[str, Any]] = [{"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM}]
-    # AF_VSOCK reaches the hypervisor.
+    # AF_VSOCK (40) reaches the hypervisor.
     socket_family = {"index": 0, "value": 40, "op": "SCMP_CMP_EQ"}
     rules.append({"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [socket_family]})
     if "CAP_SYS_ADMIN" not in has:
-        # One rule for each flag: a filter compares, it cannot ask whether any of several bits is set.
+        # One rule for each flag: a filter cannot test whether any of several bits is set.
         for bit in range(32):
             if _CLONE_NEW >> bit & 1:
                 flag = {"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
                 rules.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [flag]})
-        # Its flags are in memory, where a filter cannot look; C libraries fall back to clone on ENOSYS.
+        # clone3's flags are in memory, where a filter cannot look; C libraries fall back to clone on ENOSYS.
         rules.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": _architectures(), "syscalls": rules}
 
@@ -154,31 +147,31 @@ def _architectures() -> list[str]:
 
 
 def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Callable[[], Iterable[str]]) -> str:
-    """process.apparmorProfile; empty for the runtime's own, as there is no default one here.
+    """process.apparmorProfile; empty for none, as this runtime has no default profile.
 
-    Raises OSError, ValueError. `usable`: the kernel has AppArmor, and what makes containers can put a profile on one.
+    Raises OSError, ValueError. `usable`: the kernel has AppArmor, and the OCI runtime can apply a profile.
     """
     name = context.apparmor_profile.removeprefix(_LOCALHOST)
     by_name = context.apparmor_profile.startswith(_LOCALHOST)
-    if context.HasField("apparmor"):  # the other is what a client of before 1.30 says
+    if context.HasField("apparmor"):  # the other field is of clients before 1.30
         name = context.apparmor.localhost_ref.removeprefix(_LOCALHOST)
         by_name = context.apparmor.profile_type == pb.SecurityProfile.Localhost
     if not by_name:
         return ""
     if not usable:
-        raise ValueError(f"AppArmor profile {name!r}: not with this machine's kernel, or not at this isolation level")
+        raise ValueError(f"AppArmor profile {name!r}: not supported by this machine's kernel or isolation level")
     if name not in loaded():
         raise ValueError(f"AppArmor profile {name!r} is not loaded")
     return name
 
 
 def loaded_profiles() -> list[str]:
-    """Names of the kernel's AppArmor profiles. Raises OSError."""
+    """Names of the AppArmor profiles in the kernel. Raises OSError."""
     return [line.rpartition(" (")[0] for line in Path(_LOADED).read_text().splitlines()]
 
 
 def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileged: bool) -> list[dict[str, Any]]:
-    """linux.resources.devices: which devices may be opened. `permissions` belong to `devices`."""
+    """linux.resources.devices: the rules for opening devices. `permissions` correspond to `devices`."""
     if privileged:
         return [{"allow": True, "access": "rwm"}]
     rules: list[dict[str, Any]] = [
@@ -186,8 +179,8 @@ def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileg
         {"allow": True, "type": "c", "access": "m"},
         {"allow": True, "type": "b", "access": "m"},
     ]
-    for kind, major, minor, *_ in (*DEFAULT_DEVICES, *_PTYS):
-        rule = {"allow": True, "type": kind, "major": major, "access": "rwm"}
+    for major, minor in (*(numbers for _, *numbers in DEFAULT_DEVICES), *_PTYS):
+        rule = {"allow": True, "type": "c", "major": major, "access": "rwm"}
         rules.append(rule if minor is None else {**rule, "minor": minor})
     for device, access in zip(devices, permissions, strict=True):
         rules.append({"allow": True, **{key: device[key] for key in ("type", "major", "minor")}, "access": access})
@@ -195,7 +188,7 @@ def device_rules(devices: list[dict[str, Any]], permissions: list[str], privileg
 
 
 def host_devices(devices: Iterable[pb.Device]) -> tuple[list[dict[str, Any]], list[str]]:
-    """linux.devices and their permissions; looks at the machine's. Raises OSError for one that is not there."""
+    """linux.devices, and the permissions of each. Reads the machine's devices. Raises OSError for a missing one."""
     found: list[dict[str, Any]] = []
     permissions = []
     for device in devices:
@@ -206,7 +199,7 @@ def host_devices(devices: Iterable[pb.Device]) -> tuple[list[dict[str, Any]], li
                 found.append(described)
                 permissions.append(device.permissions or "rwm")
             elif path == host:
-                raise OSError(0, f"no device but another kind of file: {host}")
+                raise OSError(0, f"not a device: {host}")
     return found, permissions
 
 
@@ -233,7 +226,7 @@ def _below(host: str, inside: str) -> list[tuple[str, str]]:
 
 
 def describe_device(path: str, name: str) -> dict[str, Any] | None:
-    """An entry of linux.devices; None for what is no device."""
+    """An entry of linux.devices; None for a file that is not a device."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

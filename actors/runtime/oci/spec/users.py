@@ -1,6 +1,6 @@
-"""Whom a container's process runs as: from CRI's security context, the image's USER and the image's passwd and group.
+"""Chooses the user of a container's process, from CRI's security context and the image's USER, passwd and group.
 
-The files are the image's and say what they like: a line that is none is skipped, and they are read up to a bound.
+The image's files are hostile: invalid lines are skipped, and reading is bounded.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of either file."""
+"""For either file."""
 _MAX_ID = 2**32 - 2
 
 
 class NoSuchUser(ValueError):
-    """The image has no such user or group, or a group is asked for without a user; the message says which."""
+    """The image lacks the user or group, or a group is set without a user; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom the process runs as."""
+    """The user of a process."""
 
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """Supplemental ones, with the primary as the field does it."""
+    """Supplemental groups, with the primary one, as in other runtimes."""
     home: str = "/"
 
 
@@ -40,7 +40,7 @@ class Entry:
 
 
 def parse_passwd(text: str) -> list[Entry]:
-    """The lines that are some."""
+    """The valid lines of passwd."""
     found = []
     for line in text.splitlines():
         fields = line.strip().split(":")
@@ -50,7 +50,7 @@ def parse_passwd(text: str) -> list[Entry]:
 
 
 def parse_group(text: str) -> list[tuple[str, int, tuple[str, ...]]]:
-    """Name, number, members."""
+    """The valid lines of group: (name, number, members)."""
     found = []
     for line in text.splitlines():
         fields = line.strip().split(":")
@@ -61,7 +61,7 @@ def parse_group(text: str) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 def choose(context: pb.LinuxContainerSecurityContext, image_user: str, passwd: str, group: str) -> User:
-    """Whom to run as. Raises NoSuchUser."""
+    """The user to run as. Raises NoSuchUser."""
     if context.HasField("run_as_group") and not (context.HasField("run_as_user") or context.run_as_username):
         raise NoSuchUser("run_as_group is set without run_as_user or run_as_username, which CRI forbids")
     users, groups = parse_passwd(passwd), parse_group(group)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors._base import Actor, Gate, first_of
+from actors._base import Actor, Semaphore, first_of
 from actors.volume import policy
 from actors.volume.csi.registry import Registry
 from actors.volume.decide.volume_state import AtWork, PodVolumes
@@ -37,9 +37,9 @@ class Mounter:
 
     def __init__(self, actor: Actor, pool: Pool, registry: Registry) -> None:
         self._actor, self._pool, self._registry = actor, pool, registry
-        self._volumes: dict[tuple[str, str], tuple[Gate, int]] = {}
+        self._volumes: dict[tuple[str, str], tuple[Semaphore, int]] = {}
         """A gate for each volume that somebody is at, and how many are."""
-        self._drivers: dict[str, Gate] = {}
+        self._drivers: dict[str, Semaphore] = {}
 
     def begin(self, pod: PodVolumes, name: str, work: Coroutine[Any, None, None], after: Callable[[], object]) -> None:
         """Have it done beside everything else; `name` is at work until it is over, then `after` is called."""
@@ -113,10 +113,10 @@ class Mounter:
     async def _alone(self, volume: Volume) -> AsyncIterator[None]:
         """The driver's attention, and nobody else at the volume: staging and unstaging must not cross."""
         key = (volume.driver, volume.handle)
-        gate, users = self._volumes.get(key, (Gate(1), 0))
+        gate, users = self._volumes.get(key, (Semaphore(1), 0))
         self._volumes[key] = (gate, users + 1)
         try:
-            async with gate, self._drivers.setdefault(volume.driver, Gate(WIDTH)):
+            async with gate, self._drivers.setdefault(volume.driver, Semaphore(WIDTH)):
                 yield
         finally:
             gate, users = self._volumes.pop(key)

@@ -1,5 +1,5 @@
-"""The client's side of what a runtime serves for exec, attach and port-forward, for the command line alone.
+"""The client side of a runtime's streaming server, for exec, attach and port-forward on the command line.
 
-SPDY/3.1, because every runtime speaks it and a pipe can say its end in it; WebSocket has that only since its fifth
-version of the protocol. There is no kept Python library for SPDY: the frames are in actors/_net/streaming/spdy.py.
+It uses SPDY/3.1: every runtime supports it, and it can signal the end of stdin. WebSocket can only since version 5 of
+the remote command protocol. There is no maintained SPDY library: the frames are in actors/_net/streaming/spdy.py.
 """

@@ -1,4 +1,4 @@
-"""A connection to a runtime's streaming server, upgraded to SPDY, and its streams. For one thread."""
+"""An SPDY connection to a runtime's streaming server, with its streams. For one thread."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from actors._net.streaming.spdy import Data, Pinged, Reset, Session
 
 CONNECT_S = 10.0
 BLOCK = 64 * 1024
-MOST_WAITING = 256 * 1024
-"""So much is taken from whoever feeds a stream before the runtime has taken the rest."""
+MAX_UNSENT = 256 * 1024
+"""Bytes that may wait for the runtime before input is read no further."""
 
 
 class StreamingError(Exception):
-    """The runtime does not serve the streams; the message says why."""
+    """A failure of the streaming server. The message has the reason."""
 
 
 class Connection:
-    """`fileno` is to be polled for reading, and for writing while `waiting`."""
+    """A non-blocking connection. Poll `fileno` for reading, and for writing while `waiting` is not 0."""
 
     def __init__(self, url: str, protocol: str) -> None:
-        """Raises StreamingError."""
+        """Connect and upgrade. Raises StreamingError."""
         target = urlsplit(url)
         host, port = target.hostname or "127.0.0.1", target.port or 80
         self._session = Session()
@@ -50,7 +50,7 @@ class Connection:
         while b"\r\n\r\n" not in said:
             part = self._socket.recv(BLOCK)
             if not part:
-                raise StreamingError("the runtime's streaming server hung up")
+                raise StreamingError("the runtime's streaming server closed the connection")
             said += part
         head, _, rest = said.partition(b"\r\n\r\n")
         if head.split(b" ", 2)[1] != b"101":
@@ -58,26 +58,26 @@ class Connection:
         return rest
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """The socket's descriptor."""
         return self._socket.fileno()
 
     @property
     def waiting(self) -> int:
-        """Bytes that the runtime has not taken yet."""
+        """Bytes that wait to be sent."""
         return len(self._out)
 
     def open(self, headers: Mapping[str, str]) -> int:
-        """A new stream."""
+        """Open a stream; returns its number."""
         number, frame = self._session.open(headers)
         self._send(frame)
         return number
 
     def write(self, stream: int, content: bytes, *, end: bool = False) -> None:
-        """Bytes for a stream, or its end."""
+        """Send bytes to a stream, or its end."""
         self._send(self._session.data(stream, content, end=end))
 
     def reset(self, stream: int) -> None:
-        """Give a stream up."""
+        """Reset a stream."""
         self._send(self._session.reset(stream))
 
     def _send(self, frame: bytes) -> None:
@@ -85,9 +85,9 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is waiting, as far as there is room. To one who hung up: nothing, and the rest is dropped.
+        """Send waiting bytes as far as the socket takes them. After the server has closed, drop them.
 
-        A command may end without having read its input. What it said before is still there to be read.
+        A command may end before it has read its input. Its output can still be read then.
         """
         with contextlib.suppress(BlockingIOError):
             try:
@@ -97,7 +97,7 @@ class Connection:
                 self._out.clear()
 
     def read(self) -> list[Data | Reset] | None:
-        """What has come for streams; None at the end."""
+        """Frames for streams; None at the end."""
         events, self._early = self._early, []
         with contextlib.suppress(BlockingIOError):
             received = self._received()
@@ -116,5 +116,5 @@ class Connection:
             return b""
 
     def close(self) -> None:
-        """End it."""
+        """Close the socket."""
         self._socket.close()

@@ -1,4 +1,4 @@
-"""port-forward: local ports whose connections go to ports of a pod, each in two streams of one SPDY connection."""
+"""port-forward: forwards connections of local ports to a pod, each by two streams of one SPDY connection."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import socket
 from collections.abc import Callable
 
 from actors._net.streaming.spdy import Data, Reset
-from supervisor.cli.streams.transport.connection import BLOCK, MOST_WAITING, Connection
+from supervisor.cli.streams.transport.connection import BLOCK, MAX_UNSENT, Connection
 
 PROTOCOL = "portforward.k8s.io"
 
 
 class _Pair:
-    """A local connection and its streams."""
+    """A local connection and its data and error streams."""
 
     def __init__(self, connected: socket.socket, port: int, data: int, error: int) -> None:
         self.socket, self.port, self.data, self.error = connected, port, data, error
@@ -25,7 +25,7 @@ class _Pair:
 
 
 class Forwarder:
-    """Serves until interrupted, or until the runtime hangs up."""
+    """Accepts local connections and forwards their bytes in both directions."""
 
     def __init__(self, connection: Connection, complain: Callable[[str], None]) -> None:
         self._connection, self._complain = connection, complain
@@ -35,7 +35,7 @@ class Forwarder:
         self._requests = 0
 
     def listen(self, address: str, local: int, remote: int) -> int:
-        """Take a local port; its number. Raises OSError."""
+        """Listen on a local port and return its number. Raises OSError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = socket.create_server((address, local), family=family, backlog=512)
         listener.setblocking(False)
@@ -43,11 +43,11 @@ class Forwarder:
         return int(listener.getsockname()[1])
 
     def run(self) -> None:
-        """Until the runtime hangs up."""
+        """Forward until the runtime closes the connection."""
         while True:
-            if self._connection.waiting >= MOST_WAITING:  # nothing is taken from anybody before some of it has gone
+            if self._connection.waiting >= MAX_UNSENT:  # send before reading more
                 select.select([self._connection], [self._connection], [])
-            for key, mask in self._selector.select(0 if self._connection.waiting >= MOST_WAITING else None):
+            for key, mask in self._selector.select(0 if self._connection.waiting >= MAX_UNSENT else None):
                 if key.fileobj is self._connection:
                     self._connection.flush()
                     if not self._take():
@@ -76,7 +76,7 @@ class Forwarder:
         try:
             if mask & selectors.EVENT_WRITE:
                 self._drain(pair)
-            if mask & selectors.EVENT_READ and not pair.ended_here and self._connection.waiting < MOST_WAITING:
+            if mask & selectors.EVENT_READ and not pair.ended_here and self._connection.waiting < MAX_UNSENT:
                 content = pair.socket.recv(BLOCK)
                 pair.ended_here = not content
                 self._connection.write(pair.data, content, end=not content)
@@ -115,7 +115,7 @@ class Forwarder:
         return events is not None
 
     def _settle(self, pair: _Pair) -> None:
-        """Watch it for what is of use now, or let it go."""
+        """Poll the local connection for what is needed now, or close it."""
         if pair.data not in self._pairs:
             return
         if pair.ended_there and not pair.out and pair.ended_here:
@@ -127,7 +127,7 @@ class Forwarder:
         self._watch(pair, reading | (selectors.EVENT_WRITE if pair.out else 0))
 
     def _watch(self, pair: _Pair, wanted: int) -> None:
-        """Not at all while only the other side has something to say: an end that has come is readable for ever."""
+        """Poll for `wanted`; 0 stops polling, because a socket at its end would be readable for ever."""
         if wanted == pair.watched:
             return
         if not pair.watched:

@@ -1,7 +1,7 @@
-"""exec and attach: this process's standard streams, or its terminal, and a container's.
+"""exec and attach: connects this process's standard streams or terminal to a container's.
 
-Kubernetes' remote command protocol, version 4: a stream for each of stdin, stdout, stderr and the terminal's size, and
-one on which the outcome comes.
+It is Kubernetes' remote command protocol, version 4: a stream each for stdin, stdout, stderr, the terminal's size, and
+the result.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import msgspec
 
 from actors._net.streaming.spdy import Data, Reset
 from proto.common import untrusted
-from supervisor.cli.streams.transport.connection import BLOCK, MOST_WAITING, Connection, StreamingError
+from supervisor.cli.streams.transport.connection import BLOCK, MAX_UNSENT, Connection, StreamingError
 
 PROTOCOL = "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def exit_code_of(outcome: bytes) -> int:
-    """Of what comes on the error stream. Raises StreamingError for anything but a command's end."""
+    """The exit code in the content of the error stream. Raises StreamingError for other results."""
     if not outcome:
         raise StreamingError("lost the connection to the runtime before the end")
     try:
@@ -43,11 +43,11 @@ def exit_code_of(outcome: bytes) -> int:
     for cause in causes:
         if cause.get("reason") == "ExitCode":
             return int(cause.get("message", "1"))
-    raise StreamingError(status.get("message") or "the runtime does not say why")
+    raise StreamingError(status.get("message") or "the runtime reported a failure without a reason")
 
 
 class Remote:
-    """One exec or attach under way."""
+    """A running exec or attach."""
 
     def __init__(self, connection: Connection, *, stdin: bool, stderr: bool, terminal: bool) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class Remote:
         self._open = {self._error, *self._sinks}
 
     def run(self) -> int:
-        """Until the other end is done; the exit code. Raises StreamingError."""
+        """Transfer until the end, and return the exit code. Raises StreamingError."""
         self._selector.register(self._connection, selectors.EVENT_READ)
         with self._selector, _changes_of_size(bool(self._size)) as changes:
             if self._size:
@@ -70,12 +70,12 @@ class Remote:
                 self._tell_size()
             reading_input = False
             while self._open:
-                wanted = bool(self._input) and self._connection.waiting < MOST_WAITING
+                wanted = bool(self._input) and self._connection.waiting < MAX_UNSENT
                 if wanted != reading_input:
                     reading_input = self._watch_input(wanted)
                 writing = selectors.EVENT_WRITE if self._connection.waiting else 0
                 self._selector.modify(self._connection, selectors.EVENT_READ | writing)
-                if not self._turn(changes):
+                if not self._transfer(changes):
                     break
         return exit_code_of(self._outcome)
 
@@ -85,14 +85,14 @@ class Remote:
             return False
         try:
             self._selector.register(STDIN, selectors.EVENT_READ)
-        except PermissionError:  # a file: it never keeps anybody waiting
+        except PermissionError:  # a regular file, which is always readable
             self._take_input()
             return False
         return True
 
-    def _turn(self, changes: int) -> bool:
-        """Wait, and carry what there is; False at the end of the connection."""
-        more = self._connection.waiting < MOST_WAITING
+    def _transfer(self, changes: int) -> bool:
+        """Wait for bytes and transfer them; False at the end of the connection."""
+        more = self._connection.waiting < MAX_UNSENT
         is_file = bool(self._input) and more and STDIN not in self._selector.get_map()
         for key, _ in self._selector.select(0 if is_file else None):
             if key.fileobj is self._connection:
@@ -145,14 +145,14 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def terminal_size() -> tuple[int, int]:
-    """Rows and columns."""
+    """Rows and columns of the terminal."""
     rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(STDIN, termios.TIOCGWINSZ, b"\0" * 8))
     return rows, columns
 
 
 @contextmanager
 def _changes_of_size(wanted: bool) -> Iterator[int]:
-    """A descriptor that is readable when the terminal has another size."""
+    """A descriptor that gets readable when the terminal's size changes."""
     if not wanted:
         yield -1
         return
@@ -170,18 +170,18 @@ def _changes_of_size(wanted: bool) -> Iterator[int]:
 
 @contextmanager
 def raw_terminal(wanted: bool) -> Iterator[None]:
-    """Every key goes to the container, Ctrl-C too."""
+    """Send every key to the container, Ctrl-C too."""
     if not wanted:
         yield
         return
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN, termios.TCSADRAIN)  # what was typed ahead is for the container
+        tty.setraw(STDIN, termios.TCSADRAIN)  # keys typed before are for the container
         yield
     finally:
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
 def is_terminal() -> bool:
-    """Whether somebody types."""
+    """True when standard input is a terminal."""
     return sys.stdin.isatty()

@@ -1,1 +1,1 @@
-"""KubeletConfiguration as typed records: schema, decoding and encoding."""
+"""KubeletConfiguration as typed structs, with their schema, decoder and encoder."""

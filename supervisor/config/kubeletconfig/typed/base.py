@@ -1,8 +1,7 @@
-"""The base of the configuration's structs: JSON names, presence, and the scalar types of the Go fields.
+"""The base class of the configuration's structs, their JSON names, and the scalar types of the Go fields.
 
-Presence follows the published Go type. A Go pointer, list or map is None when absent, because there an explicit zero
-(`0`, `""`, `[]`) differs from nothing. A plain Go value is its zero when absent: for those an explicit zero means the
-default, upstream too.
+An absent field of a Go pointer, list or map type is None, because its explicit zero (`0`, `""`, `[]`) has a meaning.
+An absent field of another Go type is its zero. For these, an explicit zero means the default, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ Duration = NewType("Duration", int)
 """metav1.Duration in nanoseconds; a Go duration string in files."""
 
 TimeOrDuration = NewType("TimeOrDuration", int)
-"""component-base's TimeOrMetaDuration in nanoseconds; files have a duration string, or a number of nanoseconds."""
+"""component-base's TimeOrMetaDuration in nanoseconds. In files it is a duration or a number of nanoseconds."""
 
 Quantity = NewType("Quantity", str)
-"""resource.Quantity as its text; files may have a number too."""
+"""resource.Quantity as text. In files it may be a number."""
 
 _INITIALISMS = {
     "api": "API",
@@ -46,7 +45,7 @@ _INITIALISMS = {
 def json_name(attribute: str) -> str:
     """The published name of an attribute: `image_gc_high_threshold_percent` is `imageGCHighThresholdPercent`."""
     if attribute == "make_iptables_util_chains":
-        return "makeIPTablesUtilChains"  # the one word that is written differently inside a name than at its start
+        return "makeIPTablesUtilChains"  # the only word that is spelt differently at the start of a name
     first, *rest = attribute.split("_")
     return first + "".join(_INITIALISMS.get(part) or part.capitalize() for part in rest)
 

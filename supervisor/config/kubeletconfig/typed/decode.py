@@ -1,7 +1,7 @@
-"""Plain values (as YAML or JSON has them) to KubeletConfiguration: strict, and with every error at once.
+"""Decodes plain values of YAML or JSON to KubeletConfiguration, and reports all errors together.
 
-Covers apiVersion and kind, unknown fields with a suggestion, and types, as the kubelet's strict decoding does. Does not
-cover syntax and repeated keys (`proto.schema.document`), defaults, or which values make sense (`validation`).
+It checks apiVersion, kind, unknown fields and types, as the kubelet's strict decoding does. `proto.schema.document`
+checks syntax and duplicate keys, `validation` the values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SECRET = "staticPodURLHeader"
 
 
 class Decoded(NamedTuple):
-    """The configuration without defaults; what was wrong is left out of it and named in `problems`."""
+    """The configuration without defaults and without the invalid fields, which are in `problems`."""
 
     config: KubeletConfiguration
     problems: list[Problem]
 
 
 def decode(value: Any, file: str = "", line_of: Callable[[Path], int] | None = None) -> Decoded:
-    """The configuration of a plain mapping; raises nothing. `line_of` is `Document.line` of the file, if any."""
+    """Decode a plain mapping. Raises no errors. `line_of` is `Document.line` of the file, if any."""
     decoder = _Decoder(file, line_of)
     decoder.check_type(value)
     if decoder.problems:
@@ -55,11 +55,11 @@ def convert(path: str, plain: Any) -> Any:
 
 
 class _Enough(Exception):
-    """There are MAX_PROBLEMS."""
+    """MAX_PROBLEMS is reached."""
 
 
 class _Decoder:
-    """One walk along types and values; nothing is deeper than the types, so it needs no bound of its own."""
+    """Walks along types and values. The types bound the depth."""
 
     def __init__(self, file: str, line_of: Callable[[Path], int] | None, *, secret: bool = False) -> None:
         self.problems: list[Problem] = []
@@ -68,7 +68,7 @@ class _Decoder:
         self._secret = secret
 
     def check_type(self, value: Any) -> None:
-        """Refuse what is not of this type, and then nothing else: its fields would all be unknown."""
+        """Check apiVersion and kind. After an error, fields are not checked, because all would be unknown."""
         if not isinstance(value, dict):
             self._add((), f"must be a mapping with apiVersion {API_VERSION} and kind {KIND}, not {shown(value)}")
             return
@@ -90,7 +90,7 @@ class _Decoder:
             field, here = known.get(name), (*path, name)
             if field is None:
                 self._add(here, f"unknown field{suggestion(name, known)}")
-            elif inner is not None:  # null leaves a field as it is, in Go too
+            elif inner is not None:  # null leaves a field unset, as in Go
                 before = len(self.problems)
                 value = self.value(field.kind, inner, here)
                 if len(self.problems) == before or field.kind.name in ("struct", "list", "map"):
@@ -98,7 +98,7 @@ class _Decoder:
         return struct(**attributes)
 
     def value(self, kind: Kind, plain: Any, path: Path) -> Any:
-        """A value of a kind; adds a problem where it is not one, and then means nothing."""
+        """A value of a kind. After an error, which is added to `problems`, the result is meaningless."""
         if kind.struct is not None:
             return self.struct(kind.struct, plain, path)
         if kind.name == "list":
@@ -128,7 +128,7 @@ class _Decoder:
     def _add(self, path: Path, message: str) -> None:
         line = self._line_of(path) if self._line_of else 0
         if self._secret or path[:1] == (_SECRET,):
-            message = "must be a mapping of header names to lists of text"  # and the value is not shown
+            message = "must be a mapping of header names to lists of text"  # without the secret value
         self.problems.append(Problem(field_text(path), message, self._file, line))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Enough

@@ -1,6 +1,6 @@
-"""KubeletConfiguration to plain values, under the published names: for `config show`, configz and comparing.
+"""Encodes KubeletConfiguration to plain values with the published names, for `config show` and configz.
 
-Covers durations as Go prints them, and what may not be shown. Does not cover the text format.
+Durations are in Go's format. Secret values are masked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from supervisor.config.kubeletconfig.typed.schema import Kind
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 
 MASKED = "<masked>"
-"""In place of header values, which carry credentials; the kubelet's log has the same word."""
+"""Replacement of header values, which can be credentials. The kubelet's log has the same text."""
 
 
 def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
-    """The configuration as dicts, lists and scalars, with apiVersion and kind; absent fields are left out.
+    """The configuration as dicts, lists and scalars, with apiVersion and kind and without absent fields.
 
     `mask` hides the values of staticPodURLHeader.
     """
@@ -30,7 +30,7 @@ def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
 
 
 def leaf(config: KubeletConfiguration, path: str) -> Any:
-    """One field as a plain value by its path (`logging.verbosity`), or None if absent."""
+    """A field as a plain value, by its path (`logging.verbosity`); None: absent."""
     value = schema.get(config, path)
     return None if value is None else _value(schema.leaves()[path].field.kind, value)
 
@@ -42,7 +42,7 @@ def _struct(config: ConfigStruct, *, sparse: bool = True) -> dict[str, Any]:
         if value is None or (sparse and field.kind.struct is None and not field.nullable and value == field.default):
             continue
         inner = _value(field.kind, value)
-        if inner != {} or field.nullable:  # a struct that is always there says nothing when empty
+        if inner != {} or field.nullable:  # an empty struct is left out, unless its presence has a meaning
             found[name] = inner
     return found
 

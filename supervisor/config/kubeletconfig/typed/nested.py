@@ -1,4 +1,4 @@
-"""The structs inside KubeletConfiguration: authentication, authorization, logging, tracing, taints and smaller ones."""
+"""The structs inside KubeletConfiguration: authentication, authorization, logging, tracing, taints and others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervisor.config.kubeletconfig.typed.base import (
 
 
 class X509Authentication(ConfigStruct, frozen=True, kw_only=True):
-    """Client certificates: who signs those that are let in."""
+    """Authentication by client certificates: the CA that signs them."""
 
     client_ca_file: str = ""
 
@@ -33,7 +33,7 @@ class AnonymousAuthentication(ConfigStruct, frozen=True, kw_only=True):
 
 
 class Authentication(ConfigStruct, frozen=True, kw_only=True):
-    """Who a request to the kubelet's server is from."""
+    """Authentication of requests to the kubelet's server."""
 
     x509: X509Authentication = X509Authentication()
     webhook: WebhookAuthentication = WebhookAuthentication()
@@ -41,14 +41,14 @@ class Authentication(ConfigStruct, frozen=True, kw_only=True):
 
 
 class WebhookAuthorization(ConfigStruct, frozen=True, kw_only=True):
-    """How long answers of SubjectAccessReview are kept."""
+    """Cache times of SubjectAccessReview answers."""
 
     cache_authorized_ttl: Duration = Duration(0)
     cache_unauthorized_ttl: Duration = Duration(0)
 
 
 class Authorization(ConfigStruct, frozen=True, kw_only=True):
-    """What a request may do; `mode` is AlwaysAllow or Webhook."""
+    """Authorization of requests; `mode` is AlwaysAllow or Webhook."""
 
     mode: str = ""
     webhook: WebhookAuthorization = WebhookAuthorization()
@@ -98,21 +98,21 @@ class Logging(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ShutdownGracePeriodByPodPriority(ConfigStruct, frozen=True, kw_only=True):
-    """Seconds that pods of this priority and up to the next entry's get when the node shuts down."""
+    """Grace period, at a node's shutdown, of pods with this priority and up to the next entry's."""
 
     priority: Int32 = Int32(0)
     shutdown_grace_period_seconds: Int64 = Int64(0)
 
 
 class MemoryReservation(ConfigStruct, frozen=True, kw_only=True):
-    """Memory and huge pages of one NUMA node that containers do not get."""
+    """Memory and huge pages of a NUMA node that are reserved from containers."""
 
     numa_node: Int32 = Int32(0)
     limits: dict[str, Quantity] | None = None
 
 
 class Taint(ConfigStruct, frozen=True, kw_only=True):
-    """A taint the node registers with; `time_added` must stay empty."""
+    """A taint that the node registers with; `time_added` must stay empty."""
 
     key: str = ""
     value: str = ""
@@ -121,13 +121,13 @@ class Taint(ConfigStruct, frozen=True, kw_only=True):
 
 
 class Tracing(ConfigStruct, frozen=True, kw_only=True):
-    """component-base's TracingConfiguration: where spans go, and how many of a million."""
+    """component-base's TracingConfiguration: the endpoint for spans, and the sampling rate."""
 
     endpoint: str | None = None
     sampling_rate_per_million: Int32 | None = None
 
 
 class UserNamespaces(ConfigStruct, frozen=True, kw_only=True):
-    """How many user and group IDs a pod with its own user namespace gets: a multiple of 65536, below 2^32."""
+    """Number of user and group IDs of a pod with its own user namespace: a multiple of 65536, below 2^32."""
 
     ids_per_pod: Int64 | None = None

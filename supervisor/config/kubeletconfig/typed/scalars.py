@@ -1,6 +1,6 @@
-"""Scalars of the configuration: from what YAML or JSON has to the checked value of a field's type.
+"""Converts scalars of YAML or JSON to the types of the configuration's fields.
 
-Covers ranges of the Go types, durations and quantities, exactly. Does not cover which values make sense.
+It checks types, the ranges of Go's integers, durations and quantities.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _MAX_SHOWN = 60
 
 
 class ConversionError(ValueError):
-    """A value of another type than its field's; the message says what the field takes."""
+    """A value of another type than its field's. The message names the field's type."""
 
 
 def _boolean(plain: Any) -> bool:
@@ -57,7 +57,7 @@ def _duration(plain: Any) -> int:
     if not isinstance(plain, str):
         hint = "; add a unit, as in 30s" if isinstance(plain, int | float) and not isinstance(plain, bool) else ""
         raise ConversionError(f"must be a duration such as 10s or 1h30m, not {shown(plain)}{hint}")
-    # The API types come with it, which the agent's parent otherwise does without.
+    # Imported here, because the API types come with it, which the supervisor's process does not load.
     from proto.v1.scalars.duration import DurationError, parse_duration  # noqa: PLC0415
 
     try:
@@ -93,11 +93,11 @@ SCALARS: dict[str, Callable[[Any], Any]] = {
     "time-or-duration": _time_or_duration,
     "quantity": _quantity,
 }
-"""By the names of `schema.Kind`: from a plain value to the field's; each raises ConversionError."""
+"""Converters by the name of `schema.Kind`. Each raises ConversionError."""
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, and named by its YAML type where its text would not help."""
+    """A short text of a value for messages; collections by their YAML type."""
     if value is None:
         return "nothing"
     if isinstance(value, dict | list | tuple):

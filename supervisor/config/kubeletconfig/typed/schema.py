@@ -1,6 +1,6 @@
-"""The configuration's fields as data: JSON path, attribute and kind, read off the structs once.
+"""The schema of the configuration: JSON path, attribute and kind of each field, read from the structs.
 
-Covers the walk over the types that decoding, printing, defaults and the field table share. Builds nothing at import.
+The decoder, the encoder, defaults and the field table use it. It is built at the first use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCALARS: dict[Any, str] = {
 
 
 class Kind(NamedTuple):
-    """What a value is: a scalar by name, `list` or `map` of `item`, or `struct` of class `struct`."""
+    """The type of a value: a scalar's name, `list` or `map` of `item`, or `struct` of class `struct`."""
 
     name: str
     item: Kind | None = None
@@ -57,12 +57,12 @@ class Field(NamedTuple):
     attribute: str
     kind: Kind
     nullable: bool
-    """Absent is None and differs from the zero value."""
+    """An absent value is None, which differs from the zero value."""
     default: Any
 
 
 class Leaf(NamedTuple):
-    """A field that is not a struct, by its path from the top."""
+    """A field that is not a struct, with its path from the top."""
 
     path: str
     """JSON names joined with dots."""
@@ -85,7 +85,7 @@ def fields(struct: type[ConfigStruct]) -> dict[str, Field]:
 
 @lru_cache(maxsize=1)
 def leaves() -> dict[str, Leaf]:
-    """Every field of KubeletConfiguration that is not itself a struct, by path; without apiVersion and kind."""
+    """All fields of KubeletConfiguration by path, without structs, apiVersion and kind."""
     found = {leaf.path: leaf for leaf in _walk(KubeletConfiguration, "", ())}
     del found["apiVersion"], found["kind"]
     return found
@@ -114,7 +114,7 @@ def _kind(hint: Any) -> tuple[Kind, bool]:
 
 
 def get(config: ConfigStruct, path: str) -> Any:
-    """The value of a field by its path (`authentication.webhook.enabled`); None where a struct above it is absent."""
+    """The value of a field by its path (`authentication.webhook.enabled`); None when a parent struct is absent."""
     value: Any = config
     for name in path.split("."):
         if value is None:
@@ -125,7 +125,7 @@ def get(config: ConfigStruct, path: str) -> Any:
 
 
 def replace(config: KubeletConfiguration, path: str, value: Any) -> KubeletConfiguration:
-    """The configuration with one field changed; creates absent structs above it."""
+    """The configuration with a changed field. Absent parent structs are created."""
     changed: KubeletConfiguration = _replace(config, KubeletConfiguration, path.split("."), value)
     return changed
 

@@ -1,6 +1,6 @@
-"""KubeletConfiguration as published: every field of v1beta1 in Kubernetes 1.36, in the order of its Go type.
+"""KubeletConfiguration: every field of v1beta1 in Kubernetes 1.36, in the order of its Go type.
 
-Covers names, types and presence (see `base`). What a field does here is in `verdicts`; its default in `defaults`.
+`base` explains names and presence, `verdicts` lists the effects, `defaults` the defaults.
 Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 """
 
@@ -25,7 +25,7 @@ KIND = "KubeletConfiguration"
 
 
 class KubeletConfiguration(ConfigStruct, frozen=True, kw_only=True):
-    """One configuration; as written, or with every default filled in (`defaults.apply`)."""
+    """A configuration, with or without its defaults (`defaults.apply`)."""
 
     api_version: str = ""
     kind: str = ""

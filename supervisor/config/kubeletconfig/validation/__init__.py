@@ -1,9 +1,9 @@
-"""Every rule a configuration must keep, all checked, all violations reported together.
+"""Validates a configuration by all rules, and reports all violations together.
 
-Covers the rules of the kubelet's own validation and what it leaves to later stages of its start: eviction thresholds,
-addresses, reserved resources, CPU lists, TLS names. Does not look at the machine. Sources:
-https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/ and, for what a page does not say, the behaviour
-of pkg/kubelet/apis/config/validation of Kubernetes 1.36.
+The rules are those of the kubelet's validation, and those of later stages of its start: eviction thresholds,
+addresses, reserved resources, CPU lists, TLS names. The machine's state is not checked. Sources:
+https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/ and pkg/kubelet/apis/config/validation of
+Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _GATED_RULES = (gated.rules, images.rules, resources.rules, logs.rules)
 
 
 def validate(config: KubeletConfiguration) -> list[Problem]:
-    """What is wrong with a configuration that has its defaults (`defaults.apply`); empty if nothing.
-
-    `problems.located` adds file and line.
-    """
+    """The violations of a configuration with defaults (`defaults.apply`). `problems.located` adds file and line."""
     return list(itertools.islice(_violations(config), MAX_PROBLEMS))
 
 
@@ -59,7 +56,7 @@ def _violations(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def warnings(config: KubeletConfiguration) -> list[Problem]:
-    """What works but will not for long, or is hardly meant."""
+    """Warnings of deprecated, insecure or ineffective values."""
     return [
         *feature_gates.warnings(config.feature_gates or {}),
         *eviction.warnings(config),

@@ -1,4 +1,4 @@
-"""Node Allocatable: what is reserved, in which cgroups, and what is enforced.
+"""Rules of Node Allocatable: reserved CPUs, their cgroups, and the enforcement.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
 """

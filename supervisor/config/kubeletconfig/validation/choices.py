@@ -1,4 +1,4 @@
-"""Fields with a closed set of values."""
+"""Rules of fields with a closed set of values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def one_of(path: str, value: str, allowed: tuple[str, ...]) -> Iterator[Problem]:
-    """A violation, unless the value is one of those allowed."""
+    """A violation, unless the value is allowed."""
     if value not in allowed:
         named = ", ".join(word or '""' for word in allowed)
         hint = suggestion(value, filter(None, allowed))

@@ -1,4 +1,4 @@
-"""Eviction: signals, thresholds, grace periods and minimum reclaims.
+"""Rules of eviction: signals, thresholds, grace periods and minimum reclaims.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 """
@@ -22,11 +22,11 @@ SIGNALS = (
     "pid.available",
 )
 IGNORED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory.available")
-"""Known, but the kubelet sets them itself, from the filesystem or from memory.available."""
+"""Signals that the kubelet derives itself, from the file system or from memory.available."""
 
 
 def hard(config: KubeletConfiguration) -> dict[str, str]:
-    """The hard thresholds in force: those written, else the defaults; both with mergeDefaultEvictionSettings."""
+    """The effective hard thresholds: explicit ones, else defaults; both with mergeDefaultEvictionSettings."""
     if config.eviction_hard is None:
         return dict(DEFAULT_EVICTION_HARD)
     base = DEFAULT_EVICTION_HARD if config.merge_default_eviction_settings else {}
@@ -54,7 +54,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
-    """Signals that are accepted and then set from elsewhere."""
+    """Warnings of ignored signals."""
     for field, entries in _maps(config):
         for signal in entries:
             if signal in IGNORED:

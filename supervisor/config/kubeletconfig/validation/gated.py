@@ -1,4 +1,4 @@
-"""Fields that a feature gate allows or forbids, and shutdown, whose rules a gate switches."""
+"""Rules of fields that depend on a feature gate, among them those of the shutdown."""
 
 from __future__ import annotations
 

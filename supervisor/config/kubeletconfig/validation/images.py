@@ -1,4 +1,4 @@
-"""Image pulls: how many at once, and which images' credentials are not verified."""
+"""Rules of image pulls: their parallelism, and the verification of credentials."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from supervisor.config.kubeletconfig.validation.choices import one_of
 _POLICIES = ("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
 _ALLOWLIST = "preloadedImagesVerificationAllowlist"
 
-# An image name without tag and digest, as distribution's reference grammar has it: an optional registry with a port,
-# then path components in lower case.
+# An image name without tag and digest in distribution's reference grammar: an optional registry with a port, then path
+# components in lower case.
 _HOST_PART = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _REGISTRY = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -49,7 +49,7 @@ def _bad_pattern(pattern: str) -> str:
         return "must not begin or end with spaces"
     name = pattern.removesuffix("*") if pattern.endswith("/*") else pattern
     if "*" in name:
-        return "is no pattern: the only wildcard is /* at the end"
+        return "is not a pattern: the only wildcard is /* at the end"
     if pattern.endswith("/*"):
         return "" if len(name) > 1 else "must name at least a registry before /*"
     return _bad_name(name)
@@ -59,7 +59,7 @@ def _bad_name(name: str) -> str:
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         return "must be an image's full name, such as registry.example/team/app, without tag or digest"
     first, _, rest = name.partition("/")
-    # Without a registry the reference would be completed to docker.io/library/..., and then never equals itself.
+    # A reference without registry is completed to docker.io/library/..., so the pattern would never match.
     if not rest or not ("." in first or ":" in first or first == "localhost"):
         return "must begin with the registry, as in docker.io/library/busybox"
     if first == "docker.io" and "/" not in rest:

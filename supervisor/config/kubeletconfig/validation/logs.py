@@ -1,4 +1,4 @@
-"""Logs, metrics and traces of the agent itself."""
+"""Rules of the agent's own logs, metrics and traces."""
 
 from __future__ import annotations
 

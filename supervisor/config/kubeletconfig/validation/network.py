@@ -1,4 +1,4 @@
-"""Addresses, networks, names and endpoints."""
+"""Rules of addresses, networks, names and endpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def is_domain(name: str) -> bool:
-    """Whether a name is a DNS-1123 subdomain; upper case and a final dot are let through, as resolvers do."""
+    """True for a DNS-1123 subdomain, also with upper case and a final dot, as resolvers accept them."""
     name = name.removesuffix(".")
     return len(name) <= _MAX_DOMAIN and all(
         len(label) <= _MAX_LABEL and _DNS_LABEL.fullmatch(label) for label in name.split(".")
@@ -41,12 +41,12 @@ def is_domain(name: str) -> bool:
 
 def _address(path: str, text: str) -> Iterator[Problem]:
     if text in ("0.0.0.0", "127.0.0.1"):
-        return  # the defaults, without loading the parser
+        return  # the defaults, without an import of the parser
     import ipaddress  # noqa: PLC0415
 
     try:
         ipaddress.ip_address(text)
-        bad = "%" in text  # a zone is no part of an address to the kubelet
+        bad = "%" in text  # the kubelet refuses addresses with a zone
     except ValueError:
         bad = True
     if bad:
@@ -91,7 +91,7 @@ def _pod_url(config: KubeletConfiguration) -> Iterator[Problem]:
             good = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
         except ValueError:
             good = False
-        if not good:  # not shown: it may carry a password
+        if not good:  # not shown, because it may have a password
             yield Problem("staticPodURL", "must be a URL that begins with http:// or https:// and names a host")
     for name, values in (config.static_pod_url_header or {}).items():
         if not _HEADER.fullmatch(name):

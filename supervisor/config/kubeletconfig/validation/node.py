@@ -1,4 +1,4 @@
-"""What the node registers with: taints and labels; and the sysctls pods may set.
+"""Rules of the node's taints and labels, and of the sysctls that pods may set.
 
 `check_labels` is for the flag --node-labels, which has no field. Source: https://kep.k8s.io/279 and
 https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/.
@@ -40,7 +40,7 @@ _RESERVED_NAMESPACES = ("kubernetes.io", "k8s.io")
 
 
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:
-    """Violations in what the node registers with."""
+    """Violations in taints and sysctls."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(config.register_with_taints or ()):
         here = f"registerWithTaints[{index}]"
@@ -61,18 +61,18 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
             yield Problem(f"allowedUnsafeSysctls[{index}]", problem)
         elif not _namespaced(pattern):
             own = ", ".join(("kernel.sem", *(f"{prefix}*" for prefix in _NAMESPACED)))
-            problem = f"{pattern[:60]} is the whole machine's; what pods may be let set is among {own}"
+            problem = f"{pattern[:60]} is not namespaced; pods can only set {own}"
             yield Problem(f"allowedUnsafeSysctls[{index}]", problem)
 
 
 def _namespaced(pattern: str) -> bool:
-    """Whether all that a pattern stands for is a pod's own, in its IPC or network namespace."""
+    """True when all sysctls of a pattern are in a pod's IPC or network namespace."""
     name = pattern.replace("/", ".").removesuffix("*")
     return pattern == "kernel.sem" or name.startswith(_NAMESPACED)
 
 
 def check_labels(labels: Mapping[str, str], source: str = "--node-labels") -> list[Problem]:
-    """What is wrong with the labels a node is to register with; `source` names the flag in the problems."""
+    """Errors of a node's labels. `source` is the flag's name for the problems."""
     found = []
     for key, value in labels.items():
         reason = bad_key(key) or bad_value(value) or _forbidden(key)
@@ -82,7 +82,7 @@ def check_labels(labels: Mapping[str, str], source: str = "--node-labels") -> li
 
 
 def bad_key(key: str) -> str:
-    """Why a text is not a qualified name (`example.com/role`), or nothing."""
+    """The reason why a text is not a qualified name (`example.com/role`); empty when it is."""
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name):
         return f"{key[:60]!r} must be a name of letters, digits, -, _ and ., at most 63, as in example.com/role"
@@ -92,7 +92,7 @@ def bad_key(key: str) -> str:
 
 
 def bad_value(value: str) -> str:
-    """Why a text is not a label's value, or nothing."""
+    """The reason why a text is not a label's value; empty when it is."""
     if not value or _NAME.fullmatch(value):
         return ""
     return (

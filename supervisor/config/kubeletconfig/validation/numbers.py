@@ -1,4 +1,4 @@
-"""Numbers and durations: each field's range, and the pairs of which one must be the smaller."""
+"""Rules of numbers and durations: the range of each field, and pairs with an order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DURATIONS: dict[str, tuple[int, int | None]] = {
     "cpuCFSQuotaPeriod": (1 * _MS, 1 * _S),
 }
 _MAY_BE_NEGATIVE = frozenset({"volumeStatsAggPeriod"})
-"""Negative switches the volume statistics off."""
+"""A negative value disables volume statistics."""
 
 
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:
@@ -56,7 +56,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
     yield from _durations(config)
     yield from _image_gc(config)
     factor = config.memory_throttling_factor
-    if factor is not None and not 0 < factor <= 1:  # also catches what is not a number
+    if factor is not None and not 0 < factor <= 1:  # also refuses NaN
         yield Problem("memoryThrottlingFactor", f"must be greater than 0 and at most 1, not {factor}")
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 0 < ids < 2**32):
@@ -101,7 +101,7 @@ def _image_gc(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def text(nanoseconds: int) -> str:
-    """A duration as Go prints it."""
+    """A duration in Go's format."""
     from proto.v1.scalars.duration import format_duration  # noqa: PLC0415 - only errors need the API types
 
     return format_duration(nanoseconds)

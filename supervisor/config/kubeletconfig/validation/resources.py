@@ -1,4 +1,4 @@
-"""Resource managers: reserved amounts, memory per NUMA node, and the options of the CPU and topology managers.
+"""Rules of resource managers: reserved amounts, memory of NUMA nodes, options of CPU and topology managers.
 
 Sources: https://kubernetes.io/docs/tasks/administer-cluster/ on cpu-management-policies, memory-manager and
 topology-manager.
@@ -18,7 +18,7 @@ _BOOLEANS = ("1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false", "FAL
 
 
 class Option(NamedTuple):
-    """An option of a manager: the gate that allows it ("" for none), and whether its value is a number."""
+    """An option of a manager. `gate` must be on ("" for none); `number`: its value is a number, else a boolean."""
 
     gate: str = ""
     number: bool = False
@@ -105,7 +105,7 @@ def _options(field: str, values: Mapping[str, str], known: Mapping[str, Option],
         if option.gate and not gates.enabled(option.gate):
             yield Problem(_path(field, name), f"requires feature gate {option.gate}")
         if option.number:
-            # Below 8 the topology manager itself needs no limit, and the kubelet refuses it.
+            # The kubelet refuses values below 8, the topology manager's default limit.
             if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 8):
                 yield Problem(
                     _path(field, name), f"must be a whole number of at least 8, in quotes, not {value[:60]!r}"

@@ -1,6 +1,6 @@
-"""The kubelet's server: certificates, cipher suites, key exchanges.
+"""Rules of the kubelet's server: certificates, cipher suites, key exchanges.
 
-Names and numbers are those of Go's crypto/tls, as the published type has them.
+Names and numbers are those of Go's crypto/tls.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
-    """Cipher suites that Go still has and nobody should use."""
+    """Warnings of insecure cipher suites that Go still supports."""
     for index, suite in enumerate(config.tls_cipher_suites or ()):
         if suite in INSECURE_SUITES:
             yield Problem(f"tlsCipherSuites[{index}]", f"Use of insecure cipher '{suite}' detected.")

@@ -1,0 +1,210 @@
+"""Builds a container's OCI bundle: image, user, specification, FIFOs and record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from actors._cri.image_reference import InvalidImageName
+from actors.runtime.containers import host_image
+from actors.runtime.engine.engine import Engine
+from actors.runtime.filesystems.rootfs import HOST_LAYER
+from actors.runtime.images import names
+from actors.runtime.images.errors import ImageError
+from actors.runtime.images.local.store import Held
+from actors.runtime.images.manifest import Execution
+from actors.runtime.model.errors import RpcError, invalid
+from actors.runtime.model.records import ContainerRecord, new_id
+from actors.runtime.model.state import Container, Sandbox
+from actors.runtime.oci.spec.build import BadContainer, Place, resources, specification
+from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
+from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
+from actors.runtime.policy import signal_number
+from proto.common import untrusted
+from proto.cri import api_pb2 as pb
+
+SIGNALS = {one.name: one.value for one in signal.Signals}
+_NEW_NAMESPACES = ("mount",)
+
+
+class NewContainer(NamedTuple):
+    """A new container, and data that only its creation needs."""
+
+    container: Container
+    execution: Execution
+    user: User
+
+
+class BundleBuilder:
+    """Builds OCI bundles from CRI configurations."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> NewContainer:
+        """A container in memory, whose layers are held. Raises RpcError."""
+        image_id, image_ref, layers, execution = self._image(config.image.image)
+        if layers == (HOST_LAYER,):
+            annotations = sandbox.config.annotations
+            if reason := host_image.refusal(annotations, for_all=self._engine.host_image_for_all):
+                raise RpcError("PERMISSION_DENIED", reason)
+        for layer in layers:
+            held.add(layer)
+        try:
+            user = self._user(config, layers, execution)
+        except (NoSuchUser, ImageError, OSError) as error:
+            raise invalid(f"cannot find the user to run as: {error}") from error
+        try:
+            volumes = self._engine.volumes.choose(config, held.add)
+        except BadMount as error:
+            raise invalid(str(error)) from error
+        _make_sources(config)
+        parent = sandbox.config.linux.cgroup_parent or self._engine.default_cgroup
+        id_ = new_id()
+        record = ContainerRecord(
+            id=id_,
+            sandbox_id=sandbox.record.id,
+            config=config.SerializeToString(),
+            created_at_ns=time.time_ns(),
+            boot=self._engine.boot,
+            image_id=image_id,
+            image_ref=image_ref,
+            layers=layers,
+            volumes=volumes,
+            stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
+            user=(user.uid, user.gid, user.groups),
+            log_path=_log_path(sandbox, config),
+            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.cgroups_known else "",
+        )
+        return NewContainer(Container(record), execution, user)
+
+    def write(self, sandbox: Sandbox, prepared: NewContainer) -> None:
+        """Write the container's directory, the record last. Raises RpcError."""
+        container = prepared.container
+        directory = self._engine.containers.path(container.record.id)
+        try:
+            directory.mkdir(mode=0o700)
+            spec = self._specification(sandbox, prepared)
+            (directory / "config.json").write_bytes(msgspec.json.encode(spec))
+            for name in ("stdin", "stdout", "stderr"):
+                os.mkfifo(directory / name, 0o600)
+            if container.record.log_path:
+                os.makedirs(os.path.dirname(container.record.log_path), mode=0o755, exist_ok=True)
+            self._engine.containers.save(container.record)
+        except (BadContainer, BadMount) as error:
+            raise invalid(str(error)) from error
+        except (OSError, ValueError, ImageError) as error:
+            raise RpcError("UNKNOWN", f"cannot create the container: {error}") from error
+
+    def change_resources(self, container: Container, config: pb.ContainerConfig) -> None:
+        """Change resources of a container that has not started. Raises OSError."""
+        path = self._engine.containers.path(container.record.id) / "config.json"
+        spec = untrusted.decode_json(path.read_bytes())
+        spec["linux"]["resources"] |= resources(config.linux.resources, hugetlb=self._engine.machine.hugetlb)
+        path.write_bytes(msgspec.json.encode(spec))
+
+    def _image(self, name: str) -> tuple[str, str, tuple[str, ...], Execution]:
+        """ID, reference, layers and default process of an image."""
+        try:
+            if not names.is_id(name) and names.full(name) == names.HOST:
+                return names.HOST, names.HOST, (HOST_LAYER,), Execution()
+            image = self._engine.store.get(name)
+            execution = self._engine.store.execution(image)
+        except InvalidImageName as error:
+            raise invalid(str(error)) from error
+        except (ImageError, OSError) as error:
+            raise RpcError("NOT_FOUND", f"cannot use image {name!r}: {error}") from error
+        reference = image.digests[0] if image.digests else image.id
+        return image.id, reference, image.layers, execution
+
+    def _user(self, config: pb.ContainerConfig, layers: tuple[str, ...], execution: Execution) -> User:
+        stack = self._engine.rootfs.stack(layers)
+        passwd, group = (_read(stack.open(path)) for path in ("/etc/passwd", "/etc/group"))
+        return choose(config.linux.security_context, execution.user, passwd, group)
+
+    def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, object]:
+        record, config = prepared.container.record, prepared.container.config
+        place = Place(
+            container_id=record.id,
+            rootfs=str(self._engine.mounts_of(record.id)),
+            cgroup_parent=sandbox.config.linux.cgroup_parent or self._engine.default_cgroup,
+            hostname=hostname_of(sandbox),
+            namespaces=self._namespaces(sandbox, config),
+            files=self._files(sandbox, config),
+            images=self._engine.volumes.sources(record.id, record.volumes),
+            masked=host_image.present(self._engine.hidden) if record.layers == (HOST_LAYER,) else (),
+        )
+        return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
+
+    def _namespaces(self, sandbox: Sandbox, config: pb.ContainerConfig) -> dict[str, str]:
+        """Path of the namespace to join by OCI's name, empty for a new one; without the machine's."""
+        options = config.linux.security_context.namespace_options
+        found = dict.fromkeys(_NEW_NAMESPACES, "") | dict(sandbox.record.namespaces)
+        found.pop("pid", None)
+        if options.pid == pb.CONTAINER:
+            found["pid"] = ""
+        elif options.pid == pb.POD and self._engine.privileged:
+            if "pid" not in sandbox.record.namespaces:
+                raise BadContainer("cannot share the pod's processes: its sandbox has no shared pid namespace")
+            found["pid"] = sandbox.record.namespaces["pid"]
+        elif options.pid == pb.TARGET:
+            found["pid"] = self._target(options.target_id)
+        if self._engine.machine.unified and not config.linux.security_context.privileged:
+            found["cgroup"] = ""
+        return found
+
+    def _target(self, id_: str) -> str:
+        target = self._engine.state.containers.get(id_)
+        if target.started is None or target.record.finished is not None:
+            raise BadContainer(f"cannot share the processes of container {id_}, which does not run")
+        return f"/proc/{target.started.pid}/ns/pid"
+
+    def _files(self, sandbox: Sandbox, config: pb.ContainerConfig) -> SandboxFiles:
+        directory: Path = self._engine.sandboxes.path(sandbox.record.id)
+        host_ipc = config.linux.security_context.namespace_options.ipc == pb.NODE
+        return SandboxFiles(
+            hosts=str(directory / "hosts"),
+            hostname=str(directory / "hostname"),
+            resolv_conf=str(directory / "resolv.conf"),
+            shm="/dev/shm" if host_ipc else str(self._engine.shm_of(sandbox.record.id)),
+        )
+
+
+def _make_sources(config: pb.ContainerConfig) -> None:
+    """Make directories for mounts whose source is missing, as containerd and CRI-O do."""
+    for mount in config.mounts:
+        if mount.HasField("image"):
+            continue
+        if not mount.host_path.startswith("/"):
+            raise invalid(f"cannot mount {mount.host_path!r} at {mount.container_path}: not an absolute path")
+        try:
+            if not os.path.exists(mount.host_path):
+                os.makedirs(mount.host_path, mode=0o755)
+        except OSError as error:
+            raise RpcError("UNKNOWN", f"cannot create {mount.host_path} to mount it: {error}") from error
+
+
+def hostname_of(sandbox: Sandbox) -> str:
+    """The pod's host name; the machine's if the pod uses its network."""
+    options = sandbox.config.linux.security_context.namespace_options
+    if options.network == pb.NODE or not sandbox.config.hostname:
+        return sandbox.config.hostname or os.uname().nodename
+    return sandbox.config.hostname
+
+
+def _log_path(sandbox: Sandbox, config: pb.ContainerConfig) -> str:
+    if not config.log_path or not sandbox.config.log_directory:
+        return ""
+    return os.path.join(sandbox.config.log_directory, config.log_path)
+
+
+def _read(fd: int | None) -> str:
+    if fd is None:
+        return ""
+    with open(fd, "rb") as file:
+        return file.read(MOST_BYTES).decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The parts that operations on sandboxes and containers share, and the client of the monitor."""

@@ -1,0 +1,114 @@
+"""The parts that all operations on sandboxes and containers share, and the connection to the monitor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actors.runtime.engine.monitor_client import MonitorClient
+from actors.runtime.filesystems.image_volumes import ImageVolumes
+from actors.runtime.filesystems.rootfs import RootFs
+from actors.runtime.images.local.store import ImageStore
+from actors.runtime.model.records import Records
+from actors.runtime.model.state import EventHub, State
+from actors.runtime.oci.runtime import OciRuntime
+from actors.runtime.oci.spec.build import Machine
+
+log = logging.getLogger(__name__)
+
+
+class MonitorManager:
+    """Keeps a connection to the monitor, which it starts if needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._client: MonitorClient | None = None
+        self._closed = False
+        self.on_exited: Callable[[str, int, int], None] = lambda *_: None
+        self.adopt: Callable[[MonitorClient], None] = lambda _: None
+        """Called with a new connection: makes the monitor watch the running containers."""
+
+    @property
+    def client(self) -> MonitorClient:
+        """The connection; finds or starts a monitor if there is none. Raises OSError, MonitorError."""
+        with self._lock:
+            if self._client is None:
+                self._client = MonitorClient(self._path, self.on_exited, self._lost)
+                self.adopt(self._client)
+            return self._client
+
+    def pid(self) -> int:
+        """The monitor's pid; 0 before the first connection. Raises MonitorError."""
+        with self._lock:
+            client = self._client
+        return client.containers()[0] if client is not None else 0
+
+    def _lost(self) -> None:
+        with self._lock:
+            self._client = None
+            if self._closed:
+                return
+        try:
+            _ = self.client
+        except Exception:
+            log.exception("cannot start the containers' monitor; the next container's start tries again")
+
+    def close(self) -> None:
+        """Disconnect; the monitor and its containers stay."""
+        with self._lock:
+            self._closed = True
+            if self._client is not None:
+                self._client.close()
+
+
+@dataclass
+class Engine:
+    """The runtime's shared parts and directories."""
+
+    root: Path
+    """Directory that outlives a boot: images, records, writable layers."""
+    run: Path
+    """Directory that does not: mounts, pinned namespaces, sockets. Its path is short enough for sockets."""
+    store: ImageStore
+    rootfs: RootFs
+    oci: OciRuntime
+    monitor: MonitorManager
+    volumes: ImageVolumes
+    machine: Machine
+    state: State
+    sandboxes: Records
+    containers: Records
+    boot: str
+    hidden: tuple[str, ...] = ()
+    """Paths that the image `host` does not show: patterns of host_image.py."""
+    host_image_for_all: bool = False
+    privileged: bool = True
+    """Isolation levels 1 and 2. Without it there are no mounts, no sandbox namespaces and no cgroups."""
+    default_cgroup: str = "/nodevisor"
+    """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
+    hub: EventHub = field(default_factory=EventHub)
+
+    @property
+    def cgroups_known(self) -> bool:
+        """True if a container's cgroup is known before its start; systemd chooses the path itself."""
+        return self.privileged and not self.machine.systemd_cgroups
+
+    def mounts_of(self, container_id: str) -> Path:
+        """Mount point of a container's root file system."""
+        return self.run / "rootfs" / container_id
+
+    def pins_of(self, sandbox_id: str) -> Path:
+        """Directory of a sandbox's pinned namespaces."""
+        return self.run / "ns" / sandbox_id
+
+    def shm_of(self, sandbox_id: str) -> Path:
+        """Mount point of a sandbox's /dev/shm."""
+        return self.run / "shm" / sandbox_id
+
+    def console_of(self, id_: str) -> Path:
+        """Socket that the OCI runtime sends a container's terminal to."""
+        return self.run / f"tty-{id_[:16]}"

@@ -1,0 +1,218 @@
+"""A container's root file system: the image's layers with a writable layer on top.
+
+It is an overlayfs where one can be mounted, else a copy of all layers. The image `host` has the machine's root in place
+of layers. The container's writes are in its directory. The mount is in the run directory, which a reboot empties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors._host.files import mounts
+from actors.runtime.helper.kernel.syscalls import unshare
+from actors.runtime.images.local.stack import Hidden, Layer, Stack
+from actors.runtime.images.local.store import ImageStore
+from actors.runtime.images.local.unpack import copy_entry, is_whiteout
+from actors.runtime.model.disk import remove_tree
+from actors.runtime.model.kernel import CLONE_FS, in_thread
+from actors.runtime.model.namespaces import unmount_all
+
+HOST_LAYER = "host"
+"""Stands for the image `host` in a list of layers."""
+_OPTIONS_BYTES = 4000
+"""mount(2) takes a page of options."""
+
+
+def can_overlay(directory: Path) -> bool:
+    """Return True when this process can use overlayfs in `directory`; not every file system and user can."""
+    names = [directory / name for name in ("lower", "upper", "work", "merged")]
+    for name in names:
+        name.mkdir(parents=True, exist_ok=True)
+    try:
+        (names[0] / "file").touch()
+        _overlay(str(directory), ["lower"], str(names[3]), str(names[1]), str(names[2]))
+        (names[3] / "file").unlink()  # needs whiteouts
+        mounts.unmount(str(names[3]), mounts.MNT_DETACH)
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            unmount_all(str(names[3]))
+        shutil.rmtree(directory, ignore_errors=True)
+    return True
+
+
+class RootFs:
+    """Mounts and unmounts root file systems."""
+
+    def __init__(self, store: ImageStore, *, overlay: bool, links: bool = False) -> None:
+        """`links`: make a link to a copy, for agents that may not mount."""
+        self.overlay = overlay
+        self._links = links
+        self._store = store
+
+    def stack(self, layers: Sequence[str]) -> Stack:
+        """The image's files, readable without a mount."""
+        if tuple(layers) == (HOST_LAYER,):
+            return Stack([Layer("/", Hidden())])
+        return self._store.stack(layers)
+
+    def prepare(self, layers: Sequence[str], own: Path, target: Path) -> None:
+        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError."""
+        host = tuple(layers) == (HOST_LAYER,)
+        if self._links:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.symlink_to("/" if host else self._copy(layers, own))
+            return
+        target.mkdir(parents=True, exist_ok=True)
+        if self.overlay:
+            upper, work = own / "upper", own / "work"
+            for directory in (upper, work):
+                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            top = self.stack(layers).find("")
+            if top is not None:
+                os.chmod(upper, stat.S_IMODE(top[1].st_mode))
+                os.chown(upper, top[1].st_uid, top[1].st_gid)
+            lower = ["/"] if host else [f"{name}/fs" for name in reversed(layers)]
+            lower = lower or [self._empty_layer()]
+            _overlay(str(self._store.layers_dir), lower, str(target), str(upper), str(work))
+        elif host:
+            mounts.bind("/", str(target))
+        else:
+            mounts.bind(str(self._copy(layers, own)), str(target))
+
+    def _copy(self, layers: Sequence[str], own: Path) -> Path:
+        copy = own / "copy"
+        if not copy.exists():
+            copy_all(self._store.stack(layers), own / "copying")
+            (own / "copying").rename(copy)
+        return copy
+
+    def prepare_read_only(self, layers: Sequence[str], target: Path) -> None:
+        """Mount the layers read-only at `target`. Raises OSError, ImageError."""
+        target.mkdir(parents=True, exist_ok=True)
+        if self.overlay:
+            # overlayfs wants two layers when none is writable.
+            lower = [*(f"{name}/fs" for name in reversed(layers)), self._empty_layer()]
+            lower += [self._empty_layer(".2")] if len(lower) == 1 else []
+            _overlay(str(self._store.layers_dir), lower, str(target))
+        elif not any(target.iterdir()):
+            copying = target.with_name(f"{target.name}.copying")
+            copy_all(self._store.stack(layers), copying)
+            copying.rename(target)
+
+    def remove_read_only(self, target: Path) -> None:
+        """Undo prepare_read_only. Idempotent. Raises OSError."""
+        if not self._links:
+            unmount_all(str(target))
+        if self.overlay:
+            with contextlib.suppress(FileNotFoundError):
+                target.rmdir()
+        else:
+            remove_tree(target)
+
+    def _empty_layer(self, suffix: str = "") -> str:
+        """Path of an empty directory: overlayfs needs a layer, and an image may have none."""
+        path = self._store.root / f"nothing{suffix}"
+        path.mkdir(exist_ok=True)
+        return str(path)
+
+    def remove(self, target: Path) -> None:
+        """Unmount `target`; the container's writes stay. Idempotent. Raises OSError."""
+        if self._links:
+            target.unlink(missing_ok=True)
+            return
+        unmount_all(str(target))
+        with contextlib.suppress(FileNotFoundError):
+            target.rmdir()
+
+
+def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "") -> None:
+    """Mount an overlayfs; read-only without `upper`.
+
+    `lower`, topmost first, may be relative to `directory`: absolute paths of many layers are too long for mount(2).
+    """
+    options = f"lowerdir={':'.join(lower)}" + (f",upperdir={upper},workdir={work}" if upper else "")
+    if len(options) > _OPTIONS_BYTES:
+        raise OSError(0, f"cannot mount an image of {len(lower)} layers: overlayfs takes fewer")
+
+    def work_in_directory() -> None:
+        unshare(CLONE_FS)
+        os.chdir(directory)
+        mounts.mount("overlay", target, "overlay", options)
+
+    in_thread(work_in_directory)
+
+
+def copy_all(stack: Stack, target: Path) -> None:
+    """Copy all files that are visible in the stack."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for layer in reversed(stack.layers):
+        _copy_layer(layer, target)
+
+
+def _copy_layer(layer: Layer, target: Path) -> None:
+    for hidden in layer.hidden.whiteouts:
+        if _is_within(target, hidden):
+            _remove(target / hidden)
+    for opaque in layer.hidden.opaque:
+        if _is_within(target, f"{opaque}/"):
+            for inner in (target / opaque).iterdir():
+                _remove(inner)
+    links: dict[tuple[int, int], str] = {}
+    for directory, names, files in os.walk(layer.path):
+        here = target / os.path.relpath(directory, layer.path)
+        for name in names:
+            source, copy = os.path.join(directory, name), here / name
+            if not os.path.islink(source) and copy.is_dir() and not copy.is_symlink():
+                continue
+            _copy_one(source, copy, links)
+        for name in files:
+            _copy_one(os.path.join(directory, name), here / name, links)
+    for directory, _, _ in os.walk(layer.path, topdown=False):
+        status = os.lstat(directory)
+        here = target / os.path.relpath(directory, layer.path)
+        if os.geteuid() == 0:
+            os.chown(here, status.st_uid, status.st_gid)
+        os.chmod(here, stat.S_IMODE(status.st_mode))
+        os.utime(here, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _is_within(target: Path, path: str) -> bool:
+    """Return True when all parents in `path` are real directories: a lower layer's link could lead out of the copy."""
+    here = target
+    for part in path.split("/")[:-1]:
+        here /= part
+        if here.is_symlink() or not here.is_dir():
+            return False
+    return True
+
+
+def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> None:
+    status = os.lstat(source)
+    if is_whiteout(source):
+        return
+    _remove(copy)
+    if stat.S_ISDIR(status.st_mode):
+        copy.mkdir()
+        return
+    key = (status.st_dev, status.st_ino)
+    if status.st_nlink > 1 and key in links:
+        os.link(links[key], copy, follow_symlinks=False)
+        return
+    links[key] = str(copy)
+    copy_entry(source, str(copy), status)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

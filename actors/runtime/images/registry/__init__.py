@@ -1,1 +1,0 @@
-"""Registries: connections, mirrors, manifests and downloads."""

@@ -1,0 +1,1 @@
+"""Sources of images: registries and their mirrors, archives and layouts."""

@@ -1,0 +1,84 @@
+"""HTTP connections to a registry: TLS settings, proxies, and a time limit on a response's head.
+
+The read timeout of urllib3 restarts with every byte: a registry that sends single bytes would block a pull's thread.
+Readers limit the time of bodies (client.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from actors.runtime.images.sources.hosts import Host, is_loopback
+
+HEAD_S = 60.0
+"""From the request to the end of the response's head."""
+
+
+class _Bounded(HTTPConnection):
+    def getresponse(self) -> Any:
+        late = threading.Event()
+        timer = threading.Timer(HEAD_S, self._give_up, [late])
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = super().getresponse()
+        finally:
+            timer.cancel()
+        if late.is_set():  # http.client takes a truncated head for a whole one
+            raise TimeoutError(f"no complete response head within {HEAD_S:g} s")
+        return answer
+
+    def _give_up(self, late: threading.Event) -> None:
+        late.set()
+        sock: Any = self.sock
+        with contextlib.suppress(OSError, AttributeError):
+            sock.shutdown(socket.SHUT_RDWR)  # the reading thread gets the end of file
+
+
+class _BoundedTls(_Bounded, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Bounded
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _BoundedTls
+
+
+def pool_of(host: Host) -> Any:
+    """A connection pool for `host`. Raises OSError for unreadable certificates."""
+    address = urllib.parse.urlsplit(host.url)
+    tls: dict[str, Any] = {"cert_reqs": "CERT_NONE"} if host.skip_verify else {}
+    if host.ca or host.client[0]:
+        tls["ssl_context"] = _context(host)
+    proxy = urllib.request.getproxies().get(address.scheme, "")
+    if proxy and not is_loopback(address.netloc) and not urllib.request.proxy_bypass(address.hostname or ""):
+        pool: Any = urllib3.ProxyManager(proxy, **tls)
+    else:
+        pool = urllib3.PoolManager(**tls)
+    pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    return pool
+
+
+def _context(host: Host) -> Any:
+    context = ssl.create_default_context()
+    if host.skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    for path in host.ca:
+        context.load_verify_locations(cafile=path)
+    if host.client[0]:
+        context.load_cert_chain(host.client[0], host.client[1] or None)
+    return context

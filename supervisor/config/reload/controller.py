@@ -1,0 +1,206 @@
+"""Carries out the decisions of `policy`: watches the files, reads them, restarts actors, saves and reports.
+
+Called from the daemon's loop. A process of its own reads the files. Nothing here blocks except small writes below the
+root directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from proto.agent.settings import Settings
+from supervisor.config.reload import policy, readers, store
+from supervisor.config.reload.candidate import Candidate, Entry, Resolved
+from supervisor.config.reload.resolver import Resolver
+from supervisor.config.reload.start import Start
+from supervisor.config.reload.watch import Watch
+from supervisor.host import settings_file
+from supervisor.supervision.process_tree import ProcessTree
+from supervisor.supervision.transitions import State
+
+log = logging.getLogger(__name__)
+
+SHOWN_CHANGES = 5
+"""So many changes of a configuration are in the log and the event; all are in the history."""
+
+
+class Agent(Protocol):
+    """The part of the daemon that the controller uses."""
+
+    settings: Settings
+    tree: ProcessTree
+
+    def watch(self, fd: int) -> None:
+        """Call `on_loop` for input on this descriptor."""
+
+    def unwatch(self, fd: int) -> None:
+        """Undo `watch`."""
+
+    def ping(self, actors: Iterable[str]) -> None:
+        """Send a heartbeat to these actors."""
+
+    def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
+        """Use these settings and restart these actors."""
+
+    def note(self, level: str, reason: str, actor: str, text: str) -> None:
+        """Log and publish."""
+
+
+class ReloadController:
+    """One supervisor's; call `begin` once, before the daemon's loop."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._resolver: Resolver | None = None
+        self._broken = False
+        self._daemon: Agent
+        self._machine: policy.Machine
+        self._watch: Watch
+
+    def begin(self, daemon: Agent) -> None:
+        """Start for a daemon that has its processes' state, but has started none yet."""
+        start, now = self._start, time.monotonic()
+        self._daemon = daemon
+        self._machine = policy.Machine(
+            tuple(daemon.tree.children), start.candidate, start.good, start.bad, refused=start.refused
+        )
+        self._watch = Watch(start.config, start.config_dir, start.seen, now)
+        if self._watch.fileno() >= 0:
+            daemon.watch(self._watch.fileno())
+        for entry in start.entries:
+            self._report("error", entry)
+        self._carry_out(self._machine.begin(now, self._healths()))
+
+    def on_loop(self, ready: Mapping[Any, int]) -> None:
+        """Run in every iteration of the loop with the poller's result. An error ends reloading, not the agent."""
+        if self._broken:
+            return
+        try:
+            self._on_input(ready, time.monotonic())
+            if not self._daemon.tree.stopping:
+                self._tick(time.monotonic())
+        except Exception:
+            log.exception("cannot follow the configuration files any more: unexpected error")
+            self._broken = True
+            for fd in (self._watch.fileno(), self._resolver.pidfd if self._resolver is not None else -1):
+                if fd >= 0:
+                    self._daemon.unwatch(fd)
+
+    def _on_input(self, ready: Mapping[Any, int], now: float) -> None:
+        if self._watch.fileno() in ready:
+            self._watch.read(now)
+        if self._resolver is not None and self._resolver.pidfd in ready:
+            resolver, self._resolver = self._resolver, None
+            self._daemon.unwatch(resolver.pidfd)
+            self._take(resolver.result(), now)
+
+    def deadline(self, now: float) -> float | None:
+        """The latest monotonic time for the next call of `on_loop`; None for no limit."""
+        if self._broken:
+            return None
+        due = [self._watch.due()]
+        if self._resolver is not None:
+            due.append(self._resolver.deadline)
+        trial = self._machine.next_wakeup(now)
+        return min(due) if trial is None else min(*due, trial)
+
+    def _tick(self, now: float) -> None:
+        if now >= self._watch.due() and self._watch.changed(now):
+            self._carry_out(self._machine.files_changed())
+        if self._resolver is not None and now >= self._resolver.deadline:
+            self._resolver.kill()
+            self._resolver.deadline = now + 1.0  # its end comes by the pidfd
+        if self._machine.trial is not None:
+            self._carry_out(self._machine.tick(now, self._healths()))
+
+    def close(self) -> None:
+        """Save and close at an orderly end. A trial that it interrupts does not count against the configuration."""
+        self._save(trial="")
+        if self._resolver is not None:
+            self._resolver.kill()
+            self._resolver.close()
+        self._watch.close()
+
+    def describe(self) -> dict[str, Any]:
+        """For `supervisor describe supervisor`."""
+        machine = self._machine
+        verdict = "on trial" if machine.trial is not None else "good"
+        return {"in_force": verdict, "files_refused": bool(machine.refused), "has_last_known_good": bool(machine.good)}
+
+    def _healths(self) -> dict[str, policy.Health]:
+        return {
+            child.name: policy.Health(
+                child.incarnation, child.deaths, child.state is State.READY, child.ponged, child.last_death
+            )
+            for child in self._daemon.tree.children.values()
+        }
+
+    def _take(self, result: Resolved, now: float) -> None:
+        for note in result.notes:
+            log.warning("%s", note)
+        self._carry_out(self._machine.resolved(result, now, self._healths()))
+
+    def _carry_out(self, instructions: Iterable[policy.Instruction]) -> None:
+        for instruction in tuple(instructions):
+            match instruction:
+                case policy.Resolve():
+                    self._resolve()
+                case policy.PutInForce(candidate, actors, end_within_s):
+                    self._put_in_force(candidate, actors, end_within_s)
+                case policy.AskHeartbeat(actors):
+                    self._daemon.ping(actors)
+                case policy.Save():
+                    self._save()
+                case policy.Report(level, entry):
+                    self._report(level, entry)
+
+    def _resolve(self) -> None:
+        now = time.monotonic()
+        try:
+            self._resolver = Resolver(self._start.arguments, now)
+        except OSError as error:
+            text = f"cannot start the process that reads the files: {error}; change them again to retry"
+            self._take(Resolved(digest=text, error=text), now)
+            return
+        self._daemon.watch(self._resolver.pidfd)
+
+    def _put_in_force(self, candidate: Candidate, actors: tuple[str, ...], end_within_s: float | None) -> None:
+        settings = _settings(self._daemon.settings, candidate)
+        self._daemon.put_in_force(settings, actors, end_within_s)
+        try:
+            settings_file.write(settings)
+            settings_file.write_configuration(settings.run_dir, bytes(candidate.configuration))
+        except OSError as error:
+            log.error("cannot save the configuration in force in %s: %s", settings.run_dir, error.strerror)
+
+    def _save(self, trial: str | None = None) -> None:
+        machine = self._machine
+        if trial is None:
+            trial = machine.in_force.digest if machine.trial is not None else ""
+        saved = store.Saved(flags=self._start.flags, good=machine.good, trial=trial, bad=machine.bad)
+        try:
+            store.save(self._daemon.settings.root_dir, saved)
+        except OSError as error:
+            log.error("cannot save the last known good configuration: %s", error)
+
+    def _report(self, level: str, entry: Entry) -> None:
+        more = len(entry.changes) - SHOWN_CHANGES
+        what = "; ".join((*entry.changes[:SHOWN_CHANGES], *([f"{more} more"] if more > 0 else [])))
+        text = f"configuration {entry.verdict}: {entry.message}" + (f" ({what})" if what else "")
+        self._daemon.note(level, "Configuration", "supervisor", text)
+        entry = msgspec.structs.replace(entry, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        try:
+            store.append(self._daemon.settings.root_dir, entry)
+        except OSError as error:
+            log.error("cannot save the configuration's history: %s", error)
+
+
+def _settings(present: Settings, candidate: Candidate) -> Settings:
+    """The candidate's settings, with the present values of fixed ones."""
+    fixed = {name: getattr(present, name) for name in readers.FIXED}
+    return msgspec.structs.replace(candidate.settings, **fixed)

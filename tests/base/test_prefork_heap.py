@@ -1,0 +1,131 @@
+"""After free slots are filled, objects are allocated elsewhere. Each test changes a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from actors._base.process import prefork_heap as heap
+from supervisor.process import forkserver
+from supervisor.process.forkclient import ENVIRONMENT
+
+_PYMALLOC = """
+import gc
+from actors._base.process import prefork_heap as heap
+from supervisor.process.forkclient import ENVIRONMENT
+
+def made(count):
+    return [make() for make in MAKERS for _ in range(count)]
+
+MAKERS = [object, lambda: float(len(KEPT)), *(lambda size=size: bytes(size) for size in range(2, 470, 16))]
+KEPT = []
+KEPT = made(2000)
+freed = {id(one) for one in KEPT[::7]}
+del KEPT[::7]
+if FILL:
+    heap.fill()
+again = sum(id(one) in freed for one in made(200))
+print(again)
+"""
+_MALLOC = """
+import ctypes
+from actors._base.process import prefork_heap as heap
+from supervisor.process.forkclient import ENVIRONMENT
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+SIZES = [*range(40, 1000, 40), 3000, 9000]
+chunks = [(size, libc.malloc(size)) for _ in range(300) for size in SIZES]
+freed = {chunk for _, chunk in chunks[::5]}
+for chunk in freed:
+    libc.free(chunk)
+if FILL:
+    heap.fill()
+print(sum(libc.malloc(size) in freed for _ in range(30) for size in SIZES))
+"""
+_INTERNED = """
+import os, sys
+from actors._base.process import prefork_heap as heap
+from supervisor.process.forkclient import ENVIRONMENT
+
+def until_it_grows(most):
+    before = libc.mallinfo2().hblkhd
+    for number in range(most):
+        KEPT[NEXT[0]] = sys.intern(f"of the test {NEXT[0]}")
+        NEXT[0] += 1
+        if libc.mallinfo2().hblkhd > before:
+            return number
+    return most
+
+KEPT, NEXT = [None] * 100_000, [0]
+libc = heap._libc()
+readable, writable = os.pipe()
+if os.fork() == 0:
+    os.write(writable, str(until_it_grows(50_000)).encode())
+    os._exit(0)
+os.wait()
+until_it_grows(int(os.read(readable, 100)) - 50)
+if FILL:
+    heap.fill()
+print(until_it_grows(500) < 500)
+"""
+
+
+def _landed_in_free_slots(script: str, fill: bool) -> int:
+    return int(_python(script, fill))
+
+
+def _python(script: str, fill: bool = True, **environment: str) -> str:
+    environment["PYTHONPATH"] = ":".join(sys.path)
+    argv = [sys.executable, "-c", f"FILL = {fill}\n{script}"]
+    run = subprocess.run(argv, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("script", [_PYMALLOC, _MALLOC], ids=["pymalloc", "malloc"])
+def test_filled_heap_has_no_free_slot(script: str) -> None:
+    assert _landed_in_free_slots(script, fill=False) > 100
+    assert _landed_in_free_slots(script, fill=True) <= 5  # `fill` itself has released a few since
+
+
+@pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
+def test_heap_filling_ends_with_another_allocator(allocator: str) -> None:
+    script = "from actors._base.process import prefork_heap as heap; heap.fill(); print(len(heap._filling))"
+    assert int(_python(script, PYTHONMALLOC=allocator)) <= heap.MAX_OBJECTS_PER_SIZE
+
+
+def test_child_does_not_copy_the_table_of_interned_strings() -> None:
+    environment = {"MALLOC_MMAP_THRESHOLD_": ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"]}
+    assert _python(_INTERNED, fill=False, **environment) == "True\n"
+    assert _python(_INTERNED, fill=True, **environment) == "False\n"
+
+
+def test_heap_filling_leaves_neither_thread_nor_descriptor() -> None:
+    threads, fds = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
+    heap.fill()
+    assert set(threading.enumerate()) <= threads  # threads of other tests may end meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= fds
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_switch_leaves_heap_filling_out(switch: str) -> None:
+    script = "from actors._base.process import prefork_heap as heap; heap.fill(); print(len(heap._filling))"
+    assert (_python(script, NODEVISOR_PREFORK=switch) == "0\n") == (switch == "0")
+
+
+@pytest.mark.parametrize("entry", ["no.such.module:main", "tests.base.test_prefork_heap:main", "json:main"])
+def test_failing_preparation_is_logged_and_stops_nothing(entry: str, caplog: pytest.LogCaptureFixture) -> None:
+    forkserver.prepare(entry)
+    assert len(caplog.records) == (0 if entry == "json:main" else 1)
+
+
+def prepare() -> None:
+    """Fails, in the place of an entry module's own function."""
+    raise RuntimeError("not today")
