@@ -96,16 +96,10 @@ def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -
 
 def systemd_command(name: str, limits: PodLimits, *, unified: bool) -> list[str]:
     """Return the command by which systemd limits a slice. Only systemd may write a slice's files."""
-    properties: list[tuple[str, int | None]]
+    keys, cpu = ("CPUShares", "MemoryLimit", "TasksMax"), limits.cpu_shares
     if unified:
-        weight = None if limits.cpu_shares is None else shares_to_weight(limits.cpu_shares)
-        properties = [("CPUWeight", weight), ("MemoryMax", limits.memory_bytes), ("TasksMax", limits.pids)]
-    else:
-        properties = [
-            ("CPUShares", limits.cpu_shares),
-            ("MemoryLimit", limits.memory_bytes),
-            ("TasksMax", limits.pids),
-        ]
+        keys, cpu = ("CPUWeight", "MemoryMax", "TasksMax"), None if cpu is None else shares_to_weight(cpu)
+    properties = zip(keys, (cpu, limits.memory_bytes, limits.pids), strict=True)
     given = [f"{key}={value}" for key, value in properties if value is not None]
     return ["systemctl", "set-property", "--runtime", os.path.basename(name), *given]
 

@@ -7,7 +7,7 @@ KEP-2837 for resources of the pod as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from actors._cgroup.quantities import totals
@@ -111,11 +111,8 @@ def container_resources(
     """
     limits = _with_pod_limits(pod, container.resources.limits)
     basic = _basic(container.resources.requests, limits, settings)
-    return LinuxResources(
-        cpu_period=basic.cpu_period,
-        cpu_quota=basic.cpu_quota,
-        cpu_shares=basic.cpu_shares,
-        memory_limit_in_bytes=basic.memory_limit_in_bytes,
+    return replace(
+        basic,
         oom_score_adj=oom_score_adj(pod, container, memory_capacity_bytes),
         memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap.accounting and not swap.unified else 0,
         hugepage_limits=tuple((size, _huge_pages(container.resources.limits, size)) for size in page_sizes),

@@ -22,8 +22,7 @@ def requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
     if pod.spec.resources is not None:
         total |= _parsed(pod.spec.resources.requests)
     if overhead:
-        for name, nanos in _parsed(pod.spec.overhead).items():
-            total[name] = total.get(name, 0) + nanos
+        _add(total, _parsed(pod.spec.overhead))
     return _printed(total)
 
 
