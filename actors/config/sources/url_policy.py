@@ -79,10 +79,9 @@ def redirected(fetch: Fetch, location: str) -> Fetch:
     if not location:
         raise FetchError("redirected without a Location; give the final URL")
     try:
-        parts = _split(urljoin(fetch.url(), location))
+        following = _fetch(_split(urljoin(fetch.url(), location)))._replace(redirects=fetch.redirects + 1)
     except (ValueError, FetchError):
         raise FetchError("redirected to something that is no http or https URL; give the final URL") from None
-    following = _fetch(parts)._replace(redirects=fetch.redirects + 1)
     if fetch.scheme == "https" and following.scheme == "http":
         raise FetchError(f"redirected from https to {shown(following.url())}, which anybody could answer; use https")
     same = following.origin() == fetch.origin()
