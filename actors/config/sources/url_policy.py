@@ -1,8 +1,8 @@
 """Decisions about the requests of a URL with static pods: headers, redirects, and answers that are not used. Pure.
 
 Differences to the kubelet's Go client are all safer. A redirect to another origin gets none of the configured headers,
-not only no Authorization. A redirect from https to http is refused. An answer whose end cannot be told from a lost
-connection is refused too, because a list of pods that is cut off would end pods.
+not only no Authorization. A redirect from https to http is refused. An answer without a length is
+refused too: a lost connection would look like its end, and a shorter list ends pods.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def first(url: str, header: Mapping[str, tuple[str, ...]]) -> Fetch:
 
 
 def redirected(fetch: Fetch, location: str) -> Fetch:
-    """The request after a redirect. Raises FetchError for one that is not followed."""
+    """The request after a redirect. Raises FetchError for a redirect that is not followed."""
     if fetch.redirects >= MAX_REDIRECTS:
         raise FetchError(f"redirected more than {MAX_REDIRECTS} times; give the final URL")
     if not location:
@@ -89,7 +89,7 @@ def redirected(fetch: Fetch, location: str) -> Fetch:
 
 
 def answer_problem(status: int, reason: str, header: Mapping[str, str]) -> str:
-    """The reason why an answer is not read; empty for one that is. Names in `header` are in lower case."""
+    """The reason why an answer is not read; empty for a good answer. Names in `header` are in lower case."""
     if status != 200:
         return f"the server answers {status} {reason[:60]!r}; it must be 200"
     encoding = header.get("content-encoding", "identity").strip().lower()
