@@ -17,7 +17,7 @@ from actors.config.pods.manifest import MAX_LIST_BYTES
 MAX_REDIRECTS = 10
 """The limit of Go's client."""
 REDIRECTS = (301, 302, 303, 307, 308)
-_NOT_SENT = frozenset({"host", "content-length", "transfer-encoding", "trailer", "accept-encoding", "connection"})
+NOT_SENT = frozenset({"host", "content-length", "transfer-encoding", "trailer", "accept-encoding", "connection"})
 """Headers that belong to the client. Go's client leaves out the first four of a request's headers, too."""
 _KEPT_CHARACTERS = "!$%&'()*+,/:;=?@[]~-._"
 
@@ -63,7 +63,7 @@ def first(url: str, header: Mapping[str, tuple[str, ...]]) -> Fetch:
     sent = [
         (name, value.encode().decode("latin-1"))
         for name, values in header.items()
-        if name.lower() not in _NOT_SENT
+        if name.lower() not in NOT_SENT
         for value in values
     ]
     if parts.username is not None and all(name.lower() != "authorization" for name, _ in sent):
