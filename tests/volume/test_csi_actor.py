@@ -251,7 +251,7 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
         assert 'MountVolume.WaitForAttach failed for volume "pv-attached" : volumeattachments.storage' in message
         assert "attachRequired: false" in message
         message = refused(actor, MountPod(pod=in_default(claim("tokens"), uid="tokens")))
-        assert "wants service account tokens" in message
+        assert "requests service account tokens" in message
         retry_forbidden(actor, MountPod(pod=in_default(claim("again"), uid="again")))
         wait_for(lambda: len(drivers[2].of("NodePublishVolume")) > 2, 20, "it is published again and again")
         retry_forbidden(actor, UnmountPod(pod_uid="again"))
