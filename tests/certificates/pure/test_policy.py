@@ -1,4 +1,4 @@
-"""When a certificate is due, what is asked for and what came of it: tables."""
+"""Tables of replacement times, requests and their outcomes."""
 
 from __future__ import annotations
 
