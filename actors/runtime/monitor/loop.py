@@ -377,10 +377,10 @@ class Monitor:
                 if not self.read_output(container, output):
                     break
             self.sinks.end(output)
-        told = str(code if code >= 0 else 128 - code), str(time.time_ns())
-        write(f"{container.dir}/exit", " ".join(told) + "\n")
+        result = str(code if code >= 0 else 128 - code), str(time.time_ns())
+        write(f"{container.dir}/exit", " ".join(result) + "\n")
         for fd in list(self.clients):
-            self.tell(fd, "exited", container.id, *told)
+            self.tell(fd, "exited", container.id, *result)
 
 
 def main(arguments: list[str]) -> None:
