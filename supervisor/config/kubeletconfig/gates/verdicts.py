@@ -87,7 +87,7 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "NodeSwap": ("memorySwap.swapBehavior", "cgroup/test_resources.py"),
     "PodLifecycleSleepAction": ("hooks that sleep", "agent/lifecycle/test_hooks.py"),
     "PodLifecycleSleepActionAllowZero": ("hooks that sleep 0 s", "agent/lifecycle/test_hooks.py"),
-    "PodObservedGenerationTracking": ("status.observedGeneration", "status/test_api_server.py"),
+    "PodObservedGenerationTracking": ("status.observedGeneration", "pod_workers/test_status_golden.py"),
     "ProcMountType": ("securityContext.procMount", "pod_workers/test_config.py"),
     "RecoverVolumeExpansionFailure": ("states of an expansion in the claim", "objects/pure/test_claims.py"),
     "RecursiveReadOnlyMounts": ("recursiveReadOnly", "pod_workers/test_config.py"),
