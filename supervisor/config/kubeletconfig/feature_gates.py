@@ -29,7 +29,7 @@ _NAMED = 5
 """Limit of gates that a message about a group names."""
 
 
-class Semaphore(NamedTuple):
+class Gate(NamedTuple):
     """One feature gate."""
 
     name: str
@@ -41,15 +41,15 @@ class Semaphore(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def known() -> dict[str, Semaphore]:
+def known() -> dict[str, Gate]:
     """Every gate by name."""
     gates = {
-        name: Semaphore(name, stage, default, locked)
+        name: Gate(name, stage, default, locked)
         for (stage, default, locked), names in TABLE.items()
         for name in names.split()
     }
     for name, (stage, default) in _LOGGING.items():
-        gates.setdefault(name, Semaphore(name, stage, default, False))
+        gates.setdefault(name, Gate(name, stage, default, False))
     return gates
 
 
