@@ -1,4 +1,4 @@
-"""The queue of pods with a pending write at the API server: order, gathering and back-off. Pure; time is handed in.
+"""The queue of pods with a pending write at the API server: order, coalescing and back-off. Pure; time is handed in.
 
 A key is queued once, however often its pod changes, so each write carries the latest state. A failure of one key delays
 that key only. A failure of every call (no server, 429, refused credentials) stops the queue; one call then tries again.

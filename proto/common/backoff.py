@@ -22,7 +22,7 @@ def jitter(duration_s: float, factor: float, random: Random) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BackoffHistory:
-    """The state of one back-off. The default is one that has not begun."""
+    """The state of one back-off. The default is a back-off that has not begun."""
 
     base_s: float | None = None
     """The next delay before jitter; None for the initial one."""

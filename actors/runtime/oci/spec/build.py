@@ -46,7 +46,7 @@ class Place:
     """By OCI name: path of the namespace to join, or empty for a new one. A missing one is the machine's."""
     files: mounts.SandboxFiles = field(default_factory=mounts.SandboxFiles)
     images: Mapping[int, str] = field(default_factory=dict)
-    """Path of an image's files, by index of the mount."""
+    """Path of each image volume's files, by the mount's index in CRI's `mounts`."""
     masked: tuple[str, ...] = ()
     """Paths to mask besides CRI's."""
 
@@ -54,7 +54,7 @@ class Place:
 def specification(
     config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
 ) -> dict[str, Any]:
-    """config.json. Raises BadContainer, BadMount, and OSError for missing devices and profiles."""
+    """The content of config.json. Raises BadContainer, BadMount, and OSError for missing devices and profiles."""
     if "mount" not in place.namespaces:  # without one the OCI runtime would change the machine's mounts
         raise BadContainer("a container needs a mount namespace")
     context = config.linux.security_context
@@ -131,7 +131,7 @@ def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
 
 
 def environment(config: pb.ContainerConfig, image: Execution, hostname: str, user: User) -> list[str]:
-    """Environment variables; a later value replaces an earlier one."""
+    """Environment variables: defaults, then the image's, then CRI's. A later value replaces an earlier one."""
     variables: dict[str, str] = {}
     defaults = [DEFAULT_PATH, *(["TERM=xterm"] if config.tty else []), f"HOSTNAME={hostname}", *(image.env or ())]
     for text in defaults:
