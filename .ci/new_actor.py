@@ -153,7 +153,7 @@ def main(name: str, purpose: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     insert("proto/agent/registry.py", '    Entry("server"', f'    Entry("{name}", "node", "{purpose}"),')
-    insert("proto/README.md", "| node | ", f"| {name} | `node/{name}.py` | consoles: ListLooks |")
+    insert("proto/README.md", "| node | ", f"| {name} | `node/{name}.py` | command line: ListLooks |")
     for folder, marker in ((name, "PROCESS"), (f"{name}/pure", "PURE")):
         insert("tests/suite/markers.py", "}", f'    "{folder}": {marker},')
     subprocess.run([sys.executable, "-m", "tests.pages"], cwd=CLONE, check=True)

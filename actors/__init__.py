@@ -1,1 +1,1 @@
-"""What runs inside a child process. A package without underscore is one manager and one process."""
+"""The actors, and the packages that they share. A package without underscore is one manager and one process."""

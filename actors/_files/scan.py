@@ -1,7 +1,7 @@
 """Lists a directory or a single file and reads the changed files. May block: for a pool thread.
 
-Changes are found by stamps. Nothing is parsed here. Symbolic links are followed, as in the kubelet, so directories of
-links like a ConfigMap volume's work.
+A file has changed when its stamp differs: inode, size and times. Nothing is parsed here. Symbolic links are followed,
+as in the kubelet, so directories of links like a ConfigMap volume's work.
 """
 
 import os
@@ -14,7 +14,7 @@ from actors._files.problems import FileError
 
 
 class Stamp(NamedTuple):
-    """Changes whenever a file's content may have changed."""
+    """Facts of stat(2). They differ whenever a file's content may have changed."""
 
     inode: int
     size: int
@@ -37,7 +37,7 @@ class Listing(NamedTuple):
     held_back: frozenset[str]
     """Files that are still being written: their last state stays."""
     again: frozenset[str] = frozenset()
-    """Files that were removed and exist again, maybe with the same content."""
+    """Files that were removed since the last scan and exist again, maybe with the same content. Set by `FileSource`."""
 
 
 def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:

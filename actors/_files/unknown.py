@@ -1,6 +1,6 @@
 """Finds fields of a file that the API does not have. They are reported, never refused, as the kubelet ignores them.
 
-A report may suggest a similar field. Wrong types are in `typed.py`.
+A report may suggest a similar field. `typed.py` reports fields with a wrong type.
 """
 
 from collections.abc import Iterator
@@ -47,6 +47,7 @@ def _fields(record: type[Record]) -> dict[str, type[Record] | None]:
 
 
 def _record_in(described: msgspec.inspect.Type) -> type[Record] | None:
+    """The record type of a field's type, also inside an optional type or a list; None for others."""
     if isinstance(described, msgspec.inspect.UnionType):
         return next((found for one in described.types if (found := _record_in(one))), None)
     if isinstance(described, msgspec.inspect.VarTupleType):

@@ -20,6 +20,7 @@ BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
 """Read size for requests and heads of answers: a TLS record, and small enough that malloc reuses it."""
 LOOK_S = 0.05
+"""Poll interval for the acknowledgement of sent bytes before a close."""
 LINGER_S = 1.0
 """Time for which a closing connection discards received bytes, so that the client can read the answer first."""
 

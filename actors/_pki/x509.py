@@ -1,4 +1,4 @@
-"""The child process of `pki`: a question on stdin, an answer on stdout. No actor imports this module."""
+"""The child process of `pki`: a request on stdin, the answer on stdout. No actor imports this module."""
 
 from __future__ import annotations
 

@@ -322,11 +322,7 @@ class ImagePull(Actor):
         if self.settings.serialize_image_pulls:
             return self.queues.setdefault(registry, Semaphore(1))
         width = self.settings.max_parallel_image_pulls
-        if width is None:
-            return None
-        if "" not in self.queues:
-            self.queues[""] = Semaphore(width)
-        return self.queues[""]
+        return self.queues.setdefault("", Semaphore(width)) if width is not None else None
 
     async def _pull_now(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
         began = time.monotonic()

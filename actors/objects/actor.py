@@ -18,7 +18,7 @@ from actors._base import Actor, Future, first_of, handles
 from actors.objects import policy
 from actors.objects.local.directory import DirectorySource
 from actors.objects.policy import Answer, Users
-from actors.objects.source import NoSource, Source
+from actors.objects.source import Source
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
     FailedObject,
@@ -69,7 +69,7 @@ class ObjectManager(Actor):
     def _make_source(self) -> Source:
         path = self.settings.objects_dir
         if not path:
-            return NoSource()
+            return Source()
         return DirectorySource(
             self, path, self.settings.run_dir, self.settings.file_check_frequency_s, self._source_changed
         )

@@ -1,4 +1,4 @@
-"""Reports the pod workers to peers (PodWorkerState), to consoles (describe) and to /metrics (gauges)."""
+"""Reports the pod workers to peers (PodWorkerState), to the command line (describe) and to /metrics (gauges)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides when a container is probed next, and how outcomes change its standing result. Pure.
+"""Decides when a container is probed next, and how outcomes change its published result. Pure.
 
 The rules are those of the kubelet's prober worker (pkg/kubelet/prober) and of
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-probes.

@@ -77,7 +77,7 @@ class RuntimeActor(Actor):
         """Counts of sandboxes, containers and images, the isolation level and the monitor's pid."""
         state = self._runtime.engine.state
         containers = state.containers.all()
-        told: dict[str, Any] = {
+        description: dict[str, Any] = {
             "sandboxes": len(state.sandboxes.all()),
             "containers": len(containers),
             "running": sum(one.state == pb.CONTAINER_RUNNING for one in containers),
@@ -85,8 +85,8 @@ class RuntimeActor(Actor):
             "isolation": self._runtime.isolation.level,
         }
         with contextlib.suppress(MonitorError, OSError, TimeoutError):
-            told["monitor"] = self._runtime.engine.monitor.pid()
-        return told
+            description["monitor"] = self._runtime.engine.monitor.pid()
+        return description
 
     def on_shutdown(self) -> None:
         """Stop serving; containers and their monitor keep running."""

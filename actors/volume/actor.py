@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 FAILED_UNMOUNT = "FailedUnMount"
 SUB_PATH_FAILED = "CreateContainerConfigError"
 LOOK_S = 5.0
+"""Deadline and retry interval of the search for mounted CSI volumes at the start."""
 SYNC_JITTER = 0.5
 SCAN_S = 1.0
 """Longest wait for the disk at the start; it takes milliseconds unless the machine is overloaded. Without the scan

@@ -14,7 +14,7 @@ class Watch(Record, frozen=True, kw_only=True):
     pid: int
     """In the host's pid namespace, from the verbose info of ContainerStatus or PodSandboxStatus.
 
-    0: the runtime does not report it, and only the relist detects the end.
+    0: the runtime does not report it. Then only the relist detects the end.
     """
     sandbox: bool = False
 

@@ -2,7 +2,7 @@
 
 The types are CredentialProviderConfig of kubelet.config.k8s.io and the response of
 credentialprovider.kubelet.k8s.io/v1. Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/.
-tokenAttributes are rejected, because they need tokens from an API server.
+tokenAttributes are rejected, because the agent requests no service account tokens for plugins.
 """
 
 from __future__ import annotations
@@ -147,4 +147,4 @@ def _problems(provider: CredentialProvider) -> Iterator[str]:
         except DurationError as error:
             yield f"defaultCacheDuration: {error}"
     if provider.token_attributes is not None:
-        yield "tokenAttributes: service account tokens are issued by an API server, and this agent joins none"
+        yield "tokenAttributes: service account tokens for plugins are not implemented; remove this field"

@@ -1,4 +1,4 @@
-"""`supervisor completion`: print a shell's completion script for commands, flags, actors and pods."""
+"""`supervisor completion`: print the script with which a shell completes commands, flags, actors and pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 VARIABLE = "_SUPERVISOR_COMPLETE"
-"""Environment variable of click's completion, which follows from the program's name."""
+"""The environment variable that starts click's completion. Click derives its name from the program's."""
 
 
 @click.command()

@@ -1,6 +1,6 @@
-"""The directories that an agent owns and no second agent may use, with the flag that chooses each. Pure.
+"""Lists the directories and cgroups that one agent owns, each with the flag that chooses it. Pure.
 
-A pod cgroup root is one directory in each hierarchy of cgroup v1, and one in cgroup v2.
+The cgroup of all pods is one directory in cgroup v2, and one directory in each hierarchy of cgroup v1.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from proto.agent.settings import Settings
 
 
 class Place(NamedTuple):
-    """One directory, with its name for messages. Directories of one cgroup have the same `label`."""
+    """One directory that an agent owns."""
 
     label: str
+    """Its name in messages. The directories of one cgroup have the same label."""
     option: str
+    """The flag that chooses it."""
     path: str
     cgroup: bool = False
+    """It is a cgroup, so that it also conflicts with cgroups above and below it."""
 
 
 def places(settings: Settings, tree: Hierarchy) -> tuple[Place, ...]:
@@ -37,4 +40,5 @@ def pods_cgroup(settings: Settings) -> str:
     """The cgroup of all pods, `/kubepods` by default; empty if the agent makes none."""
     if not settings.cgroups_per_qos:
         return ""
+    # Pods of class Guaranteed have no QoS cgroup of their own, so theirs is the parent of all.
     return qos_cgroup(settings.cgroup_driver, settings.cgroup_root, "Guaranteed")

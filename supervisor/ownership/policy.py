@@ -1,7 +1,7 @@
 """Decides from the collected facts if the agent may start, and writes the refusal. Pure.
 
-A living agent on the same directories, cgroup or port always prevents the start. Pods of another agent that has ended
-prevent it without --take-over.
+A living agent on the same directories or cgroup always prevents the start, and so does any process on a port of ours.
+Running pods without a mark of ours prevent it unless --take-over is given. A lock of another ordinary user only warns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from supervisor.ownership.places import Place
 
 SHOWN = 3
-"""So many agents, pods and ports are listed in one message; the rest is counted."""
+"""The most agents, pods or ports that one message lists."""
 
 _STOP_COMMANDS = {
     "kubelet": "systemctl stop kubelet",
@@ -50,7 +50,7 @@ class Agent(NamedTuple):
     serves: tuple[str, ...]
     """Labels of our places."""
     lock_file: str = ""
-    """Its locked lock file; empty for none."""
+    """The file that it has locked (the kubelet's --lock-file); empty for none."""
 
 
 class Port(NamedTuple):
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 
 class Own(NamedTuple):
-    """Facts of this agent."""
+    """Facts about the agent that starts."""
 
     uid: int
     run_dir: str
@@ -98,7 +98,7 @@ class Decision(NamedTuple):
 
 
 def decide(found: Found, own: Own) -> Decision:
-    """Check, in this order: locks of others, living agents, ports, pods of another agent."""
+    """Check, in this order: locked places, agents without a lock, ports, pods without a mark of ours."""
     serious = [one for one in found.held if _can_be_an_agent(one.by, own.uid)]
     warnings = tuple(_harmless(one) for one in found.held if one not in serious)
     refusal = (

@@ -1,4 +1,4 @@
-"""The first step of `supervisor start`, before it changes anything: take locks, collect facts, decide."""
+"""The ownership check of `supervisor start`, before it changes the host: take locks, collect facts, decide."""
 
 from __future__ import annotations
 

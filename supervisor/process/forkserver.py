@@ -1,4 +1,4 @@
-"""The forkserver: a process that imports everything that actors need once, and forks an actor per request.
+"""The forkserver: a process that imports the actors' modules once, and forks an actor for each request.
 
 It is a process of its own, so that no ZeroMQ context, gRPC channel or thread is ever copied. It closes everything that
 it opens before its first fork, except a socket pair (actors._base.process.listener_store). It takes requests and

@@ -1,4 +1,4 @@
-"""Reads facts of a process from /proc. For a process that has ended or cannot be read, each function returns empty."""
+"""Reads facts of a process from /proc. Each function returns an empty value if the process is gone or unreadable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image_pull process against an image service that is told how to behave."""
+"""The image_pull process with a controlled image service."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Credential provider plugins: configuration, whom to ask, what an answer means, and programs that misbehave."""
+"""Credential provider plugins: configuration, selection, answers, and programs that misbehave."""
 
 from __future__ import annotations
 

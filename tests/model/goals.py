@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
 from tests.model.invariants import TERMINAL
 from tests.model.runtime import Program
@@ -87,9 +88,10 @@ def _missing_of(world: World, pod: Pod) -> Iterator[str]:
     if shown.status.phase in TERMINAL or pod.metadata.deletion_timestamp is not None:
         yield from _missing_of_ended(world, pod, shown, len(running), len(ready))
         return
-    lives = [one for one in world.runtime.containers.values() if one.sandbox.uid == uid and one.started_at]
-    if pod.spec.restart_policy == "Never" and not ready and not running and lives:
-        return  # as the kubelet has it: what had begun does not begin again in another sandbox
+    of_pod = (one for one in world.runtime.containers.values() if one.sandbox.uid == uid)
+    begun = any(one.state != pb.CONTAINER_CREATED for one in of_pod)
+    if pod.spec.restart_policy == "Never" and not ready and not running and begun:
+        return  # as in computePodActions: no second sandbox after a container began, also one that failed to start
     worker = world.process.actor.workers.get(uid)
     if worker is None or worker.termination is not None:
         yield "it has no worker that keeps it running"
@@ -124,7 +126,8 @@ def _missing_of_ended(world: World, pod: Pod, shown: Pod, running: int, ready: i
     if uid in world.peers["volume"].mounted:
         yield "ended, and its volumes are mounted"
     asked = pod.metadata.deletion_timestamp is not None or pod.spec.active_deadline_seconds is not None
-    if pod.spec.restart_policy == "Always" and not asked and shown.status.reason not in ("Evicted",):
+    asked = asked or uid in world.evicted  # the phase follows the exit codes then; Succeeded has no reason
+    if pod.spec.restart_policy == "Always" and not asked:
         yield f"{shown.status.phase} for no reason"
 
 

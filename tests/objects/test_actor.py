@@ -19,7 +19,7 @@ from tests.harness import ActorProcess, wait_for
 
 PEERS = ("volume", "pod_workers")
 SOON_S = 20.0
-"""Each reading is by a process of its own, which a busy machine takes seconds to start."""
+"""Each reading starts a process, which takes seconds on a busy machine."""
 
 
 def ref(name: str, kind: str = "ConfigMap") -> ObjectRef:

@@ -23,7 +23,7 @@ from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.runtime.instance import EmbeddedInstance
 
 EXITS = 300
-"""So many that the 99th percentile is not the slowest of them."""
+"""Enough that the 99th percentile is not the slowest."""
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ def test_idle_clients_are_replaced_without_free_descriptors(
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         said = [record.getMessage() for record in caplog.records if "Too many open files" in record.getMessage()]
         assert len(said) == 1
-        assert "was idle longest" in said[0]
+        assert "replaces the longest idle one" in said[0]
 
 
 def test_dripping_and_silent_clients_are_cut_off(pki: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,12 +83,12 @@ class DeadFuse:
             os.write(self._fd, _ANSWER.pack(_ANSWER.size + len(body or b""), -error, unique) + (body or b""))
 
     def die(self) -> None:
-        """Answer nothing from now on."""
+        """Stop answering."""
         with self._lock:
             self._alive = False
 
     def revive(self) -> None:
-        """Answer everything, also what was asked before."""
+        """Answer all requests, also pending ones."""
         with self._lock:
             self._alive = True
             while self._held:

@@ -1,4 +1,4 @@
-"""CSI through the volume process: drivers come and go, are silent, are restarted; the process is killed in between."""
+"""CSI through the volume process: drivers register, leave, hang and restart, and the process is killed in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = (
     "mounter.PATIENCE_S = 1.0; registration.MEET_S = 1.0; "
     "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )
-"""The same with less patience; and loaded ahead what the forkserver has loaded for every actor."""
+"""Shorter deadlines, and imports that the forkserver has loaded for every actor."""
 
 DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CSIDriver", "csi.test"): {
@@ -119,7 +119,7 @@ def inline(**fields: Any) -> Volume:
 
 
 def retry_forbidden(actor: ActorProcess, request: Any) -> Any:
-    """As pod_workers asks: again until it is done."""
+    """Repeats the request until it succeeds, as pod_workers does."""
 
     def done() -> Any:
         try:
@@ -251,7 +251,7 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
         assert 'MountVolume.WaitForAttach failed for volume "pv-attached" : volumeattachments.storage' in message
         assert "attachRequired: false" in message
         message = refused(actor, MountPod(pod=in_default(claim("tokens"), uid="tokens")))
-        assert "wants service account tokens" in message
+        assert "requests service account tokens" in message
         retry_forbidden(actor, MountPod(pod=in_default(claim("again"), uid="again")))
         wait_for(lambda: len(drivers[2].of("NodePublishVolume")) > 2, 20, "it is published again and again")
         retry_forbidden(actor, UnmountPod(pod_uid="again"))

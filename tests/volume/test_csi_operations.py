@@ -1,4 +1,4 @@
-"""Mounting and unmounting through a real driver over gRPC: what is called with what, and what every failure leaves."""
+"""Mounting and unmounting through a real driver over gRPC: calls, arguments, and the state after every failure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plugin(tmp_path: Path, root: str) -> Iterator[Driver]:
 
 
 def nothing() -> None:
-    """No mark of progress."""
+    """Ignores marks of progress."""
 
 
 def request(plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> CsiMount:

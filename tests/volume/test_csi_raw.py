@@ -1,4 +1,4 @@
-"""Raw block devices of a CSI driver: the kubelet's layout, every failure's way back, and kills in between."""
+"""Raw block devices of a CSI driver: the kubelet's layout, undoing after every failure, and kills in between."""
 
 from __future__ import annotations
 

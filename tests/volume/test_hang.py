@@ -18,7 +18,7 @@ from tests.volume.dead_fuse import DeadFuse
 from tests.volume.test_actor import UID, empty, host, pod, volume_dir
 
 QUICK = "from actors.volume.helper import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
-"""The same, with less patience, and still more than a machine stands still for."""
+"""Shorter deadlines, still longer than a busy machine's pauses."""
 
 pytestmark = pytest.mark.needs("fuse")
 

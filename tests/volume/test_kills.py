@@ -1,4 +1,4 @@
-"""kill -9 of the actor at random moments under churn: nothing leaks, nothing is lost, nothing in use goes."""
+"""kill -9 of the actor at random moments under churn: no leaks, no losses, and volumes in use stay."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spec(uid: str) -> Pod:
 
 
 class Churn(threading.Thread):
-    """One pod that comes, writes to its volumes, looks whether all is still there, and goes, over and over."""
+    """One pod that starts, writes to its volumes, checks them, and ends, again and again."""
 
     def __init__(self, actor: ActorProcess, uid: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Churn(threading.Thread):
         self.problems: list[str] = []
 
     def ask(self, request: Any) -> Any:
-        """Again and again, as a pod worker does."""
+        """Repeats a request, as a pod worker does."""
         while True:
             try:
                 return self.actor.ask(request, 1.0)

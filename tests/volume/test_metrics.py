@@ -18,12 +18,12 @@ from tests.volume.test_actor import UID, empty, pod, volume_dir
 from tests.volume.test_mounted import A, claimed, mount, serve, user
 
 QUICK = "from actors.volume.helper import pool; pool.CALL_S = 2.0; pool.KILLED_S = 0.5\n"
-"""The same, with less patience, and still more than a machine stands still for."""
+"""Shorter deadlines, still longer than a busy machine's pauses."""
 
 
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:
-    """With all its patience: the helper that measures is nice, and a busy machine lets it wait for seconds."""
+    """With the real deadlines, since the measuring helper is niced and waits for seconds on a busy machine."""
     with ActorProcess("volume", None, ("pod_workers", "objects"), volume_stats_agg_period_s=1.0) as process:
         yield process
 
@@ -37,7 +37,7 @@ def impatient() -> Iterator[ActorProcess]:
 
 
 def usages(actor: ActorProcess, uid: str = UID) -> dict[str, VolumeUsage]:
-    """Of one pod's volumes, by name."""
+    """Figures of one pod's volumes, by name."""
     pods = {one.pod_uid: one for one in actor.ask(GetVolumeUsages()).pods}
     return {one.name: one for one in pods[uid].volumes} if uid in pods else {}
 

@@ -1,4 +1,4 @@
-"""Volumes that outlive the pod, on real directories and disks: who gets them when, and who gives them back."""
+"""Volumes whose data outlives the pod, on real directories and disks: mounting, sharing and release."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProc
 
 
 def serve(actor: ActorProcess, *documents: dict[str, Any]) -> None:
-    """These objects are there."""
+    """Serve these objects."""
     objects = {}
     for one in documents:
         namespace = "default" if one["kind"] == "PersistentVolumeClaim" else ""

@@ -1,4 +1,4 @@
-"""hostPath types, and the marks that say a volume is ready."""
+"""Types of hostPaths, and `ready` marks of volumes."""
 
 import os
 import socket

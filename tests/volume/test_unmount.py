@@ -1,4 +1,4 @@
-"""Taking away what a server has that may be gone: a plain unmount, then by force, then out of sight."""
+"""Unmounting a server's volume, also of a dead server: plainly, then by force, then detached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL = mounts.unmount
 
 
 class Server:
-    """A mount in place of an export; what ways of unmounting do instead of what they would."""
+    """A mount in place of an NFS export, with replaced results of unmount calls."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.log = path / "v", path / "tried"
@@ -39,7 +39,7 @@ class Server:
         REAL(target, flags)
 
     def remove(self, plugin: str = NFS) -> list[int]:
-        """Remove it; the ways that were tried."""
+        """Remove the volume; returns the unmount flags that were tried."""
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             unmounting.remove(directory, plugin, "v", str(self.path), bool)

@@ -1,7 +1,7 @@
 """Saves and loads checkpoints: small files with the state that an actor cannot rebuild from elsewhere after a crash.
 
-A file holds one value. It is written atomically and checked when read. Callers decide what to keep and when; anything
-that the runtime or a peer can tell is not kept here.
+A file holds one value. It is written atomically and checked when read. Callers decide what to keep and when. They keep
+nothing that the runtime or a peer can report.
 """
 
 from __future__ import annotations

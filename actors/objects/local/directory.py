@@ -20,6 +20,7 @@ from actors.objects.local import keep
 from actors.objects.parsing.load import MAX_BYTES, File, load
 from actors.objects.parsing.problems import ObjectsError
 from actors.objects.policy import FileState, Resolved
+from actors.objects.source import Source
 from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow
 from proto.wire.errors import AskTimeout
 
@@ -37,7 +38,7 @@ class _Read(NamedTuple):
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
 
 
-class DirectorySource:
+class DirectorySource(Source):
     """A source of objects, see `source.Source`."""
 
     def __init__(self, actor: Actor, path: str, run_dir: str, period_s: float, changed: Changed) -> None:

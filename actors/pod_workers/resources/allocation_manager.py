@@ -1,7 +1,6 @@
 """Allocates resources to the actor's pods, saves the records, and tells workers of granted and refused resizes.
 
-The allocator decides; this module makes its answers messages to workers, timers and files. Used in the actor's
-own thread.
+The allocator decides; this module passes its answers to workers, timers and files. Used in the actor's own thread.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The context of a worker, and node facts that several steps need."""
+"""The contexts of all workers and of one worker, saved records, hooks over HTTP, and user namespaces."""

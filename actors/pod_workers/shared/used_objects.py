@@ -1,4 +1,4 @@
-"""Tells the objects actor the objects that each pod refers to."""
+"""Keeps the API objects that each pod refers to, and sends them to the objects actor as SetPodObjects."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from proto.v1 import Pod
 
 
 class UsedObjects:
-    """References by pod UID; pods without any are left out. Used under the lock of `Published`."""
+    """References by pod UID; pods without any are left out. Call it under the lock of `worker_context.Published`."""
 
     def __init__(self, objects: ObjectsRef, *, cluster: bool = False) -> None:
-        """`cluster`: the objects are an API server's."""
+        """`cluster`: the objects come from an API server, not from a directory."""
         self._objects = objects
         self._cluster = cluster
         self._refs: dict[str, frozenset[ObjectRef]] = {}
 
     def set(self, pod: Pod) -> None:
-        """Take a new or changed pod."""
+        """Record and send the references of a new or changed pod."""
         self._put(pod.metadata.uid, pod_references(pod, cluster=self._cluster))
 
     def forget(self, uid: str) -> None:
-        """Drop a pod of which nothing is left."""
+        """Drop a pod that has been cleaned up completely."""
         self._put(uid, frozenset())
 
     def _put(self, uid: str, refs: frozenset[ObjectRef]) -> None:

@@ -19,11 +19,11 @@ from actors._host.files.untrusted_files import read_regular
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 128 * 1024
-"""Of a command line."""
+"""The most bytes that are read of a command line."""
 
 
 def is_stuck(error: CriError) -> bool:
-    """Return True when a removal failed for that reason."""
+    """Return True when a removal failed because a task still runs in the shim."""
     return "cannot delete running task" in error.details
 
 

@@ -185,17 +185,17 @@ class Containers:
 
     # Exit
 
-    def reconcile(self, container: Container, told: tuple[int, int] | None = None) -> None:
+    def reconcile(self, container: Container, report: tuple[int, int] | None = None) -> None:
         """Record the exit, if the container's files or its process show one. Idempotent.
 
-        `told` is the monitor's report, (exit code, time in ns): on a full disk there is no file.
+        `report` is the monitor's report, (exit code, time in ns): on a full disk there is no file.
         """
         with container.lock:
             if container.record.finished is not None:
                 return
             directory = self._directory(container)
             container.started = container.started or read_started(directory)
-            ended = read_exit(directory) or told
+            ended = read_exit(directory) or report
             if ended is None and (container.started is None or self._runs(container)):
                 return
             code, at_ns = ended or (255, time.time_ns())
@@ -287,9 +287,9 @@ class Containers:
         if container is not None:
             self._exit_recorders.submit(self._record_exit, container, (code, at_ns))
 
-    def _record_exit(self, container: Container, told: tuple[int, int]) -> None:
+    def _record_exit(self, container: Container, report: tuple[int, int]) -> None:
         try:
-            self.reconcile(container, told)
+            self.reconcile(container, report)
         except Exception:
             log.exception("cannot put the end of container %s on record", container.record.id)
 

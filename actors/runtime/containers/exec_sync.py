@@ -19,7 +19,7 @@ from actors.runtime.model.output import collect
 from actors.runtime.model.state import Container
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of each stream; more output is read and dropped, as in other runtimes."""
+"""Kept of each stream; more output is read and dropped, as in other runtimes."""
 
 
 class Output(NamedTuple):

@@ -14,7 +14,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
 
 DIRECTORY = "exec"
-"""In the run directory: small files for each running command of Exec and ExecSync."""
+"""Directory below the run directory, with small files for each running command of Exec and ExecSync."""
 START_S = 60.0
 """Between the start of a command's process and its pid file, at most; the OCI runtime takes some milliseconds."""
 HANG_UP_S = 2.0

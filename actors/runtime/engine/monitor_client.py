@@ -112,7 +112,7 @@ class MonitorClient:
         return connection
 
     def containers(self) -> tuple[int, set[str]]:
-        """Its pid, and the IDs of its containers. Raises MonitorError."""
+        """The monitor's pid, and the IDs of its containers. Raises MonitorError."""
         pid, *ids = self.ask("list")
         return int(pid), set(ids)
 

@@ -129,10 +129,10 @@ def create(path: str, resources: Mapping[str, Any]) -> None:
             _make_v2(point, name)
         else:
             _make_v1(point + name, cpuset="cpuset" in controllers)
-    told = writes(resources, unified=unified)
+    changes = writes(resources, unified=unified)
     if not unified:
-        told = device_writes(resources.get("devices", [])) + told
-    _write_all(name, told, hierarchies)
+        changes = device_writes(resources.get("devices", [])) + changes
+    _write_all(name, changes, hierarchies)
 
 
 def update(path: str, resources: Mapping[str, Any]) -> None:
@@ -221,10 +221,10 @@ def _make_v2(point: str, name: str) -> None:
             os.mkdir(above)
 
 
-def _write_all(name: str, told: list[Write], hierarchies: Mapping[str, list[str]]) -> None:
+def _write_all(name: str, changes: list[Write], hierarchies: Mapping[str, list[str]]) -> None:
     points = {controller: point for point, controllers in hierarchies.items() for controller in controllers}
     again = []
-    for controller, file, text in told:
+    for controller, file, text in changes:
         point = points.get("" if is_unified(hierarchies) else controller)
         if point is None:
             continue  # as containerd: without the controller there is no limit

@@ -41,14 +41,14 @@ def run(options: Options) -> None:
     """Start a container; return once its program is executed. Raises Failed, OSError, BadBundle."""
     config = _read(f"{options.bundle}/config.json")
     made = plan(config, options.mode)
-    told = {"bundle": options.bundle, "cgroup": made.cgroup, "pid": 0, "ticks": ""}
-    state.save(options.root, options.id, told)
+    saved = {"bundle": options.bundle, "cgroup": made.cgroup, "pid": 0, "ticks": ""}
+    state.save(options.root, options.id, saved)
     try:
         if made.cgroup:
             cgroups.create(made.cgroup, config["linux"].get("resources", {}))
         pid = _start(options, config, made)
         # Before the pid is published: a client that knows it may send any command.
-        state.save(options.root, options.id, told | {"pid": pid, "ticks": state.ticks(pid)})
+        state.save(options.root, options.id, saved | {"pid": pid, "ticks": state.ticks(pid)})
         _write_pid(options.pid_file, pid)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -97,26 +97,26 @@ def _start(options: Options, config: Any, made: Plan) -> int:
 
 def execute(options: Options) -> int:
     """Run a further process in a container; return its exit code. Raises Failed, OSError, NoContainer."""
-    told = state.load(options.root, options.id)
-    if not state.runs(told):
+    saved = state.load(options.root, options.id)
+    if not state.runs(saved):
         raise state.NoContainer(f"container {options.id} is not running")
-    config = _read(f"{told['bundle']}/config.json")
-    process = _limit_devices(config, _read(options.process), told["cgroup"])
+    config = _read(f"{saved['bundle']}/config.json")
+    process = _limit_devices(config, _read(options.process), saved["cgroup"])
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
-    directory = f"/proc/{told['pid']}/ns"
+    directory = f"/proc/{saved['pid']}/ns"
     wanted = [] if options.mode == PLAIN else [kind for kind in ("user", "pid", *_JOINED) if _differs(directory, kind)]
     # Open descriptors first: the container's mounts may have no /proc to find them in.
     opened = {kind: os.open(_namespace(directory, kind), os.O_RDONLY | os.O_CLOEXEC) for kind in wanted}
-    if not state.runs(told):  # else the namespaces may belong to another process
+    if not state.runs(saved):  # else the namespaces may belong to another process
         raise state.NoContainer(f"container {options.id} is not running")
     for kind in ("user", "pid"):
         if kind in opened:
             syscalls.setns_of(opened[kind], kind)
 
     def run_child(keep: int) -> None:
-        if told["cgroup"]:
-            cgroups.enter(told["cgroup"])
+        if saved["cgroup"]:
+            cgroups.enter(saved["cgroup"])
         _set_oom_score(process)
         _protect_process()
         for kind in _JOINED:
@@ -145,17 +145,17 @@ def execute(options: Options) -> int:
 def delete(options: Options) -> None:
     """End a container's processes and remove its state. Idempotent. Raises OSError."""
     try:
-        told = state.load(options.root, options.id)
+        saved = state.load(options.root, options.id)
     except state.NoContainer:
         state.forget(options.root, options.id)
         return
-    if state.runs(told):
+    if state.runs(saved):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(told["pid"], signal.SIGKILL)
-    if told["cgroup"]:
-        cgroups.remove(told["cgroup"])
-    elif told["pid"] and options.mode == PLAIN:
-        for pid in state.session(told["pid"]):
+            os.kill(saved["pid"], signal.SIGKILL)
+    if saved["cgroup"]:
+        cgroups.remove(saved["cgroup"])
+    elif saved["pid"] and options.mode == PLAIN:
+        for pid in state.session(saved["pid"]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     state.forget(options.root, options.id)
@@ -163,9 +163,9 @@ def delete(options: Options) -> None:
 
 def update(options: Options, resources: Any) -> None:
     """Change limits, if the container has a cgroup. Raises OSError, NoContainer."""
-    told = state.load(options.root, options.id)
-    if told["cgroup"]:
-        cgroups.update(told["cgroup"], resources)
+    saved = state.load(options.root, options.id)
+    if saved["cgroup"]:
+        cgroups.update(saved["cgroup"], resources)
 
 
 def _fork(run_child: Callable[[int], None]) -> int:

@@ -82,10 +82,10 @@ class Identity:
                     os.fchown(fd, uid, -1)
 
     def _privileges(self) -> None:
-        user, told = self._process["user"], self._process.get("capabilities", {})
+        user, granted = self._process["user"], self._process.get("capabilities", {})
         if self._filter is not None and not self._no_new_privs:
             self._filter.load()
-        bounding = mask(told.get("bounding", ()))
+        bounding = mask(granted.get("bounding", ()))
         with contextlib.suppress(OSError):  # EINVAL: this kernel knows fewer capabilities
             for number in range(len(CAPABILITIES)):
                 if not bounding >> number & 1:
@@ -96,10 +96,10 @@ class Identity:
         os.setresgid(user["gid"], user["gid"], user["gid"])
         os.setresuid(user["uid"], user["uid"], user["uid"])
         syscalls.prctl(syscalls.PR_SET_KEEPCAPS, 0)
-        syscalls.set_capabilities(*(mask(told.get(kind, ())) for kind in ("effective", "permitted", "inheritable")))
+        syscalls.set_capabilities(*(mask(granted.get(kind, ())) for kind in ("effective", "permitted", "inheritable")))
         syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
         for number in range(len(CAPABILITIES)):
-            if mask(told.get("ambient", ())) >> number & 1:
+            if mask(granted.get("ambient", ())) >> number & 1:
                 syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_RAISE, number)
 
 

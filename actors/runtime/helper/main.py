@@ -40,10 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     syscalls.close_all()  # inherited descriptors must not reach containers
     if os.geteuid() == 0:
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # without root, /proc/self/uid_map is written first (commands.py)
-    told, rest = parse(arguments)
-    if "sealed" in told:
+    given, rest = parse(arguments)
+    if "sealed" in given:
         seal()
-    if "version" in told:
+    if "version" in given:
         print(f"{NAME} version 1")
         return 0
     command, id_ = (*rest, "", "")[:2]
@@ -51,19 +51,19 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(features()))
         return 0
     options = Options(
-        mode=told["mode"],
-        root=told["root"],
+        mode=given["mode"],
+        root=given["root"],
         id=id_,
-        bundle=told.get("bundle", ""),
-        process=told.get("process", ""),
-        pid_file=told.get("pid-file", ""),
-        console=told.get("console-socket", ""),
+        bundle=given.get("bundle", ""),
+        process=given.get("process", ""),
+        pid_file=given.get("pid-file", ""),
+        console=given.get("console-socket", ""),
     )
     try:
         return _do(command, options)
     except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
-        _report(told.get("log", ""), said)
+        _report(given.get("log", ""), said)
         return 1
 
 

@@ -147,10 +147,10 @@ def without_mknod(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]
     """
     if not rules or (rules[-1].get("allow") and "type" not in rules[-1]):
         return process
-    told = {
+    capabilities = {
         kind: [name for name in names if name != "CAP_MKNOD"] for kind, names in process.get("capabilities", {}).items()
     }
-    return {**process, "capabilities": told}
+    return {**process, "capabilities": capabilities}
 
 
 def binds(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -17,12 +17,12 @@ def path(root: str, id_: str) -> str:
     return f"{root}/{id_}/state.json"
 
 
-def save(root: str, id_: str, told: Mapping[str, Any]) -> None:
+def save(root: str, id_: str, state: Mapping[str, Any]) -> None:
     """Write the state atomically. Raises OSError."""
     os.makedirs(f"{root}/{id_}", mode=0o700, exist_ok=True)
     name = path(root, id_)
     with open(f"{name}.tmp", "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        json.dump(state, file)
     os.rename(f"{name}.tmp", name)
 
 
@@ -30,10 +30,10 @@ def load(root: str, id_: str) -> dict[str, Any]:
     """Read the state. Raises NoContainer."""
     try:
         with open(path(root, id_), encoding="utf-8") as file:
-            told: dict[str, Any] = json.load(file)
+            state: dict[str, Any] = json.load(file)
     except (OSError, ValueError) as error:
         raise NoContainer(f"container {id_} does not exist") from error
-    return told
+    return state
 
 
 def forget(root: str, id_: str) -> None:
@@ -55,9 +55,9 @@ def ticks(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def runs(told: Mapping[str, Any]) -> bool:
+def runs(state: Mapping[str, Any]) -> bool:
     """Return True when the first process runs. An empty start time means that it had ended before it was read."""
-    return bool(told["ticks"]) and ticks(told["pid"]) == told["ticks"]
+    return bool(state["ticks"]) and ticks(state["pid"]) == state["ticks"]
 
 
 def session(leader: int) -> list[int]:

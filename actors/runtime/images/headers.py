@@ -20,7 +20,7 @@ _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _LENGTH = re.compile(rb"([0-9]{1,9}) ")
 _DIGITS = re.compile(rb"[0-9]{64,}")
 _GLOBAL_BYTES = 64 * 1024
-"""Of all headers for the whole archive: tarfile compares each member with them."""
+"""Size of all headers for the whole archive: tarfile compares each member with them."""
 _PER_STEP = 100
 """Characters that tarfile's patterns read in the time of one step."""
 
@@ -142,15 +142,15 @@ class Member(tarfile.TarInfo):
 
     def pieces(self) -> list[tuple[int, int]]:
         """Offset and size of each piece of data in the file; the rest is zeros. Raises BadImage."""
-        told: Any = self.sparse
-        if told is None:
+        sparse: Any = self.sparse
+        if sparse is None:
             return [(0, self.size)]
         end = 0
-        for offset, size in told:
+        for offset, size in sparse:
             if size < 0 or offset < end or offset + size > self.size:
                 raise BadImage("a sparse file with an invalid map")
             end = offset + size
-        return [(offset, size) for offset, size in told if size]
+        return [(offset, size) for offset, size in sparse if size]
 
 
 def check_records(block: bytes) -> int:

@@ -17,21 +17,21 @@ class Limits:
     """Limits on one image. An image above them is refused, no matter what its manifest says."""
 
     image_bytes: int = 64 * GIB
-    """Of all its files, unpacked."""
+    """Size of all files, unpacked."""
     image_entries: int = 2_000_000
     """Files, directories and links."""
     layers: int = 500
     """overlayfs takes as many; no runnable image has more."""
     document_bytes: int = 4 * 1024 * 1024
-    """Of an index, a manifest or a configuration; the distribution specification's limit for manifests."""
+    """Size of an index, a manifest or a configuration; the distribution specification's limit for manifests."""
     header_bytes: int = 1024 * 1024
-    """Of the headers of one file in a tar: names, attributes, the map of a sparse file."""
+    """Size of the headers of one file in a tar: names, attributes, the map of a sparse file."""
     steps: int = 20_000_000
     """Lookups of a name in a layer, and other work of that duration: an image of 300,000 files takes some millions."""
     noted_bytes: int = 32 * 1024 * 1024
-    """Of the names of one image in memory: its whiteouts, and directories whose times are set last."""
+    """Memory for names of one image: its whiteouts, and directories whose times are set last."""
     depth: int = 255
-    """Of nested directories."""
+    """Levels of nested directories."""
     reserve_bytes: int = 256 * 1024**2
     """Free space that a pull leaves on the disk."""
     allow_setuid: bool = True

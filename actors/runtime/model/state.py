@@ -35,8 +35,8 @@ class Sandbox:
     @property
     def key(self) -> str:
         """Unique name: one sandbox exists for each attempt of a pod."""
-        told = self.config.metadata
-        return f"{told.name}_{told.namespace}_{told.uid}_{told.attempt}"
+        metadata = self.config.metadata
+        return f"{metadata.name}_{metadata.namespace}_{metadata.uid}_{metadata.attempt}"
 
 
 class Container:

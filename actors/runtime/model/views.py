@@ -58,8 +58,8 @@ def sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
 
 def sandbox_info(sandbox: Sandbox) -> Mapping[str, str]:
     """Verbose information of PodSandboxStatus, with containerd's keys."""
-    told = {"pid": sandbox.record.pause_pid, "namespaces": sandbox.record.namespaces, "network": sandbox.record.network}
-    return {"info": msgspec.json.encode(told).decode()}
+    info = {"pid": sandbox.record.pause_pid, "namespaces": sandbox.record.namespaces, "network": sandbox.record.network}
+    return {"info": msgspec.json.encode(info).decode()}
 
 
 def listed_container(container: Container) -> pb.Container:
@@ -131,10 +131,10 @@ def _mounts(container: Container) -> Sequence[pb.Mount]:
 def container_info(container: Container) -> Mapping[str, str]:
     """Verbose information of ContainerStatus, with containerd's keys."""
     running = container.state == pb.CONTAINER_RUNNING and container.started is not None
-    told = {
+    info = {
         "sandboxID": container.record.sandbox_id,
         "pid": container.started.pid if running and container.started is not None else 0,
         "cgroup": container.record.cgroup,
         "layers": container.record.layers,
     }
-    return {"info": msgspec.json.encode(told).decode()}
+    return {"info": msgspec.json.encode(info).decode()}

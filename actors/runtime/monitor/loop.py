@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 PACKET_BYTES = 262144
 MOST_UNCLAIMED = 4096
+"""The most exit codes that are kept for pids without a known container; the oldest is dropped."""
 EXIT_S = 10.0
-"""Waits this long until the parent of an adopted container reaps it."""
+"""Longest wait for the parent of an adopted container to reap it. The exit code can be read only then."""
 EXIT_TRY_MS = 20
 MOST_READS_AT_END = 64
 """Reads of a pipe at its end, at most: a process that the container left may write on and must not block the loop."""
@@ -377,10 +378,10 @@ class Monitor:
                 if not self.read_output(container, output):
                     break
             self.sinks.end(output)
-        told = str(code if code >= 0 else 128 - code), str(time.time_ns())
-        write(f"{container.dir}/exit", " ".join(told) + "\n")
+        result = str(code if code >= 0 else 128 - code), str(time.time_ns())
+        write(f"{container.dir}/exit", " ".join(result) + "\n")
         for fd in list(self.clients):
-            self.tell(fd, "exited", container.id, *told)
+            self.tell(fd, "exited", container.id, *result)
 
 
 def main(arguments: list[str]) -> None:

@@ -61,10 +61,10 @@ class BridgeNetwork(Network):
         """See Network."""
         id_, ports = sandbox.record.id, host_ports(sandbox.config)
         for mapping in unmapped_ports(sandbox.config):
-            told = sandbox.config.metadata
+            metadata = sandbox.config.metadata
             log.warning(
                 "pod %s/%s: host port %d of %s is not mapped: pods on the runtime's own bridge have IPv4 only",
-                told.namespace, told.name, mapping.host_port, mapping.host_ip,
+                metadata.namespace, metadata.name, mapping.host_port, mapping.host_ip,
             )  # fmt: skip
         with self._lock:
             check_free(ports, self._pods())

@@ -71,8 +71,8 @@ class PodNetwork(Network):
     def _bridge_network(self) -> BridgeNetwork:
         with self._lock:
             if self._bridge is None:
-                told = next((one for one in self._attached() if "subnet" in one), {})
-                name, subnet = told.get("bridge", self._bridge_name), told.get("subnet", SUBNETS[0])
+                recorded = next((one for one in self._attached() if "subnet" in one), {})
+                name, subnet = recorded.get("bridge", self._bridge_name), recorded.get("subnet", SUBNETS[0])
                 self._bridge = BridgeNetwork(name, subnet, self._on_record)
             return self._bridge
 

@@ -29,7 +29,7 @@ CONF_DIR = "/etc/cni/net.d"
 BIN_DIRS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 INTERFACE = "eth0"
 PLUGIN_S = 60.0
-"""For one plugin."""
+"""Time limit of a plugin."""
 MOST_RESULT_BYTES = 1024 * 1024
 MOST_ERROR_BYTES = 16 * 1024
 STATE_FILE = "network.json"
@@ -116,11 +116,11 @@ class CniNetwork(Network):
         network = find(self._conf_dir)
         if network is None:
             raise NetworkError(self.problem())
-        told = sandbox.config.metadata
+        metadata = sandbox.config.metadata
         if port_mappings(sandbox.config) and not maps_ports(network):
             log.warning(
                 "pod %s/%s: its host ports are not mapped: no plugin of network %s (%s) has portMappings",
-                told.namespace, told.name, network.name, self._conf_dir,
+                metadata.namespace, metadata.name, network.name, self._conf_dir,
             )  # fmt: skip
         attachment = Attachment(
             network=network,
@@ -177,7 +177,7 @@ class CniNetwork(Network):
         except OSError as error:
             raise NetworkError(f"cannot run the CNI plugin {program}: {error}") from error
         if code != 0:
-            raise NetworkError(f"CNI plugin {plugin['type']} {command}: {_told(result, errors)}")
+            raise NetworkError(f"CNI plugin {plugin['type']} {command}: {_error_text(result, errors)}")
         return result
 
     def _environment(self, command: str, attachment: Attachment) -> dict[str, str]:
@@ -218,29 +218,29 @@ def _call(command: Sequence[str], data: bytes, environment: Mapping[str, str]) -
 
 
 def _arguments(sandbox: Sandbox) -> dict[str, str]:
-    told = sandbox.config.metadata
+    metadata = sandbox.config.metadata
     return {
         "IgnoreUnknown": "1",
-        "K8S_POD_NAMESPACE": told.namespace,
-        "K8S_POD_NAME": told.name,
+        "K8S_POD_NAMESPACE": metadata.namespace,
+        "K8S_POD_NAME": metadata.name,
         "K8S_POD_INFRA_CONTAINER_ID": sandbox.record.id,
-        "K8S_POD_UID": told.uid,
+        "K8S_POD_UID": metadata.uid,
     }
 
 
 def plugin_input(attachment: Attachment, plugin: Mapping[str, Any], previous: Mapping[str, Any] | None) -> bytes:
     """The configuration that a plugin reads."""
-    told: dict[str, Any] = {
+    configuration: dict[str, Any] = {
         **plugin,
         "name": attachment.network.name,
         "cniVersion": attachment.network.cni_version,
     }
-    capabilities = told.pop("capabilities", None) or {}
+    capabilities = configuration.pop("capabilities", None) or {}
     if capabilities.get("portMappings") and attachment.port_mappings:
-        told["runtimeConfig"] = {"portMappings": attachment.port_mappings}
+        configuration["runtimeConfig"] = {"portMappings": attachment.port_mappings}
     if previous is not None:
-        told["prevResult"] = previous
-    return msgspec.json.encode(told)
+        configuration["prevResult"] = previous
+    return msgspec.json.encode(configuration)
 
 
 def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
@@ -285,7 +285,7 @@ def _save(directory: Path, attachment: Attachment) -> None:
     temporary.replace(directory / STATE_FILE)
 
 
-def _told(stdout: bytes, stderr: bytes) -> str:
+def _error_text(stdout: bytes, stderr: bytes) -> str:
     try:
         error = untrusted.decode_json(stdout)
         return " ".join(str(error[key]) for key in ("msg", "details") if error.get(key))

@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 class Flow(NamedTuple):
     """A tracked flow between a client and its peer."""
 
-    asked: tuple[str, int]
+    target: tuple[str, int]
     """Address and port that the client sends to."""
-    answers: tuple[str, int]
+    responder: tuple[str, int]
     key: bytes
     """The kernel's key of the flow."""
 
 
 def is_stale(flow: Flow, pods: Collection[Pod], subnet: str, machine: Collection[str]) -> bool:
     """Return True when a new flow of this kind would go elsewhere. `machine` are the machine's own addresses."""
-    address, port = flow.asked
+    address, port = flow.target
     if address not in machine and not ipaddress.ip_address(address).is_loopback:
         return False
     targets = [
@@ -52,8 +52,8 @@ def is_stale(flow: Flow, pods: Collection[Pod], subnet: str, machine: Collection
         if one.protocol == "udp" and one.host_port == port and one.host_ip in ("", address)
     ]
     if targets:
-        return flow.answers not in targets
-    return flow.answers != flow.asked and ipaddress.ip_address(flow.answers[0]) in ipaddress.ip_network(subnet)
+        return flow.responder not in targets
+    return flow.responder != flow.target and ipaddress.ip_address(flow.responder[0]) in ipaddress.ip_network(subnet)
 
 
 def forget_stale(pods: Collection[Pod], subnet: str, machine: Collection[str]) -> None:
@@ -70,11 +70,11 @@ def flows() -> Iterator[Flow]:
     udp = nested(_TUPLE_ORIG, nested(_TUPLE_PROTO, attribute(_NUM, bytes([_UDP]))))
     only = nested(_FILTER, wire.number(1, _BY_PROTOCOL), wire.number(2, 0))  # Linux 5.8; older kernels list all flows
     for content in wire.dump(wire.NETFILTER, _GET, _IPV4 + udp + only):
-        told = parse(content[_HEAD_BYTES:])
-        protocol, _, asked = _tuple(told.get(_TUPLE_ORIG, b""))
-        _, answers, _ = _tuple(told.get(_TUPLE_REPLY, b""))
+        attributes = parse(content[_HEAD_BYTES:])
+        protocol, _, asked = _tuple(attributes.get(_TUPLE_ORIG, b""))
+        _, answers, _ = _tuple(attributes.get(_TUPLE_REPLY, b""))
         if protocol == _UDP and asked is not None and answers is not None:
-            yield Flow(asked, answers, nested(_TUPLE_ORIG, told[_TUPLE_ORIG]))
+            yield Flow(asked, answers, nested(_TUPLE_ORIG, attributes[_TUPLE_ORIG]))
 
 
 def _forget(flow: Flow) -> None:
@@ -87,8 +87,8 @@ def _forget(flow: Flow) -> None:
 
 def _tuple(data: bytes) -> tuple[int, tuple[str, int] | None, tuple[str, int] | None]:
     """Protocol, source and destination."""
-    told = parse(data)
-    ip, proto = parse(told.get(_TUPLE_IP, b"")), parse(told.get(_TUPLE_PROTO, b""))
+    attributes = parse(data)
+    ip, proto = parse(attributes.get(_TUPLE_IP, b"")), parse(attributes.get(_TUPLE_PROTO, b""))
     return proto.get(_NUM, b"\0")[0], _end(ip.get(_SRC), proto.get(_SPORT)), _end(ip.get(_DST), proto.get(_DPORT))
 
 

@@ -77,8 +77,8 @@ def ports_of(bridge: str) -> list[str]:
 def local_addresses() -> set[str]:
     """The machine's own IPv4 addresses. Raises OSError."""
     head = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
-    told = [parse(one[_ADDRESS_BYTES:]) for one in dump(socket.NETLINK_ROUTE, _GETADDR, head)]
-    return {str(ipaddress.ip_address(one[_IFA_LOCAL])) for one in told if _IFA_LOCAL in one}
+    addresses = [parse(one[_ADDRESS_BYTES:]) for one in dump(socket.NETLINK_ROUTE, _GETADDR, head)]
+    return {str(ipaddress.ip_address(one[_IFA_LOCAL])) for one in addresses if _IFA_LOCAL in one}
 
 
 def delete(name: str) -> None:

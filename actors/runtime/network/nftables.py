@@ -195,11 +195,11 @@ def _and(mask: bytes) -> bytes:
 
 
 def _within(offset: int, network: str, how: int) -> bytes:
-    told = ipaddress.ip_network(network)
+    parsed = ipaddress.ip_network(network)
     expressions = _payload(_NETWORK_HEADER, offset, 4)
-    if told.prefixlen < 32:
-        expressions += _and(told.netmask.packed)
-    return expressions + _compare(told.network_address.packed, how)
+    if parsed.prefixlen < 32:
+        expressions += _and(parsed.netmask.packed)
+    return expressions + _compare(parsed.network_address.packed, how)
 
 
 def _immediate(register: int, value: bytes) -> bytes:

@@ -71,14 +71,14 @@ def unmapped_ports(config: pb.PodSandboxConfig) -> list[pb.PortMapping]:
     return [one for one in config.port_mappings if one.host_port and _host_ip(one.host_ip) is None]
 
 
-def _host_ip(told: str) -> str | None:
+def _host_ip(text: str) -> str | None:
     """The address for rules, empty for all; None for IPv6. Raises NetworkError."""
-    if not told:
+    if not text:
         return ""
     try:
-        address = ipaddress.ip_address(told)
+        address = ipaddress.ip_address(text)
     except ValueError:
-        raise NetworkError(f"cannot map host ports of {told!r}: it is not an IP address") from None
+        raise NetworkError(f"cannot map host ports of {text!r}: it is not an IP address") from None
     if address.version != 4:
         return None
     return "" if address.is_unspecified else str(address)

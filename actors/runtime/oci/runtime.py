@@ -17,7 +17,7 @@ MOST_LOG_BYTES = 64 * 1024
 LOG = "oci.log"
 """The OCI runtime's log of a start, in the container's directory."""
 COMMAND_S = 60.0
-"""For one command, which usually takes 5 to 50 ms."""
+"""Time limit of a command, which usually takes 5 to 50 ms."""
 
 
 class OciError(Exception):
@@ -94,9 +94,9 @@ def last_error(path: Path) -> str:
         return ""
     for line in reversed(lines):
         try:
-            told = untrusted.decode_json(line, dict[str, object])
+            entry = untrusted.decode_json(line, dict[str, object])
         except (msgspec.DecodeError, msgspec.ValidationError):
             return line.decode(errors="replace").strip()
-        if told.get("level", "error") in ("error", "fatal"):
-            return str(told.get("msg", "")).strip()
+        if entry.get("level", "error") in ("error", "fatal"):
+            return str(entry.get("msg", "")).strip()
     return ""

@@ -25,7 +25,7 @@ from proto.cri import api_pb2 as pb
 # ruff: noqa: N802  (the rpcs' own names)
 
 LEAST_SIZE = 1
-"""Of an image: the kubelet and crictl reject an image of size 0."""
+"""Reported size of an image, at least: the kubelet and crictl reject a size of 0."""
 TRANSPORTS = ("oci-archive:", "oci:")
 """Prefixes for PullImage: oci-archive:/PATH or oci:/PATH imports an archive or layout, as in skopeo and CRI-O."""
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class ImageService:
             raise RpcError("UNKNOWN", f"cannot look for image {name!r}: {error}") from error
 
     def _described(self, image: Image) -> pb.Image:
-        told = pb.Image(
+        described = pb.Image(
             id=image.id,
             repo_tags=image.tags,
             repo_digests=image.digests,
@@ -186,12 +186,12 @@ class ImageService:
             user = self._engine.store.execution(image).user.partition(":")[0]
         except (ImageError, OSError) as error:
             log.warning("cannot read the configuration of image %s: %s", image.id, error)
-            return told
+            return described
         if user.isdigit():
-            told.uid.value = int(user)
+            described.uid.value = int(user)
         else:
-            told.username = user
-        return told
+            described.username = user
+        return described
 
 
 def _host_image() -> pb.Image:

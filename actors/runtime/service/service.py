@@ -291,12 +291,12 @@ class RuntimeService:
         sandbox = self._state.sandboxes.find(container.record.sandbox_id) if container is not None else None
         if sandbox is None:
             return event
-        told = pb.ContainerEventResponse()
-        told.CopyFrom(event)
-        told.pod_sandbox_status.CopyFrom(views.sandbox_status(sandbox))
+        completed = pb.ContainerEventResponse()
+        completed.CopyFrom(event)
+        completed.pod_sandbox_status.CopyFrom(views.sandbox_status(sandbox))
         inside = self._state.containers_of(sandbox.record.id)
-        told.containers_statuses.extend(views.container_status(one) for one in inside)
-        return told
+        completed.containers_statuses.extend(views.container_status(one) for one in inside)
+        return completed
 
 
 def parts(listed: Sequence[T]) -> Iterator[Sequence[T]]:

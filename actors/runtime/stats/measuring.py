@@ -37,7 +37,7 @@ class Metrics:
     def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
         id_, config, now_ns = sandbox.record.id, sandbox.config, time.time_ns()
         labels = ("POD", config.linux.cgroup_parent, "", id_, config.metadata.namespace, config.metadata.name)
-        told = pb.PodSandboxMetrics(
+        result = pb.PodSandboxMetrics(
             pod_sandbox_id=id_, metrics=metrics.samples(metrics.POD, _network(sandbox), labels, now_ns)
         )
         for container in self._engine.state.containers_of(id_):
@@ -55,8 +55,8 @@ class Metrics:
                     config.metadata.name,
                 )
                 found = metrics.samples(metrics.CONTAINER, measured, labels, now_ns)
-                told.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
-        return told
+                result.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
+        return result
 
     def _container(self, container: Container, now_ns: int) -> Measurements | None:
         """None without a cgroup: at isolation level 3, or just after the exit."""

@@ -261,7 +261,9 @@ def transfers_v2(io_stat: str) -> dict[str, Transfers]:
     found = {}
     for line in io_stat.splitlines():
         device, *words = line.split()
-        told = dict(word.partition("=")[::2] for word in words)
-        counted = [int(told[key]) if told.get(key, "").isdigit() else 0 for key in ("rbytes", "wbytes", "rios", "wios")]
+        values = dict(word.partition("=")[::2] for word in words)
+        counted = [
+            int(values[key]) if values.get(key, "").isdigit() else 0 for key in ("rbytes", "wbytes", "rios", "wios")
+        ]
         found[device] = Transfers(device, *counted)
     return found

@@ -120,14 +120,14 @@ def _cpu(used: fs.Usage) -> pb.CpuUsage:
 
 
 def _memory(used: fs.Usage, limit_bytes: int) -> pb.MemoryUsage:
-    told = pb.MemoryUsage(
+    usage = pb.MemoryUsage(
         timestamp=time.time_ns(),
         working_set_bytes=pb.UInt64Value(value=used.memory_working_set_bytes),
         usage_bytes=pb.UInt64Value(value=used.memory_bytes),
     )
     if limit_bytes > 0:
-        told.available_bytes.value = max(0, limit_bytes - used.memory_working_set_bytes)
-    return told
+        usage.available_bytes.value = max(0, limit_bytes - used.memory_working_set_bytes)
+    return usage
 
 
 def _fs_usage(path: str, used_bytes: int, inodes: int) -> pb.FilesystemUsage:

@@ -1,6 +1,6 @@
 """Attaches a client to a container: output through the monitor, input through the FIFO or the terminal.
 
-With stdinOnce the input is closed for good when the first attached client ends it or leaves.
+With stdinOnce the input is closed for good when the first client with input ends it or leaves. A terminal stays open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from actors.runtime.streaming.remotecommand import ProcessStreams
 
 
 class Attachment:
-    """One client's attachment. `streams` are the container's side of a session. Blocks for moments; for threads."""
+    """One client's attachment. `streams` are the container's side of the session. Its methods block; use a thread."""
 
     def __init__(self, engine: Engine, container: Container, wanted: SessionRequest) -> None:
         """Raises OSError, MonitorError, TimeoutError."""
@@ -34,6 +34,7 @@ class Attachment:
         except BaseException:
             self.close()
             raise
+        # The end of this client's input is the end of the container's.
         self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
         self.streams = ProcessStreams(
             outputs, pidfd, stdin, terminal, ends_with_output=bool(outputs), on_stdin_end=self._close_input
@@ -66,7 +67,7 @@ class Attachment:
         return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _close_input(self) -> None:
-        """Close the container's input, in a thread: the monitor may be busy for a moment."""
+        """Close the container's input once, if it ends with this client. In a thread, as the monitor may be busy."""
         with self._closing:
             was_last, self._is_last = self._is_last, False
         if was_last:

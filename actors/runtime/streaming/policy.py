@@ -30,7 +30,7 @@ class SessionRequest:
     stderr: bool = False
     tty: bool = False
     ports: tuple[int, ...] = ()
-    """For WebSocket clients, whose channels are numbered by port."""
+    """Ports of WebSocket clients, which have two channels for each."""
 
     def require_streams(self) -> SessionRequest:
         """Return self if the streams make sense. Raises RpcError INVALID_ARGUMENT."""

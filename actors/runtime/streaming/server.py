@@ -55,9 +55,9 @@ from actors.runtime.streaming.websocket import WebSocketChannels
 T = TypeVar("T")
 HEAD_S = 10.0
 STREAMS_S = 30.0
-"""For a client to open its streams, as in the kubelet."""
+"""Time for a client to open its streams, as in the kubelet."""
 LEAVE_S = 5.0
-"""For a client to hang up after the end of a session."""
+"""Time for a client to hang up after the end of a session."""
 BUSY_S = 0.1
 THREADS = 16
 BACKLOG = 512
@@ -183,8 +183,8 @@ class StreamingServer:
             why = f"unable to upgrade: server accepts {', '.join(served)}, of WebSocket version 13"
             await refuse(stream, asked.http, 400, why, {"Sec-WebSocket-Version": "13"})
             return
-        told = {"Upgrade": "websocket", "Sec-WebSocket-Accept": proof(keys[0])}
-        await switch(stream, asked, told | ({"Sec-WebSocket-Protocol": protocol} if offered else {}))
+        headers = {"Upgrade": "websocket", "Sec-WebSocket-Accept": proof(keys[0])}
+        await switch(stream, asked, headers | ({"Sec-WebSocket-Protocol": protocol} if offered else {}))
         websocket = WebSocket(stream, asked.early)
         if protocol == TUNNEL:
             await self._forward(stream, Link(WebSocketBytes(websocket), b""), wanted)
@@ -209,8 +209,8 @@ class StreamingServer:
             return
         for kind in wanted.outputs:
             await channels.end(kind)
-        if told := outcome(protocol, status):
-            await channels.send("error", told)
+        if message := outcome(protocol, status):
+            await channels.send("error", message)
         await channels.end("error")
         await channels.close()
         timer = self.loop.call_later(LEAVE_S, stream.abort)

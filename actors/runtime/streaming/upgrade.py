@@ -62,15 +62,15 @@ async def read_request(stream: Stream) -> Upgrade | None:
 
 async def switch(stream: Stream, asked: Upgrade, headers: dict[str, str]) -> None:
     """Accept the upgrade; the other protocol follows. Raises OSError."""
-    told = [("Connection", "Upgrade"), *headers.items()]
-    head = asked.http.send(h11.InformationalResponse(status_code=101, headers=told, reason=b"Switching Protocols"))
+    fields = [("Connection", "Upgrade"), *headers.items()]
+    head = asked.http.send(h11.InformationalResponse(status_code=101, headers=fields, reason=b"Switching Protocols"))
     await stream.write(head or b"")
 
 
 async def refuse(stream: Stream, http: h11.Connection, status: int, text: str, headers: dict[str, str]) -> None:
     """Send an error response and close. Raises OSError."""
     body = f"{text}\n".encode()
-    told = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *headers.items()]
-    out = http.send(h11.Response(status_code=status, headers=[*told, ("Connection", "close")])) or b""
+    fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *headers.items()]
+    out = http.send(h11.Response(status_code=status, headers=[*fields, ("Connection", "close")])) or b""
     await stream.write(out + (http.send(h11.Data(data=body)) or b"") + (http.send(h11.EndOfMessage()) or b""))
     await stream.end()

@@ -1,1 +1,1 @@
-"""HTTP messages, counters and the limit on unsent bytes."""
+"""HTTP messages, request counters, limits on memory, and calls of peers."""

@@ -1,4 +1,4 @@
-"""The live page with the process tree, mailboxes, pods and last deaths: three static files and one JSON document.
+"""The web page with the process tree, mailboxes, pods and last deaths: three static files and one JSON document.
 
 It shows the same data as `supervisor ps` and `supervisor pods`: no spec, no environment, no log. All values are
 inserted as text, and the content security policy allows the page's own files only.

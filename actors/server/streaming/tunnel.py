@@ -1,4 +1,4 @@
-"""Unpacks port-forward by SPDY from WebSocket messages (KEP-4006); the bytes go to the runtime unchanged."""
+"""Carries port-forward's SPDY bytes between WebSocket messages and the runtime, unchanged (KEP-4006)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from actors.server.streaming.bridge import Bridge, Ends
 
 
 class Tunnel(Bridge):
-    """One session of port-forward. The SPDY frames are not parsed."""
+    """One session of port-forward. The runtime and the client parse the SPDY frames; this process does not."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends, text=False)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+"""Shortest interval between two checks of the certificate files for changes."""
 VERSIONS = {
     "VersionTLS10": ssl.TLSVersion.TLSv1,
     "VersionTLS11": ssl.TLSVersion.TLSv1_1,

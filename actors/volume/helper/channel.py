@@ -1,4 +1,4 @@
-"""Packets of any size between the actor and a helper over one SOCK_SEQPACKET pair; the sender never waits.
+"""Sends packets of any size between the actor and a helper over one SOCK_SEQPACKET pair. The sender never waits.
 
 A packet too large for the socket goes into a memory file whose descriptor is sent. It is never on a disk, since it may
 hold Secrets.

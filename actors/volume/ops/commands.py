@@ -19,6 +19,7 @@ from actors.volume.steps.errors import ChildStuck
 
 SHOWN_BYTES = 4096
 _LOOK_S = 1.0
+"""Interval of marks of progress while a command runs."""
 _KILLED_S = 1.0
 _PR_SET_PDEATHSIG = 1
 

@@ -1,6 +1,7 @@
 """The interface of volume plugins, and helpers that they share. Pure.
 
-A plugin makes the step for a volume of a pod, from the pod, the objects that it names, and facts of the node.
+A plugin makes the step that sets a pod's volume up, from the pod, the objects that it names, and facts of the node. A
+helper process carries the step out.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class PersistentPlugin(ABC):
     source: ClassVar[str]
     """The attribute of `v1.PersistentVolumeSpec` that selects it."""
     takes_mount_options: ClassVar[bool] = True
+    """Volumes may have mount options; with False a volume that has some is refused."""
 
     def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002 - for subclasses
         """Objects that the volume uses besides its claim."""

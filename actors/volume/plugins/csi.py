@@ -47,7 +47,7 @@ class CsiPlugin(Plugin):
         return (_driver_ref(source.driver), *map(_secret_ref, named))
 
     def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
-        """What the driver asks for."""
+        """The tokens that the CSIDriver requests."""
         assert volume.csi is not None
         return tuple(_token_requests(pod, _spec(volume.csi.driver, context)).values())
 
@@ -98,7 +98,7 @@ class PersistentCsi(PersistentPlugin):
         )
 
     def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
-        """What the driver asks for."""
+        """The tokens that the CSIDriver requests."""
         assert claimed.volume.spec.csi is not None
         return tuple(_token_requests(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
 

@@ -33,7 +33,9 @@ _PHASES: dict[str, Phase] = {"failed": "NodeResizeError", "infeasible": "NodeRes
 GROW_FAILED = "NodeExpandVolume.NodeExpandVolume failed"
 GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
 TELL_S = 15.0
+"""Deadline of a request to the objects actor that writes to a claim."""
 TOLD_S = 30.0
+"""So long after its report a new capacity counts as reported, though a read of the claim may be older."""
 REPUBLISH_S = 60.0
 """About the kubelet's period for a driver with requiresRepublish."""
 

@@ -1,7 +1,7 @@
 """`supervisor run`: run an agent on copies of some manifests in the foreground, and end the pods with it.
 
 A session has its own directory and an agent as a child process, which is an unchanged `supervisor start`. The module
-shows the pods, and ends pods, agent and directory. `view` draws them.
+shows the pods through `view`. At the end it ends the pods and the agent, and removes the directory.
 """
 
 from __future__ import annotations

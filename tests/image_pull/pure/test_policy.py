@@ -1,4 +1,4 @@
-"""Back-off, rate, what is remembered, and messages: tables, with the time handed in."""
+"""Tables of back-off, pull rate, recently seen images and messages, with the time as a parameter."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Image names: what they normalise to and which are none."""
+"""Image names: normalisation, and invalid names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A file's bytes as objects: what is taken, and what is said of the rest."""
+"""Parsing of files: objects, problems and warnings."""
 
 # ruff: noqa: E501 - tables keep one case to a line
 

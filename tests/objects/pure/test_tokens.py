@@ -1,4 +1,4 @@
-"""Service account tokens: what is asked for, when one is renewed, what is kept."""
+"""Service account tokens: requests, renewal times and cache."""
 
 from __future__ import annotations
 

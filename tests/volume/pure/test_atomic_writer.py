@@ -1,4 +1,4 @@
-"""Replacing a volume's files: what is planned, what is on disk after it and after a death in the middle, torn reads."""
+"""Replacing a volume's files: plans, the result on disk, kills in the middle, and torn reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of volumes: nothing outside of the volume is read, and nothing that may block."""
+"""Reads of files in hostile volumes: only regular files inside the volume, without blocking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fsGroup: who owns what afterwards, and that a walk that was cut short is taken up again."""
+"""fsGroup: ownership and permissions afterwards, and repeats of interrupted walks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_ownership_changes_stay_inside_the_volume(volume: tuple[Path, int]) -> N
 
 
 class Killed(Exception):
-    """As if the helper had been."""
+    """Stands for a killed helper."""
 
 
 @pytest.mark.parametrize("after", range(1, 7))

@@ -31,7 +31,7 @@ def pod(**volume: Any) -> Pod:
 
 
 def step(objects: Mapping[str, Mapping[str, bytes]] | None = None, **volume: Any) -> SetUp:
-    """What sets the volume up; `objects` by `Kind/name`."""
+    """The step of the volume; `objects` by `Kind/name`."""
     spec = pod(**volume)
     wanted = policy.wanted_volumes(spec)["v"]
     found = {}

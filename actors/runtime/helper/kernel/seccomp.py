@@ -78,10 +78,10 @@ class Filter:
 
 def groups(arguments: Any) -> list[list[Mapping[str, Any]]]:
     """Conditions that hold together. As in runc, several conditions on one argument are alternatives. Pure."""
-    told = list(arguments)
-    if len({one["index"] for one in told}) == len(told):
-        return [told]
-    return [[one] for one in told]
+    conditions = list(arguments)
+    if len({one["index"] for one in conditions}) == len(conditions):
+        return [conditions]
+    return [[one] for one in conditions]
 
 
 def available() -> bool:

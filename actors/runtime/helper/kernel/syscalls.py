@@ -83,10 +83,10 @@ def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
 
 def file_system(fd: int) -> int:
     """The f_type of the descriptor's file system, fstatfs(2)."""
-    told = ctypes.create_string_buffer(256)
-    _check(_libc.fstatfs(fd, told), "the file system")
+    buffer = ctypes.create_string_buffer(256)
+    _check(_libc.fstatfs(fd, buffer), "the file system")
     word = 4 if os.uname().machine == "s390x" else ctypes.sizeof(ctypes.c_long)
-    return int.from_bytes(told.raw[:word], sys.byteorder)
+    return int.from_bytes(buffer.raw[:word], sys.byteorder)
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
@@ -130,9 +130,9 @@ def new_file_system(kind: str, attributes: int, *, source: str = "", options: st
     context: int = _libc.syscall(_FSOPEN, kind.encode(), ctypes.c_uint(1))
     _check(context, kind)
     try:
-        told = [("source", source)] if source else []
-        told += [(name, value) for name, _, value in (one.partition("=") for one in options.split(",") if one)]
-        for name, value in told:
+        settings = [("source", source)] if source else []
+        settings += [(name, value) for name, _, value in (one.partition("=") for one in options.split(",") if one)]
+        for name, value in settings:
             command = _FSCONFIG_SET_STRING if value else _FSCONFIG_SET_FLAG
             _check(_libc.syscall(_FSCONFIG, context, command, name.encode(), value.encode() or None, 0), kind)
         _check(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), kind)

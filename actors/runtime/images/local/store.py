@@ -202,8 +202,8 @@ class ImageStore:
 
     def usage(self) -> tuple[int, int]:
         """Bytes and inodes of all layers, as measured when each was added."""
-        told = [self._layer_file(name) for name in os.listdir(self.layers_dir)]
-        return sum(one.size for one in told), sum(one.inodes for one in told)
+        layers = [self._layer_file(name) for name in os.listdir(self.layers_dir)]
+        return sum(one.size for one in layers), sum(one.inodes for one in layers)
 
     # Adding
 
@@ -280,8 +280,8 @@ class ImageStore:
             if (found := plain.drain()) != diff_id:
                 raise BadImage(f"a layer unpacks to {found} where the configuration says {diff_id}")
             size, inodes = usage(directory)
-            told = _LayerFile.of(hidden, size, inodes)
-            (directory / "layer.json").write_bytes(msgspec.json.encode(told))
+            layer_file = _LayerFile.of(hidden, size, inodes)
+            (directory / "layer.json").write_bytes(msgspec.json.encode(layer_file))
             directory.rename(self.layers_dir / name)
         finally:
             remove_tree(directory)

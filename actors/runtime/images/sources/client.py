@@ -39,7 +39,7 @@ CONNECT_S = 15.0
 STALL_S = 30.0
 """A connection without a byte for this long is closed; the download continues with another."""
 ATTEMPTS = 5
-"""In a row, without a byte of progress."""
+"""Attempts in a row without a byte of progress."""
 BETWEEN_S = 1.0
 MOST_REDIRECTS = 5
 SLOW_S = 60.0
@@ -62,9 +62,9 @@ class Credentials:
     username: str = ""
     password: str = ""
     identity_token: str = ""
-    """For the token service, in place of user and password."""
+    """Sent to the token service, in place of user and password."""
     registry_token: str = ""
-    """For the registry itself."""
+    """Sent to the registry itself."""
 
     @classmethod
     def of(cls, auth: pb.AuthConfig) -> Credentials:
@@ -270,12 +270,15 @@ class Registry:
             return f"Bearer {self._token(dict(_CHALLENGE.findall(rest)))}"
         raise Denied(f"pull access denied for {self.host}/{self._path}: the registry wants credentials")
 
-    def _token(self, told: Mapping[str, str]) -> str:
-        realm = told.get("realm", "")
+    def _token(self, challenge: Mapping[str, str]) -> str:
+        realm = challenge.get("realm", "")
         address = _address(realm)
         if address.scheme != "https" and not is_loopback(address.netloc):
             raise RegistryError(f"registry {self.host} names the token service {realm[:200]}, which is not https")
-        fields = {"service": told.get("service", ""), "scope": told.get("scope") or f"repository:{self._path}:pull"}
+        fields = {
+            "service": challenge.get("service", ""),
+            "scope": challenge.get("scope") or f"repository:{self._path}:pull",
+        }
         try:
             answer = self._ask_token(realm, {key: value for key, value in fields.items() if value})
             content = _whole(answer, TOKEN_BYTES)

@@ -68,16 +68,16 @@ def _itself(registry: str) -> Host:
 
 def _parse(content: str, path: Path, registry: str) -> tuple[Host, ...]:
     try:
-        told = tomllib.loads(content)
+        document = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise BadHosts(f"cannot use {path}: {error}") from error
-    tables = told.get("host", {})
+    tables = document.get("host", {})
     if not isinstance(tables, dict):
         raise BadHosts(f'cannot use {path}: host: tables [host."URL"] are expected')
     found = [_host(url, table, path) for url, table in tables.items()]
-    server = told.get("server", "")
+    server = document.get("server", "")
     if server:
-        given = _host(server, {key: value for key, value in told.items() if key not in ("server", "host")}, path)
+        given = _host(server, {key: value for key, value in document.items() if key not in ("server", "host")}, path)
         own = Host(**{name: getattr(given, name) for name in Host.__slots__} | {"registry": True})
     else:
         own = _itself(registry)
@@ -147,11 +147,11 @@ def _file(name: str, path: Path) -> str:
 def _headers(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise BadHosts(f"{where}: a table is expected")
-    told = {name: ", ".join(_texts(given, f"{where}: {name}")) for name, given in value.items()}
-    for name, text in told.items():
+    headers = {name: ", ".join(_texts(given, f"{where}: {name}")) for name, given in value.items()}
+    for name, text in headers.items():
         if any(mark in name + text for mark in "\r\n\0"):
             raise BadHosts(f"{where}: {name!r} has a line break in it")
-    return told
+    return headers
 
 
 def is_loopback(address: str) -> bool:

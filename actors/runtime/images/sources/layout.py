@@ -45,8 +45,8 @@ class Layout:
             raise BadImage(f"index.json has more than {most_bytes} bytes")
         found = []
         for descriptor in index_of(content).manifests:
-            told = [(descriptor.annotations or {}).get(key, "") for key in _NAMES]
-            name = next((name for name in told if names.is_name(name) and ("/" in name or ":" in name)), "")
+            annotated = [(descriptor.annotations or {}).get(key, "") for key in _NAMES]
+            name = next((name for name in annotated if names.is_name(name) and ("/" in name or ":" in name)), "")
             if name:
                 found.append((names.full(name), descriptor))
         if not found:

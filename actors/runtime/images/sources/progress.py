@@ -32,7 +32,7 @@ class Pull:
     have: dict[str, int] = field(default_factory=dict)
     """Downloaded bytes of each layer, by digest."""
     cancelled: bool = False
-    _told: float = field(default_factory=time.monotonic)
+    _logged: float = field(default_factory=time.monotonic)
 
     def expect(self, sizes: Iterable[tuple[str, int]]) -> None:
         """Set the layers to download."""
@@ -43,8 +43,8 @@ class Pull:
         self.have[digest] = have
         self.require_wanted()
         now = time.monotonic()
-        if now - self._told >= LOG_EVERY_S:
-            self._told = now
+        if now - self._logged >= LOG_EVERY_S:
+            self._logged = now
             log.info("pulling %s: %s", self.name, self)
 
     def cancel(self) -> None:

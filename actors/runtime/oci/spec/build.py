@@ -46,7 +46,7 @@ class Place:
     """By OCI name: path of the namespace to join, or empty for a new one. A missing one is the machine's."""
     files: mounts.SandboxFiles = field(default_factory=mounts.SandboxFiles)
     images: Mapping[int, str] = field(default_factory=dict)
-    """Path of an image's files, by index of the mount."""
+    """Path of each image volume's files, by the mount's index in CRI's `mounts`."""
     masked: tuple[str, ...] = ()
     """Paths to mask besides CRI's."""
 
@@ -54,7 +54,7 @@ class Place:
 def specification(
     config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
 ) -> dict[str, Any]:
-    """config.json. Raises BadContainer, BadMount, and OSError for missing devices and profiles."""
+    """The content of config.json. Raises BadContainer, BadMount, and OSError for missing devices and profiles."""
     if "mount" not in place.namespaces:  # without one the OCI runtime would change the machine's mounts
         raise BadContainer("a container needs a mount namespace")
     context = config.linux.security_context
@@ -102,7 +102,7 @@ def _process(
     config: pb.ContainerConfig, image: Execution, user: User, place: Place, machine: Machine
 ) -> dict[str, Any]:
     context = config.linux.security_context
-    told = {
+    process = {
         "terminal": config.tty,
         "user": {"uid": user.uid, "gid": user.gid, "additionalGids": list(user.groups)},
         "args": arguments(config, image),
@@ -112,10 +112,10 @@ def _process(
         "oomScoreAdj": max(config.linux.resources.oom_score_adj, machine.lowest_oom_score_adj),
     }
     if profile := security.apparmor(context, machine.apparmor, security.loaded_profiles):
-        told["apparmorProfile"] = profile
+        process["apparmorProfile"] = profile
     if config.tty:
-        told["consoleSize"] = {"height": 24, "width": 80}
-    return told
+        process["consoleSize"] = {"height": 24, "width": 80}
+    return process
 
 
 def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
@@ -131,10 +131,10 @@ def arguments(config: pb.ContainerConfig, image: Execution) -> list[str]:
 
 
 def environment(config: pb.ContainerConfig, image: Execution, hostname: str, user: User) -> list[str]:
-    """Environment variables; a later value replaces an earlier one."""
+    """Environment variables: defaults, then the image's, then CRI's. A later value replaces an earlier one."""
     variables: dict[str, str] = {}
-    told = [DEFAULT_PATH, *(["TERM=xterm"] if config.tty else []), f"HOSTNAME={hostname}", *(image.env or ())]
-    for text in told:
+    defaults = [DEFAULT_PATH, *(["TERM=xterm"] if config.tty else []), f"HOSTNAME={hostname}", *(image.env or ())]
+    for text in defaults:
         name, _, value = text.partition("=")
         variables[name] = value
     for variable in config.envs:
@@ -160,21 +160,21 @@ def resources(wanted: pb.LinuxContainerResources, *, hugetlb: bool) -> dict[str,
         "mems": wanted.cpuset_mems,
     }
     memory = {"limit": wanted.memory_limit_in_bytes, "swap": wanted.memory_swap_limit_in_bytes}
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if chosen := {key: value for key, value in cpu.items() if value}:
-        told["cpu"] = chosen
+        result["cpu"] = chosen
     if limits := {key: value for key, value in memory.items() if value}:
-        told["memory"] = limits
+        result["memory"] = limits
     if hugetlb and (pages := [{"pageSize": limit.page_size, "limit": limit.limit} for limit in wanted.hugepage_limits]):
-        told["hugepageLimits"] = pages
+        result["hugepageLimits"] = pages
     if wanted.unified:
-        told["unified"] = dict(wanted.unified)
-    return told
+        result["unified"] = dict(wanted.unified)
+    return result
 
 
 def exec_process(process: Mapping[str, Any], command: Sequence[str], *, tty: bool) -> dict[str, Any]:
     """The process of an exec: the container's process with another command, and the same user, limits and directory."""
-    told = {**process, "args": list(command), "terminal": tty}
+    result = {**process, "args": list(command), "terminal": tty}
     if tty and not any(one.startswith("TERM=") for one in process["env"]):
-        told["env"] = [*process["env"], "TERM=xterm"]
-    return told
+        result["env"] = [*process["env"], "TERM=xterm"]
+    return result

@@ -85,10 +85,10 @@ def capabilities(context: pb.LinuxContainerSecurityContext, bounding: Iterable[s
     ambient = {_capability_name(name) for name in context.capabilities.add_ambient_capabilities}
     chosen |= ambient
     ordered = sorted(chosen & allowed)
-    told = {"bounding": ordered, "effective": ordered, "permitted": ordered}
+    sets = {"bounding": ordered, "effective": ordered, "permitted": ordered}
     if ambient & allowed:
-        told |= {"ambient": sorted(ambient & allowed), "inheritable": sorted(ambient & allowed)}
-    return told
+        sets |= {"ambient": sorted(ambient & allowed), "inheritable": sorted(ambient & allowed)}
+    return sets
 
 
 def _capability_name(name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from proto.cri import api_pb2 as pb
 
 MOST_BYTES = 4 * 1024 * 1024
-"""For either file."""
+"""Read of either file."""
 _MAX_ID = 2**32 - 2
 
 

@@ -50,7 +50,7 @@ _MAY_BE_NEGATIVE = frozenset({"volumeStatsAggPeriod"})
 
 
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:
-    """Violations of ranges."""
+    """Violations of ranges and orders, among them those of fractions and of user namespace sizes."""
     for path, (least, most) in _RANGES.items():
         yield from _in_range(path, schema.get(config, path), least, most)
     yield from _durations(config)
