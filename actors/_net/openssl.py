@@ -13,9 +13,10 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
@@ -23,6 +24,9 @@ from actors._net.tls import ClientCertificate
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
+_forget_errors: Callable[[], None] = Binding().lib.ERR_clear_error
+"""Empty OpenSSL's error queue, which all connections of a thread share: OpenSSL 3 takes what one leaves there for an
+error of the next one, and ends it."""
 
 
 class _Verification:
@@ -36,6 +40,7 @@ class _Verification:
 
 def _note(connection: SSL.Connection, _certificate: crypto.X509, _error: int, _depth: int, ok: int) -> bool:
     """OpenSSL's verify callback, called for each certificate of a chain. False would end the handshake."""
+    _forget_errors()  # of a forged signature: the handshake goes on, and its next wait would be taken for an error
     verification: _Verification = connection.get_app_data()
     if ok:
         verification.good += 1
@@ -114,13 +119,6 @@ class ClientCertSocket(socket.socket):
         """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
         with _ssl_errors():
             self._open().do_handshake()
-        if self._verification.bad:
-            self._drop_verification_errors()
-
-    def _drop_verification_errors(self) -> None:
-        """A signature that failed stays in OpenSSL's error queue, and the next call would report it as its own."""
-        with contextlib.suppress(SSL.Error):  # an error of the connection itself comes again with the next read
-            self._open().recv(1, socket.MSG_PEEK)
 
     def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the base's signature
         """At least a byte; empty at the end, with close_notify or without. Raises OSError."""
@@ -165,6 +163,7 @@ class ClientCertSocket(socket.socket):
 
 @contextlib.contextmanager
 def _ssl_errors() -> Iterator[None]:
+    _forget_errors()
     try:
         yield
     except SSL.Error as error:

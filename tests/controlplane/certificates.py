@@ -22,11 +22,11 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 class Authority:
     """A certificate authority in a directory; every key stays there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, key: Key | None = None) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700)
         self.path = directory / "ca.crt"
-        self._key, self._name = new_key(), name_of("nodevisor-test-ca")
+        self._key, self._name = key or new_key(), name_of("nodevisor-test-ca")
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = unsigned(self._name, self._name, self._key, 1).add_extension(constraints, critical=True)
         write(directory / "ca", self._key, builder.sign(self._key, hashes.SHA256()))

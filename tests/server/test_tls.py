@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
@@ -264,6 +265,62 @@ def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
     loop.stop()
     until(lambda: not any(thread.name == "server" for thread in threading.enumerate()))
     assert not crashes
+
+
+def forge(directory: Path, *groups: str) -> tuple[Authority, ssl.SSLContext]:
+    """An authority with an RSA key, and a client with a certificate in its name that it did not sign.
+
+    Only for RSA does OpenSSL leave a wrong signature in its error queue.
+    """
+    made = [Authority(directory / name, rsa.generate_private_key(65537, 2048)) for name in ("real", "forged")]
+    crt, key = made[1].issue("client", "me", *groups)
+    made[0].issue("server", "node")
+    forged = client(made[0])
+    forged.load_cert_chain(crt, key)
+    return made[0], forged
+
+
+def test_forged_certificate_harms_no_other_connection(tmp_path: Path) -> None:
+    """The client's request comes with the end of its handshake, so no read in between takes the error."""
+    real, forged = forge(tmp_path, "system:masters")
+    server = context(files(real, clients=True))
+    with connection(server, client(real)) as (waiting, _), connection(server, client(real)) as (left, gone):
+        socket.socket.shutdown(gone, socket.SHUT_RDWR)
+        with connection(server, forged) as (here, _):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                here.client_certificate()
+            assert left.recv(100) == b""
+        with connection(server, forged), pytest.raises(ssl.SSLWantReadError):
+            waiting.recv(100)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    real, forged = forge(tmp_path)
+    forged.minimum_version = forged.maximum_version = version
+    ours, theirs = socket.socketpair()
+    for one in (ours, theirs):
+        one.setblocking(False)
+    here = context(files(real, clients=True)).wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    there = forged.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with here, theirs:
+        complete = False
+        while not complete:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                there.do_handshake()
+            sent = outgoing.read()
+            for at in range(0, len(sent), 50):
+                theirs.send(sent[at : at + 50])
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    here.do_handshake()
+                    complete = True
+            with contextlib.suppress(BlockingIOError):
+                incoming.write(theirs.recv(1 << 16))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            here.client_certificate()
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
