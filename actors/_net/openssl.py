@@ -182,7 +182,9 @@ def _as_ssl_error(error: SSL.Error) -> OSError:
         case SSL.SysCallError() if error.args and error.args[0] > 0:
             return OSError(error.args[0], os.strerror(error.args[0]))
         case SSL.SysCallError():
-            return ssl.SSLEOFError("EOF in violation of the protocol")
+            at_end = ssl.SSLEOFError("EOF in violation of the protocol")
+            at_end.reason = "UNEXPECTED_EOF_WHILE_READING"  # made here it has no such attribute
+            return at_end
     queue = error.args[0] if error.args else ()
     reasons = [reason for _, _, reason in queue]
     first = reasons[0] if reasons else "unknown error"

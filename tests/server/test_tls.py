@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -26,7 +27,7 @@ from actors.server.transport import tls
 from actors.server.transport.listening import Connections, Port
 from actors.server.transport.tls import Certificates, TlsContext, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
-from tests.server.site import say, until
+from tests.server.site import read_all, say, site, until
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,20 @@ def test_plain_http_fails_the_handshake_with_its_reason(authority: Authority, cl
     assert caught.value.reason == "HTTP_REQUEST"
     here.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("clients", [False, True])
+def test_client_that_leaves_within_the_handshake_is_no_error(
+    authority: Authority, clients: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As each health check by TCP does, and each port scan."""
+    with site(files=files(authority, clients=clients)) as here:
+        for sent in (b"", b"\x16\x03\x01\x02"):
+            with socket.create_connection(("127.0.0.1", here.secure), timeout=20) as connected:
+                connected.sendall(sent)
+                connected.shutdown(socket.SHUT_WR)
+                read_all(connected)
+    assert not caplog.records or max(record.levelno for record in caplog.records) < logging.WARNING
 
 
 @pytest.mark.parametrize("clients", [False, True])
