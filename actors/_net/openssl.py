@@ -74,6 +74,9 @@ class ServerContext:
         """Ask clients for a certificate of the CA in the PEM file `authority`."""
         with _ssl_errors():
             self._context.load_verify_locations(authority)
+        store = self._context.get_cert_store()
+        assert store is not None
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)  # as in Go, the file may hold an intermediate CA alone
         self._context.set_verify(SSL.VERIFY_PEER, _note)
 
     def wrap_socket(
@@ -155,10 +158,11 @@ class ClientCertSocket(socket.socket):
             assert found is not None
             names = [str(name.value) for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
             organizations = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+            expires = found.not_valid_after_utc.timestamp()
         except ValueError as error:  # OpenSSL accepts some encodings that this library refuses
             raise ssl.SSLCertVerificationError(f"the client's certificate cannot be read: {error}") from error
-        expires = found.not_valid_after_utc.timestamp()
-        return ClientCertificate(names[0] if names else "", tuple(str(one.value) for one in organizations), expires)
+        # As in Go, the last of several common names.
+        return ClientCertificate(names[-1] if names else "", tuple(str(one.value) for one in organizations), expires)
 
 
 @contextlib.contextmanager

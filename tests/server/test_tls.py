@@ -15,7 +15,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
@@ -371,6 +373,28 @@ def test_forged_and_expired_certificates_are_unverified(
     over = client(authority)
     over.load_cert_chain(*authority.issue("over", "me", days=-1))
     assert who(over) == "strange"
+
+
+def test_last_common_name_is_the_user_as_in_go(authority: Authority) -> None:
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in ("first", "last")]
+    two = client(authority)
+    two.load_cert_chain(*authority.sign("two", x509.Name(names), new_key()))
+    with connection(context(files(authority, clients=True)), two) as (here, _):
+        assert (here.client_certificate() or ("",))[0] == "last"
+
+
+def test_authority_may_be_an_intermediate_without_its_root(authority: Authority, tmp_path: Path) -> None:
+    key, name = new_key(), name_of("between")
+    below = Authority(tmp_path / "below", key, name)
+    authority.sign("between", name, key, x509.BasicConstraints(ca=True, path_length=None))
+    below.issue("client", "me")
+    server = context(files(authority)._replace(authority=str(authority.directory / "between.crt")))
+    known, stranger = client(authority), client(authority, "client")
+    known.load_cert_chain(*files(below, "client")[:2])
+    with connection(server, known) as (here, _):
+        assert (here.client_certificate() or ("",))[0] == "me"
+    with connection(server, stranger) as (here, _), pytest.raises(ssl.SSLCertVerificationError):
+        here.client_certificate()
 
 
 def test_certificate_that_expires_while_connected_is_refused(
