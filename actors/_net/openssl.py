@@ -24,7 +24,8 @@ from actors._net.tls import ClientCertificate
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
-_forget_errors: Callable[[], None] = Binding().lib.ERR_clear_error
+_library = Binding().lib
+_forget_errors: Callable[[], None] = _library.ERR_clear_error
 """Empty OpenSSL's error queue, which all connections of a thread share: OpenSSL 3 takes what one leaves there for an
 error of the next one, and ends it."""
 
@@ -106,6 +107,9 @@ class ClientCertSocket(socket.socket):
         session = SSL.Connection(context, number)
         session.set_app_data(self._verification)
         session.set_accept_state()
+        # A read ends after each message that is not data. Else a client that only updates its keys, as fast as they are
+        # computed here, would keep the thread in one read for as long as it likes. Connection sets this mode itself.
+        _library.SSL_clear_mode(session._ssl, _library.SSL_MODE_AUTO_RETRY)
         self._session: SSL.Connection | None = session
 
     def _open(self) -> SSL.Connection:

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.x509.oid import NameOID
 
 from actors._net import stream as stream_module
@@ -416,6 +420,38 @@ def test_no_session_is_resumed_where_clients_are_verified(authority: Authority) 
             session = there.session
         with connection(server, known, session) as (_, there):
             assert there.session_reused is not clients
+
+
+def expanded(secret: bytes, label: str, size: int) -> bytes:
+    """HKDF-Expand-Label without a context (RFC 8446, 7.1)."""
+    name = b"tls13 " + label.encode()
+    return HKDFExpand(hashes.SHA384(), size, struct.pack(">HB", size, len(name)) + name + b"\0").derive(secret)
+
+
+def record(secret: bytes, sequence: int, message: bytes, kind: int) -> bytes:
+    """A record of TLS 1.3 with AES_256_GCM_SHA384."""
+    header = struct.pack(">BHH", 23, 0x303, len(message) + 17)
+    nonce = int.from_bytes(expanded(secret, "iv", 12), "big") ^ sequence
+    cipher = AESGCM(expanded(secret, "key", 32))
+    return header + cipher.encrypt(nonce.to_bytes(12, "big"), message + bytes([kind]), header)
+
+
+def test_read_ends_after_each_key_update(authority: Authority, tmp_path: Path) -> None:
+    """A client could send them without end, so that the other connections wait for that one read."""
+    known = client(authority)
+    known.keylog_filename = str(tmp_path / "keys")
+    with connection(context(files(authority, clients=True)), known) as (here, there):
+        lines = [line.split() for line in (tmp_path / "keys").read_text().splitlines()]
+        secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+        sent, sequence = b"", 1  # after the byte of the connection's start
+        for _ in range(3):
+            sent += record(secret, sequence, b"\x18\0\0\1\0", 22)
+            secret, sequence = expanded(secret, "traffic upd", 48), 0
+        socket.socket.send(there, sent + record(secret, 0, b"data", 23))
+        for _ in range(3):
+            with pytest.raises(ssl.SSLWantReadError):
+                here.recv(100)
+        assert here.recv(100) == b"data"
 
 
 @pytest.mark.parametrize("clients", [False, True])
