@@ -23,6 +23,7 @@ from actors._base.actor import ActorContext
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
+from proto.common import rfc3339
 from proto.common.until import Until
 from proto.pods.status import (
     FindPod,
@@ -126,7 +127,7 @@ class Status(Actor):
     def _set(self, pod: Pod, stage: Stage) -> None:
         uid = pod.metadata.uid
         before = self.pods.get(uid)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = rfc3339.now()
         status = policy.settled(pod.status, before.status if before is not None else None, now)
         kept = replace(pod, status=status)
         if kept != before:

@@ -19,7 +19,7 @@ import msgspec
 
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.connection.kubeconfig import load as load_kubeconfig
-from proto.common import untrusted
+from proto.common import rfc3339, untrusted
 
 TOKEN_FILE_S = 60.0
 """Greatest age of a token from a file, as in client-go."""
@@ -199,14 +199,11 @@ def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
 
 def _words(not_before: float, not_after: float, now: float, path: str) -> str:
     if now >= not_after:
-        return f"; the client certificate of {path} expired at {_stamp_of(not_after)}"
+        return f"; the client certificate of {path} expired at {rfc3339.seconds(not_after)}"
     if now < not_before:
-        return f"; the client certificate of {path} is not good before {_stamp_of(not_before)}: is the clock right?"
+        begins = rfc3339.seconds(not_before)
+        return f"; the client certificate of {path} is not good before {begins}: is the clock right?"
     return ""
-
-
-def _stamp_of(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _expired(status: dict[str, Any], now: float) -> bool:

@@ -12,8 +12,8 @@ import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ from actors.config.sources.api_policy import (
     judge_list,
     view_of,
 )
+from proto.common import rfc3339
 from proto.pods.config import SourceProblem
 from proto.pods.status import RemoveApiPods, SetApiPods
 from proto.v1 import Pod
@@ -129,14 +130,14 @@ class ApiPods(Listener):
             if verdict == "ask_newest":
                 raise Gone(410, "Expired", f"the list of version {version} is older than one before: {seen.version}")
             self._seen_version = seen
-        now = _now()
+        now = rfc3339.nanos(time.time_ns())
         found = [decode(item, now) for item in items]
         self._actor.post(self._replaced, found, seen, name="api_pods")
 
     def changed(self, kind: str, item: dict[str, Any]) -> None:
         """Take an event of the watch."""
         self.marked(str((item.get("metadata") or {}).get("resourceVersion") or ""))
-        self._actor.post(self._changed, kind, decode(item, _now()), name="api_pod")
+        self._actor.post(self._changed, kind, decode(item, rfc3339.nanos(time.time_ns())), name="api_pod")
 
     def marked(self, version: str) -> None:
         """Take the version of a bookmark or an event."""
@@ -237,7 +238,3 @@ class ApiPods(Listener):
 
 def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"

@@ -11,7 +11,6 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +27,7 @@ from actors.config.pods.manifest import MAX_BYTES
 from actors.config.pods.static_pods import load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning
+from proto.common import rfc3339
 from proto.pods.config import SourceProblem
 from proto.v1 import Pod
 from proto.wire.errors import AskTimeout
@@ -196,7 +196,7 @@ class ManifestPods:
             assert read.error is not None
             return ManifestError(*read.error)
         # The file's ctime is the same after every restart of this actor.
-        return mark_seen(read.pod, SOURCE, _rfc3339(stamp.ctime_ns))
+        return mark_seen(read.pod, SOURCE, rfc3339.nanos(stamp.ctime_ns))
 
     def _report_problems(self, resolved: Resolved) -> None:
         for path, error in resolved.errors.items():
@@ -214,8 +214,3 @@ class ManifestPods:
         meta = pod.metadata
         who = f"{meta.name}_{meta.namespace}({meta.uid})"
         events.pod(pod, "Warning", "FailedValidation", f"Error validating pod {who} from {SOURCE}, ignoring: {error}")
-
-
-def _rfc3339(nanoseconds: int) -> str:
-    seconds, fraction = divmod(nanoseconds, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
