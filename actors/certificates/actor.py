@@ -103,7 +103,7 @@ class _ManagedCertificate:
                 failures, self._problem = 0, ""
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
-                wait_s = policy.retry_delay(failures, random.random())
+                wait_s = policy.RETRY.delay_s(failures, random.random)
                 self._report_problem(error)
             finally:
                 self._waits_for = ""

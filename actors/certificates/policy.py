@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actors._pki.pki import Names
+from proto.common.backoff import Backoff
 
 Object = dict[str, Any]
 
@@ -23,7 +24,7 @@ EARLIEST, LATEST = 0.7, 0.9
 """A certificate is replaced between these parts of its life, at random, so that nodes do not come all at once."""
 USED_FOR_S = 300.0
 """Shortest use of a certificate, so that a wrong clock causes no request loop; a shorter life is used to its half."""
-FIRST_RETRY_S, RETRY_CAP_S, RETRY_JITTER = 2.0, 32.0, 0.1
+RETRY = Backoff(2.0, cap_s=32.0, jitter=0.1)
 
 
 class Purpose(NamedTuple):
@@ -99,11 +100,6 @@ def covers(has: Names, wanted: Names) -> bool:
         and set(has.dns_names) >= set(wanted.dns_names)
         and set(has.addresses) >= set(wanted.addresses)
     )
-
-
-def retry_delay(failures: int, chance: float) -> float:
-    """Seconds before the next attempt, after a number of failures in a row (at least 1)."""
-    return min(RETRY_CAP_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10)) * (1 + RETRY_JITTER * chance)
 
 
 def request_name(prefix: str, public_key: str, names: Names, purpose: Purpose) -> str:

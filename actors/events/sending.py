@@ -28,12 +28,13 @@ from actors._kube.errors import (
 )
 from actors.events.entry import KUBELET, Entry, to_api
 from actors.events.store import Store
+from proto.common.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 CALL_S = 20.0
 TRIES = 12
-FIRST_RETRY_S, RETRY_CAP_S = 1.0, 10.0
+RETRY = Backoff(1.0, cap_s=10.0)
 """client-go waits ten seconds each time, and a random part of that the first time."""
 
 
@@ -89,8 +90,7 @@ class Sender:
                     self._give_up(entry, error)
                     return
                 self._say(f"cannot send events to the API server: {error}", again=True)
-                delay_s = min(RETRY_CAP_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
-                await self._actor.sleep(delay_s * (1 - random.random() / 2))
+                await self._actor.sleep(RETRY.delay_s(failures) * (1 - random.random() / 2))
                 entry = self._store.entries.get(entry.name, entry)  # its current state
             except ApiError as error:
                 self._give_up(entry, error)

@@ -7,7 +7,9 @@ k8s.io/client-go.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+
+from proto.common.backoff import Backoff
 
 PRESENT_FOR_S = 2.0
 """Time for which a found image counts as present without asking the runtime again.
@@ -69,9 +71,13 @@ class BackOff:
     for the tried credentials only: with others the next pull starts at once.
     """
 
-    initial_s: float
-    cap_s: float
+    initial_s: InitVar[float]
+    cap_s: InitVar[float]
+    _delays: Backoff = field(init=False)
     _entries: dict[str, _BackOffEntry] = field(default_factory=dict)
+
+    def __post_init__(self, initial_s: float, cap_s: float) -> None:
+        self._delays = Backoff(min(initial_s, cap_s), cap_s=cap_s, reset_after_s=2 * cap_s)
 
     def refusal(self, key: str, now: float, tried: object = ()) -> str | None:
         """Reason and message of the failed pull while the key is in back-off; else None."""
@@ -84,9 +90,9 @@ class BackOff:
         """Start the next delay after a failed pull."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now) or entry.tried != tried:
-            self._entries[key] = _BackOffEntry(min(self.initial_s, self.cap_s), now, message, tried)
+            self._entries[key] = _BackOffEntry(self._delays.initial_s, now, message, tried)
         else:
-            entry.delay_s = min(entry.delay_s * 2, self.cap_s)
+            entry.delay_s = self._delays.grown_s(entry.delay_s)
             entry.last, entry.message = now, message
 
     def forget_old(self, now: float) -> None:
@@ -102,7 +108,7 @@ class BackOff:
         }
 
     def _expired(self, entry: _BackOffEntry, now: float) -> bool:
-        return now - entry.last > 2 * self.cap_s
+        return self._delays.is_reset(entry.last, now)
 
 
 @dataclass(slots=True)

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 FAST_S = 0.2
 """Status interval until the node was Ready once, at most for FAST_FOR_S: users wait for a new node."""
 FAST_FOR_S = 60.0
-REGISTER_FIRST_S, REGISTER_CAP_S = 0.1, 7.0
 DISK_S = 5.0
 PRESSURE_S = 2.0
 STATUS_TRIES = 5
@@ -128,7 +127,7 @@ class Node(Actor):
         """Seconds until the next report: fewer for a new node, and after a failure."""
         usual_s = self.settings.node_status_update_frequency_s
         if self._failures:
-            return min(usual_s, policy.retry_delay(self._failures))
+            return min(usual_s, policy.RETRY.delay_s(self._failures))
         return FAST_S if not self._was_ready and age_s < FAST_FOR_S else usual_s
 
     async def _report(self) -> None:
@@ -166,14 +165,14 @@ class Node(Actor):
 
     async def _register(self) -> None:
         """Create the Node or adopt the existing one. Tries until it succeeds."""
-        delay_s = REGISTER_FIRST_S
+        failures = 0
         while not self._uid:
             try:
                 node, created = await register(self._ordinary, self.settings, await self._status({}))
             except (ApiError, OSError, AskTimeout) as error:
                 self._log_error(error)
-                await self.sleep(delay_s)
-                delay_s = min(REGISTER_CAP_S, delay_s * 2)
+                failures += 1
+                await self.sleep(policy.REGISTER_RETRY.delay_s(failures))
                 continue
             self._remember(node)
             if created:

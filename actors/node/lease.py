@@ -54,7 +54,7 @@ class Lease:
             if await self._renew():
                 await self._actor.sleep(period_s * (1 + JITTER * random.random()))
             else:
-                await self._actor.sleep(min(period_s, policy.retry_delay(self._failures)))
+                await self._actor.sleep(min(period_s, policy.RETRY.delay_s(self._failures)))
 
     async def _renew(self) -> bool:
         try:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from proto.common import rfc3339
+from proto.common.backoff import Backoff
 
 Object = dict[str, Any]
 
@@ -35,6 +36,9 @@ DEFAULT_LABELS = (
 """Labels that are restored on an existing Node where a new one would have them."""
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 MAX_IMAGE_NAMES = 5
+REGISTER_RETRY = Backoff(0.1, cap_s=7.0)
+RETRY = Backoff(0.2, cap_s=7.0)
+"""Delays of the status and of the Lease after failures. The values are the kubelet's for its Lease."""
 
 
 PRESSURES = {
@@ -144,14 +148,6 @@ def is_other_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """True when this machine has booted since its Node was written."""
     return stored.get("bootID") not in (None, "", own.get("bootID")) and not is_other_machine(stored, own)
-
-
-def retry_delay(failures: int) -> float:
-    """Seconds before the next try after `failures` (at least 1) in a row: 0.2 s, doubled up to 7 s.
-
-    The values are the kubelet's for its Lease.
-    """
-    return float(min(7.0, 0.2 * 2.0 ** min(failures - 1, 10)))
 
 
 def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterable[Object], now: str) -> list[Object]:

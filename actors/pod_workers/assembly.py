@@ -12,12 +12,12 @@ from actors._host.node.addresses import host_ips
 from actors._objects.peer import objects_of
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.checkpoint import Checkpoint
-from actors.pod_workers.model.back_off import BackOffLimits
 from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 from proto.agent.settings import Settings
+from proto.common.backoff import Backoff
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def make_context(
         events=allocations.events,
         allocated=allocations.allocated,
         actuated=allocations.actuated,
-        limits=BackOffLimits(
+        crash_loop=Backoff(
             settings.crash_loop_initial_back_off_s,
-            settings.crash_loop_max_back_off_s,
-            settings.crash_loop_reset_s,
+            cap_s=settings.crash_loop_max_back_off_s,
+            reset_after_s=settings.crash_loop_reset_s,
         ),
         userns=host.userns,
         allocatable=host.node.allocatable,

@@ -34,7 +34,7 @@ from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.sync import FIRST_RETRY_S, RETRY_S, Sync, log_name, resync_s
+from actors.pod_workers.steps.sync import RETRY, Sync, log_name, resync_s
 from proto.pods.pod_workers import ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -284,7 +284,7 @@ class PodWorker(PooledActor):
         if wait_s is not None:
             return wait_s
         self._failures += 1
-        return float(min(RETRY_S, FIRST_RETRY_S * 2.0 ** (self._failures - 1)))
+        return RETRY.delay_s(self._failures)
 
     async def _run_step(self) -> float:
         """One step; seconds until the next one if nothing happens."""

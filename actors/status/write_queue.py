@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proto.common.backoff import Backoff
+
 MAX_CALLS = 2
 """Calls at one time. More only wait for each other in the server's queue."""
 GATHER_S = 0.1
 """Delay of writes of low priority, to gather more changes of the pod: a start makes several within a moment."""
 FIRST_S, CAP_S, REFUSED_CAP_S = 0.25, 5.0, 30.0
 """Back-off of one key after a failure; REFUSED_CAP_S where a repeat is unlikely to succeed (403, 422)."""
-OUTAGE_FIRST_S, OUTAGE_CAP_S = 0.1, 2.0
+OUTAGE = Backoff(0.1, cap_s=2.0)
 """Back-off of the whole queue. It is short, so that a server that is back is noticed soon."""
 THROTTLED_S = 1.0
 """After a 429 without Retry-After."""
@@ -116,7 +118,7 @@ class WriteQueue:
         """The server refused this write only. The key waits `wait_s`, else exponentially up to `cap_s`."""
         self._outages = 0
         count = self._failures.get(key, (0, 0.0))[0] + 1
-        delay_s = min(cap_s, FIRST_S * 2.0 ** min(count - 1, 10)) if wait_s is None else wait_s
+        delay_s = Backoff(FIRST_S, cap_s=cap_s).delay_s(count) if wait_s is None else wait_s
         if key in self._fresh:
             delay_s = min(delay_s, FIRST_S)
         self._failures[key] = (count, now + delay_s)
@@ -127,8 +129,8 @@ class WriteQueue:
     ) -> None:
         """Any call would have failed: stop the queue. `jitter`, 0 to 1, keeps nodes from coming back in step."""
         spread = 0.75 + jitter / 2
-        self._hold_until = now + min(OUTAGE_CAP_S, OUTAGE_FIRST_S * 2.0**self._outages) * spread
-        self._outages = min(self._outages + 1, 10)
+        self._outages += 1
+        self._hold_until = now + OUTAGE.delay_s(self._outages) * spread
         if retry_after_s is not None:
             self._throttled_until = max(self._throttled_until, now + retry_after_s * max(1.0, spread))
         self._requeue(key, priority, now)

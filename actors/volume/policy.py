@@ -22,6 +22,7 @@ from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
 from actors.volume.steps.codec import SetUp
 from actors.volume.steps.volumes import EmptyDir
+from proto.common.backoff import Backoff
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.scalars.base import json_name
@@ -51,8 +52,7 @@ _DISABLED = {
 """Volume sources that the kubelet has disabled, with its message."""
 
 NOT_IN_TIME = "context deadline exceeded"
-FIRST_RETRY_S = 0.5
-LAST_RETRY_S = 122.0
+RETRY = Backoff(0.5, cap_s=122.0)
 """The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
 MAY_ATTACH_S = 123.0
 """Longest wait of a pod for a volume beyond the node's limit; the kubelet's value, for any one try."""
@@ -163,18 +163,14 @@ def done(step_digest: bytes, path: str) -> Actual:
     return Actual(mounted=True, digest=step_digest, path=path)
 
 
-def retry_delay_s(failures: int) -> float:
-    """Seconds from a failure to the next try; `failures` counts earlier ones in a row."""
-    return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 16))
-
-
 def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
     """State after a failed try; `now` in monotonic seconds."""
-    delay_s = min(retry_delay_s(actual.failures), SOON_S if error.soon else LAST_RETRY_S)
+    failures = actual.failures + 1
+    delay_s = RETRY.delay_s(failures)
     return replace(
         actual,
-        failures=actual.failures + 1,
-        retry_at=now + delay_s,
+        failures=failures,
+        retry_at=now + (min(delay_s, SOON_S) if error.soon else delay_s),
         error=str(error),
         stage=error.stage,
         volume=error.volume,

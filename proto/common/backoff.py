@@ -50,7 +50,7 @@ class Backoff:
             return 0.0
         base_s = self.initial_s
         for _ in range(failures - 1):
-            grown_s = self._grown(base_s)
+            grown_s = self.grown_s(base_s)
             if grown_s == base_s:
                 break
             base_s = grown_s
@@ -59,15 +59,18 @@ class Backoff:
     def next_delay(self, history: BackoffHistory, now: float, random: Random) -> tuple[float, BackoffHistory]:
         """The delay that begins now, in seconds, and the history including it."""
         base_s = self._base(history, now)
-        return jitter(base_s, self.jitter, random), BackoffHistory(base_s=self._grown(base_s), last=now)
+        return jitter(base_s, self.jitter, random), BackoffHistory(base_s=self.grown_s(base_s), last=now)
 
-    def _grown(self, base_s: float) -> float:
-        grown_s = base_s * self.factor if self.factor else base_s
+    def grown_s(self, delay_s: float) -> float:
+        """The delay that follows one of `delay_s`, both before jitter. For callers that keep their latest delay."""
+        grown_s = delay_s * self.factor if self.factor else delay_s
         return min(grown_s, self.cap_s) if self.cap_s > 0.0 else grown_s
 
+    def is_reset(self, last: float, now: float) -> bool:
+        """True when a delay that began at `last` does not count at `now`: the next one is the initial one."""
+        return self.reset_after_s > 0.0 and now - last > self.reset_after_s
+
     def _base(self, history: BackoffHistory, now: float) -> float:
-        if history.base_s is None or history.last is None:
-            return self.initial_s
-        if self.reset_after_s > 0.0 and now - history.last > self.reset_after_s:
+        if history.base_s is None or history.last is None or self.is_reset(history.last, now):
             return self.initial_s
         return history.base_s

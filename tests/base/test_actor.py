@@ -171,7 +171,7 @@ def test_flood_of_bad_frames_does_not_fill_the_log(capfd):
 
 @pytest.mark.parametrize("v", [-1, 11, 10**9, 2**63])
 def test_invalid_verbosity_is_refused(toy, v):
-    with pytest.raises(Refused, match=f"cannot set the verbosity to {v}: it is a number from 0 to 10"):
+    with pytest.raises(Refused, match=f"cannot set the verbosity to {v}: use a number from 0 to 10"):
         toy.ask(SetVerbosity(v=v))
     assert toy.ask(SetVerbosity(v=10)) == Done()
 

@@ -25,6 +25,7 @@ from supervisor.cli.agent.start import (
 )
 from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
+from supervisor.config.kubeletconfig.feature_gates import known
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.host import endpoint
 from tests.kubeletconfig.samples import KUBEADM
@@ -284,6 +285,31 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
+
+
+def test_gates_are_listed_with_their_verdicts(runner: CliRunner) -> None:
+    lines = runner.invoke(group, ["config", "fields", "--gates"]).output.splitlines()
+    assert len(lines) == 1 + len(known())
+    (line,) = runner.invoke(group, ["config", "fields", "--gates", "MEMORYQOS"]).output.splitlines()[1:]
+    assert line.split()[:5] == ["MemoryQoS", "alpha", "false", "not", "built"]
+    (row,) = json.loads(runner.invoke(group, ["config", "fields", "--gates", "NodeSwap", "-o", "json"]).output)
+    assert (row["stage"], row["default"], row["here"]) == ("GA, locked", True, "graduated, built")
+
+
+def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: Path) -> None:
+    file = tmp_path / "k.yaml"
+    file.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "featureGates:\n  EnvFiles: false\n  SELinuxMount: true\n"
+    )
+    done = runner.invoke(group, ["config", "validate", str(file)])
+    assert done.exit_code == 1
+    assert f"{file}:5: featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true" in done.output
+    file.write_text(file.read_text().replace("SELinuxMount", "ResourceHealthStatus"))
+    done = runner.invoke(group, ["config", "validate", str(file)])
+    assert done.exit_code == 0
+    assert f"warning: {file}:4: featureGates.EnvFiles: has no effect: EnvFiles cannot be switched off" in done.output
+    assert f"warning: {file}:5: featureGates.ResourceHealthStatus: has no effect: CPUs, memory" in done.output
 
 
 def test_config_show_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:

@@ -24,11 +24,12 @@ def _handler(servicer: object, rpc: Any) -> Any:
 
 
 class Caller:
-    """A service's unary methods by name, as in `Caller(channel, "ImageService").PullImage(request, timeout=5)`."""
+    """A service's methods by name, as in `Caller(channel, "ImageService").PullImage(request, timeout=5)`."""
 
     def __init__(self, channel: grpc.Channel, name: str) -> None:
         service = SERVICES[name]
         for rpc in service.methods:
             request, answer = GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type)
-            call = channel.unary_unary(f"/{service.full_name}/{rpc.name}", request.SerializeToString, answer.FromString)
-            setattr(self, rpc.name, call)
+            make = channel.unary_stream if rpc.server_streaming else channel.unary_unary
+            path = f"/{service.full_name}/{rpc.name}"
+            setattr(self, rpc.name, make(path, request.SerializeToString, answer.FromString))

@@ -183,7 +183,7 @@ def _cni_configuration(data: bytes) -> None:
 
 
 def _cni_result(data: bytes) -> None:
-    cni._told(data, b"")
+    cni._error_text(data, b"")
     try:
         result = cni.parse_result(data, "bridge")
     except NetworkError:

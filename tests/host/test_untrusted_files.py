@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from actors.volume.ops.reading import read as read_volume_file
 
 from actors._host.files import untrusted_files
 from actors._host.files.disk_use import Walk
@@ -37,6 +36,7 @@ from actors.runtime.network.cni import Attachment, CniNetwork, Conflist
 from actors.runtime.oci.runtime import last_error
 from actors.volume.csi import disk as csi_disk
 from actors.volume.ops import atomic_writer
+from actors.volume.ops.inside import read as read_volume_file
 from actors.volume.ops.setup import READY
 from actors.volume.reconcile import reconstruct
 from actors.volume.steps.errors import VolumeError

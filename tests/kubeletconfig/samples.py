@@ -144,7 +144,7 @@ protectKernelDefaults: true
 makeIPTablesUtilChains: false
 iptablesMasqueradeBit: 13
 iptablesDropBit: 16
-featureGates: {QOSReserved: true, MemoryQoS: true, LoggingAlphaOptions: true, ExtendWebSocketsToKubelet: false}
+featureGates: {QOSReserved: true, ExtendWebSocketsToKubelet: false}
 failSwapOn: false
 memorySwap: {swapBehavior: LimitedSwap}
 containerLogMaxSize: 20Mi
@@ -167,9 +167,6 @@ logging:
   flushFrequency: 6s
   verbosity: 4
   vmodule: [{filePattern: pod*, verbosity: 5}]
-  options:
-    text: {splitStream: true, infoBufferSize: 1Mi}
-    json: {splitStream: true, infoBufferSize: 2Mi}
 enableSystemLogHandler: true
 enableSystemLogQuery: true
 shutdownGracePeriod: 30s
@@ -180,7 +177,6 @@ enableProfilingHandler: false
 enableDebugFlagsHandler: false
 seccompDefault: true
 memoryThrottlingFactor: 0.8
-memoryReservationPolicy: TieredReservation
 registerWithTaints: [{key: example.com/dedicated, value: web, effect: NoSchedule}]
 registerNode: false
 tracing: {endpoint: "localhost:4317", samplingRatePerMillion: 100}
@@ -194,6 +190,11 @@ userNamespaces: {idsPerPod: 131072}
 EXCLUDED_FROM_EVERY = frozenset(
     {
         "runOnce",  # refused when true
+        "memoryReservationPolicy",  # these need a feature gate that is not built
+        "logging.options.text.splitStream",
+        "logging.options.text.infoBufferSize",
+        "logging.options.json.splitStream",
+        "logging.options.json.infoBufferSize",
         "reservedSystemCPUs",  # excludes the reserved cgroups
         "shutdownGracePeriodByPodPriority",  # excludes shutdownGracePeriod
         "cgroupsPerQOS",  # enforcement needs the default

@@ -185,7 +185,7 @@ def test_all_errors_are_reported_in_the_order_of_the_file() -> None:
     [
         ("".join(f"field{n}: 1\n" for n in range(30_000)), 100),
         ("maxPods: 1\n" * 50_000, 100),
-        ("featureGates: {" + ", ".join(f"Semaphore{n}: true" for n in range(40_000)) + "}\n", 0),
+        ("featureGates: {" + ", ".join(f"Gate{n}: true" for n in range(40_000)) + "}\n", 0),
         ("clusterDNS: [" + "1," * 90_000 + "]\n", 100),
         ("enforceNodeAllocatable: [" + ",".join(f"a{n}" for n in range(90_000)) + "]\n", 0),
         ("? " + "x" * 500_000 + "\n: 1\n", 1),

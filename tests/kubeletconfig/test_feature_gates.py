@@ -5,13 +5,28 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.flags.kinds import KINDS
-from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, warnings
+from supervisor.config.kubeletconfig import gates_page
+from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, requirement, warnings
+from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 
+ROOT = Path(__file__).parents[2]
 FACTS = [
     line.split()
     for line in (Path(__file__).parent / "gates-1.36.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
+
+
+def not_built(stage: str) -> dict[str, bool]:
+    """Entries that switch off the gates of a stage that are off by default and not built."""
+    return {
+        name: False
+        for name, gate in known().items()
+        if gate.stage == stage and verdicts()[name].is_missing and not gate.default
+    }
+
+
+OTHER_ALPHA, OTHER_BETA = not_built("ALPHA"), not_built("BETA")
 
 
 def test_the_gates_are_those_of_kubernetes() -> None:
@@ -55,14 +70,17 @@ def test_the_flag_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("entries", "name", "enabled"),
     [
-        ({}, "MemoryQoS", False),
-        ({"MemoryQoS": True}, "MemoryQoS", True),
-        ({"AllAlpha": True}, "MemoryQoS", True),
-        ({"AllAlpha": True, "MemoryQoS": False}, "MemoryQoS", False),
+        ({}, "QOSReserved", False),
+        ({"QOSReserved": True}, "QOSReserved", True),
+        ({"MemoryQoS": True}, "MemoryQoS", False),
+        ({"AllAlpha": True}, "QOSReserved", False),
+        ({"AllAlpha": True} | OTHER_ALPHA, "QOSReserved", True),
+        ({"AllAlpha": True, "QOSReserved": False} | OTHER_ALPHA, "QOSReserved", False),
         ({"AllAlpha": True}, "GracefulNodeShutdown", True),
         ({"AllBeta": False}, "GracefulNodeShutdown", False),
         ({"AllBeta": False, "GracefulNodeShutdown": True}, "GracefulNodeShutdown", True),
-        ({"AllBeta": False}, "MemoryQoS", False),
+        ({"AllBeta": True} | OTHER_BETA, "ClusterTrustBundleProjection", True),
+        ({"AllBeta": False}, "QOSReserved", False),
         ({"AllBeta": False}, "NodeSwap", True),
         ({"NodeSwap": False}, "NodeSwap", True),
         ({"AllAlpha": True}, "AllBeta", False),
@@ -88,7 +106,7 @@ def test_unknown_and_locked_gates_are_refused(entries: dict[str, bool], message:
 
 
 def test_several_faults_are_reported_together() -> None:
-    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "MemoryQoS": True}))) == 2
+    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "QOSReserved": True, "MemoryQoS": True}))) == 3
 
 
 @pytest.mark.parametrize(
@@ -99,9 +117,109 @@ def test_several_faults_are_reported_together() -> None:
             {"AllowDNSOnlyNodeCSR": False},
             "Setting deprecated feature gate AllowDNSOnlyNodeCSR=false. It will be removed in a future release.",
         ),
-        ({"MemoryQoS": True}, None),
+        ({"QOSReserved": True}, None),
         ({"NodeSwap": False}, None),
     ],
 )
 def test_the_kubelets_warnings(entries: dict[str, bool], message: str | None) -> None:
     assert [problem.message for problem in warnings(entries)] == ([message] if message else [])
+
+
+def test_every_gate_has_one_verdict_with_a_reason() -> None:
+    assert set(verdicts()) == set(known())
+    assert all(verdict.why for verdict in verdicts().values())
+
+
+def test_each_built_gate_names_a_test_that_exists() -> None:
+    for name, verdict in verdicts().items():
+        assert bool(verdict.test) == verdict.kind.startswith("built") or verdict.kind == "graduated", name
+        assert not verdict.test or (ROOT / verdict.test).is_file(), f"{name}: {verdict.test}"
+
+
+def test_graduated_gates_are_those_that_are_locked() -> None:
+    for name, verdict in verdicts().items():
+        if verdict.kind != "without meaning here":
+            assert (verdict.kind == "graduated") == known()[name].locked, name
+
+
+def test_each_gate_that_the_agent_reads_is_switchable() -> None:
+    package = ROOT / "supervisor/config/kubeletconfig"
+    source = "".join(file.read_text() for file in package.rglob("*.py") if file.parent.name != "gates")
+    read = {name for name in verdicts() if f'enabled("{name}")' in source or f'requirement("{name}")' in source}
+    switchable = {name for name, verdict in verdicts().items() if verdict.kind == "built and switchable"}
+    assert read <= switchable | {"LoggingAlphaOptions"}
+    assert all(f'"{name}"' in source for name in switchable)
+
+
+def test_the_page_of_gates_is_current() -> None:
+    current = gates_page.PATH.read_text(encoding="utf-8")
+    assert current == gates_page.markdown(), "run python -m supervisor.config.kubeletconfig.gates_page"
+
+
+@pytest.mark.parametrize("name", [name for name, verdict in verdicts().items() if verdict.is_missing])
+def test_gate_that_is_not_built_is_refused_or_warned_of(name: str) -> None:
+    refused, warned = [[problem.message for problem in told({name: True})] for told in (check, warnings)]
+    if known()[name].default:
+        assert refused == []
+        assert warned == [f"has no effect: {verdicts()[name].why}; remove it"]
+    else:
+        assert len(refused) == 1
+        assert refused[0].endswith("; remove it")
+        assert warned == []
+        assert not Gates({name: True}).enabled(name)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, gate in known().items() if verdicts()[name].is_missing and not gate.locked]
+)
+def test_gate_that_is_not_built_may_be_switched_off(name: str) -> None:
+    assert list(check({name: False})) == []
+    assert [problem.message for problem in warnings({name: False}) if "no effect" in problem.message] == []
+
+
+@pytest.mark.parametrize("name", [name for name, verdict in verdicts().items() if verdict.kind == "built and on"])
+def test_gate_that_is_always_on_is_warned_of_when_off(name: str) -> None:
+    (warning,) = warnings({name: False})
+    assert warning.message == f"has no effect: {name} cannot be switched off here; remove it"
+    assert list(check({name: False})) == []
+    assert warnings({name: True}) == list(check({name: True})) == []
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, verdict in verdicts().items() if verdict.kind == "built and switchable"]
+)
+def test_switchable_gate_is_switched_without_a_warning(name: str) -> None:
+    for value in (True, False) if not name.startswith("All") else ():
+        assert list(check({name: value})) == []
+        assert [problem.message for problem in warnings({name: value}) if "no effect" in problem.message] == []
+        assert Gates({name: value}).enabled(name) is value
+
+
+def test_gate_of_another_program_is_accepted_silently() -> None:
+    entries = {"StorageVersionAPI": True, "ClusterTrustBundle": True, "WatchList": False, "HPAScaleToZero": True}
+    assert list(check(entries)) == warnings(entries) == []
+
+
+def test_group_that_switches_on_what_is_not_built_is_refused() -> None:
+    (refusal,) = check({"AllBeta": True})
+    assert refusal.message == (
+        "cannot set feature gate AllBeta to true: it switches on LocalStorageCapacityIsolationFSQuotaMonitoring, "
+        "PodCertificateRequest, SELinuxMount, which are not built here; set the gates that you need one by one"
+    )
+    assert list(check({"AllBeta": True} | OTHER_BETA)) == []
+    assert " more, which are not built" in next(check({"AllAlpha": True})).message
+
+
+def test_group_that_is_off_names_the_gates_that_stay_on() -> None:
+    (warning,) = warnings({"AllBeta": False})
+    assert warning.message.startswith("does not switch off ComponentFlagz, ComponentStatusz, ")
+    assert warning.message.endswith("more; these are always on here")
+
+
+def test_no_entry_is_no_warning() -> None:
+    assert warnings({}) == list(check({})) == []
+
+
+def test_requirement_says_whether_the_gate_can_be_enabled() -> None:
+    assert "enable it in featureGates" in requirement("QOSReserved")
+    assert "not built here; remove the field" in requirement("MemoryQoS")

@@ -129,6 +129,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
         )
     ),
     # feature gates
+    ({"featureGates": {"MemoryQoS": True}}, "featureGates.MemoryQoS: cannot set feature gate MemoryQoS to true, it is not built here"),
+    ({"memoryReservationPolicy": "TieredReservation"}, "memoryReservationPolicy: requires feature gate MemoryQoS, which is not built here; remove the field"),
     ({"featureGates": {"NoSuchGate": True}}, "featureGates.NoSuchGate: unrecognized feature gate: NoSuchGate"),
     ({"featureGates": {"NodeSwap": False}}, "featureGates.NodeSwap: cannot set feature gate NodeSwap to false, feature is locked to true; remove it"),
     ({"featureGates": {"CustomCPUCFSQuotaPeriod": False}, "cpuCFSQuotaPeriod": "50ms"}, "cpuCFSQuotaPeriod: requires feature gate CustomCPUCFSQuotaPeriod; enable it in featureGates, or remove the field"),
@@ -280,8 +282,6 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"evictionMinimumReclaim": {"memory.available": "0"}},
         {"shutdownGracePeriodByPodPriority": [{"priority": 1, "shutdownGracePeriodSeconds": 5}]},
         {"featureGates": {"NodeSwap": True}},
-        {"featureGates": {"CPUManagerPolicyAlphaOptions": True}, **STATIC, "cpuManagerPolicyOptions": {"align-by-socket": "true"}},
-        {"featureGates": {"AllAlpha": True}, "memoryReservationPolicy": "TieredReservation"},
         {"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "100m"}},
         {"podCIDR": "10.244.1.5/24"},
         {"clusterDomain": "cluster.local."},
@@ -333,17 +333,23 @@ def test_place_is_that_of_the_nearest_written_field() -> None:
     assert [problem.place for problem in located(problems, sources)] == ["--a-b", "f:3", "", "g:9"]
 
 
+@pytest.mark.parametrize("text", [HEAD, KUBEADM], ids=["defaults", "kubeadm"])
+def test_ordinary_configurations_have_no_warnings(text: str) -> None:
+    assert validation.warnings(defaults.apply(parse("f", text.encode()).config)) == []
+
+
 def test_warnings_are_no_errors() -> None:
     config = of(
         {
             "tlsCipherSuites": ["TLS_RSA_WITH_RC4_128_SHA"],
             "evictionHard": {"containerfs.available": "5%"},
-            "featureGates": {"NodeSwap": True},
+            "featureGates": {"NodeSwap": True, "NodeLogQuery": True},
         }
     )
     assert validation.validate(config) == []
     assert [str(warning) for warning in validation.warnings(config)] == [
         "featureGates.NodeSwap: Setting GA feature gate NodeSwap=true. It will be removed in a future release.",
+        "featureGates.NodeLogQuery: has no effect: journald is not searched; remove it",
         "evictionHard[containerfs.available]: has no effect: the agent derives this threshold itself",
         "tlsCipherSuites[0]: Use of insecure cipher 'TLS_RSA_WITH_RC4_128_SHA' detected.",
     ]

@@ -126,7 +126,8 @@ def _missing_of_ended(world: World, pod: Pod, shown: Pod, running: int, ready: i
     if uid in world.peers["volume"].mounted:
         yield "ended, and its volumes are mounted"
     asked = pod.metadata.deletion_timestamp is not None or pod.spec.active_deadline_seconds is not None
-    if pod.spec.restart_policy == "Always" and not asked and shown.status.reason not in ("Evicted",):
+    asked = asked or uid in world.evicted  # the phase follows the exit codes then; Succeeded has no reason
+    if pod.spec.restart_policy == "Always" and not asked:
         yield f"{shown.status.phase} for no reason"
 
 

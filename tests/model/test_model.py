@@ -133,6 +133,7 @@ class OnePod(RuleBasedStateMachine):
         pod, process = self._pod(), self.world.process
         if pod is not None and process is not None and process.bus.ready and self.numbers % 3 == 0:
             request = EvictPod(pod_uid=pod.metadata.uid, reason="Evicted", message="memory", grace_period_s=1)
+            self.world.evicted.add(pod.metadata.uid)
             process.receive("eviction", request, Kind.ASK)
         self._then(moment)
 

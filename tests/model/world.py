@@ -50,6 +50,8 @@ class World:
         """By container name; these override `program`."""
         self.health: dict[tuple[str, str], bool] = {}
         self.no_images: set[str] = set()
+        self.evicted: set[str] = set()
+        """UIDs of pods that eviction asked to end."""
         self.faults: dict[str, list[Fault]] = {}
         """By rpc: the faults of its next calls."""
         self.errors: list[BaseException] = []

@@ -131,6 +131,11 @@ MAPS = Sources(
 )
 
 
+def test_each_key_of_a_map_is_the_name_of_a_variable():
+    keys = Sources(config_map=lambda _: {"1.key": "a", "two-words": "b"})
+    assert of([], keys, envFrom=[{"configMapRef": {"name": "m"}}]) == {"1.key": "a", "two-words": "b"}
+
+
 def test_whole_maps_come_first_and_unexpanded():
     env_from = [{"prefix": "M_", "configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}]
     env = [{"name": "k", "value": "$(M_a)-$(k)"}]

@@ -58,6 +58,14 @@ def test_pod_has_its_allocated_resources() -> None:
     assert with_resources(desired, same) is desired
 
 
+def test_init_container_has_its_allocated_resources() -> None:
+    init = {"name": "first", "image": "i"}
+    desired = pod(needs("1"), initContainers=[init | {"resources": needs("2")}])
+    granted = resources_of(pod(needs("1"), initContainers=[init | {"resources": needs("1")}]))
+    assert not equal(granted, resources_of(desired))
+    assert with_resources(desired, granted).spec.init_containers[0].resources.requests == {"cpu": "1"}
+
+
 def test_a_container_without_a_record_keeps_its_own() -> None:
     subject = pod(needs("2"), needs("3"))
     granted = PodResourceInfo({"a": resources_of(pod(needs("1"))).containers["a"]})

@@ -186,6 +186,20 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
 
 
+@pytest.mark.needs("mounts")
+def test_tokens_are_secrets_where_the_csi_driver_says_so(server: Server, driver: Driver) -> None:
+    server.documents["CSIDriver", "csi.test"]["spec"]["serviceAccountTokenInSecrets"] = True
+    server.attached = True
+    refusal(server)
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    (published,) = driver.of("NodePublishVolume")
+    tokens = json.loads(published.secrets["csi.storage.k8s.io/serviceAccount.tokens"])
+    assert set(tokens) == {"a", ""}
+    assert "csi.storage.k8s.io/serviceAccount.tokens" not in published.volume_context
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
 def refusal(server: Server) -> str:
     with pytest.raises(Refused) as caught:
         server.actor.ask(MountPod(pod=in_default(claim())))

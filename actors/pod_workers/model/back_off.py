@@ -1,9 +1,9 @@
 """Crash-loop back-off: when a container that ended may start again.
 
 Source: client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_manager.go, doBackOff). The wait begins at
-the end of the last run and doubles at each restart up to the cap. It is forgotten once a run outlasts twice the cap. A
-container with another image or other resources starts over (GetBackoffKey). Pure. Times are Unix seconds, since they
-are compared with the runtime's.
+the end of the last run and doubles at each restart up to the cap. A long run resets it. Its end is compared with the
+restart before it, where BackoffHistory compares two restarts. A container with another image or other resources starts
+over (GetBackoffKey). Pure. Times are Unix seconds, since they are compared with the runtime's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actors._host.files.hashing import container_hash, fnv1a_32
+from proto.common.backoff import Backoff
 from proto.v1 import Container
 
 
@@ -27,15 +28,6 @@ class BackOff:
     """`definition_of` the container."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackOffLimits:
-    """Settings crash_loop_initial_back_off_s, crash_loop_max_back_off_s, crash_loop_reset_s."""
-
-    initial_s: float = 10.0
-    cap_s: float = 300.0
-    reset_s: float = 600.0
-
-
 def definition_of(container: Container) -> str:
     """A hash of name, image and resources. A back-off counts only for the same definition."""
     resources = fnv1a_32(msgspec.json.encode(container.resources))
@@ -47,20 +39,18 @@ def standing(back_off: BackOff | None, definition: str) -> BackOff | None:
     return back_off if back_off is not None and back_off.definition == definition else None
 
 
-def wait_until(back_off: BackOff | None, finished_at: float, limits: BackOffLimits) -> float:
+def wait_until(back_off: BackOff | None, finished_at: float, delays: Backoff) -> float:
     """Unix time before which the container may not start; 0 when it may at once."""
-    if back_off is None or finished_at - back_off.updated > limits.reset_s:
+    if back_off is None or delays.is_reset(back_off.updated, finished_at):
         return 0.0
     return finished_at + back_off.delay_s
 
 
-def raised(
-    back_off: BackOff | None, finished_at: float, now: float, limits: BackOffLimits, definition: str = ""
-) -> BackOff:
+def raised(back_off: BackOff | None, finished_at: float, now: float, delays: Backoff, definition: str = "") -> BackOff:
     """The back-off after a start at `now` of a container whose last run ended at `finished_at`."""
-    if back_off is None or finished_at - back_off.updated > limits.reset_s:
-        return BackOff(delay_s=limits.initial_s, updated=now, definition=definition)
-    return BackOff(delay_s=min(back_off.delay_s * 2, limits.cap_s), updated=now, definition=definition)
+    if back_off is None or delays.is_reset(back_off.updated, finished_at):
+        return BackOff(delay_s=delays.initial_s, updated=now, definition=definition)
+    return BackOff(delay_s=delays.grown_s(back_off.delay_s), updated=now, definition=definition)
 
 
 def to_plain(back_offs: dict[tuple[str, str], BackOff]) -> list[list[Any]]:

@@ -19,12 +19,13 @@ from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
-from actors.pod_workers.model.back_off import BackOff, BackOffLimits
+from actors.pod_workers.model.back_off import BackOff
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
 from actors.pod_workers.shared.userns import UserNamespaces
 from proto.agent.settings import Settings
+from proto.common.backoff import Backoff
 from proto.pods import pleg, probe, status
 from proto.pods.pod_workers import ObjectsChanged
 from proto.v1 import Pod, PodStatus
@@ -160,7 +161,8 @@ class WorkerContext:
     """`Actor.blocking`: deadline in seconds, function, arguments."""
     allocated: ResourceState
     actuated: ResourceState
-    limits: BackOffLimits
+    crash_loop: Backoff
+    """Delays before a container that ended starts again."""
     userns: UserNamespaces
     allocatable: Amounts
     """Allocatable resources of the node: milli CPUs, bytes."""

@@ -211,7 +211,7 @@ class Operations:
         previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.limits)
+        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.crash_loop)
         return until - now
 
     def _back_off(self, name: str) -> back_off.BackOff | None:
@@ -237,7 +237,7 @@ class Operations:
         if standing is not None and standing.updated >= finished:
             return  # raised for this exit before, by a start that failed or was cut off by a kill
         self.context.back_offs[key] = back_off.raised(
-            standing, finished, time.time(), self.context.limits, self._definition(previous.name)
+            standing, finished, time.time(), self.context.crash_loop, self._definition(previous.name)
         )
         self.context.on_back_off()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 
 from actors._base import gather
 from actors._events.recorder import EventType
@@ -26,6 +27,7 @@ from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
+from proto.common.backoff import Backoff
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
@@ -34,8 +36,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
 """After a failure caused by the pod (the kubelet's backOffPeriod), plus a random part of up to one half."""
-FIRST_RETRY_S = 0.5
-"""After a first failure of the runtime or of a new sandbox; doubles up to RETRY_S. Often the runtime is only busy, or
+RETRY = Backoff(0.5, cap_s=RETRY_S)
+"""After failures of the runtime or of a new sandbox. Often the runtime is only busy, or
 an abandoned call still holds the sandbox's name."""
 VOLUME_DEADLINE_S = 120.0
 """Deadline of one wait for volumes (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
@@ -60,12 +62,12 @@ class Sync:
         self.operations = operations
         self.report = report
         self.resizer = resizer
-        self._create_retry_s: dict[str, float] = {}
-        """Container name, empty for the sandbox, to the current pause before the next attempt to create it."""
+        self._not_created: Counter[str] = Counter()
+        """Container name, empty for the sandbox, to the failures in a row to create it."""
 
     async def step(self) -> float | TerminationRequest:
         """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
-        if self._create_retry_s:
+        if self._not_created:
             self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
         pod, view = self.scope.pod, await self.runtime.current()
         planned = self.resizer.plan(pod, view)
@@ -92,7 +94,7 @@ class Sync:
             actions = policy.with_restarts(actions, planned, pod)
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
-            return self._create_retry_s[""]
+            return RETRY.delay_s(self._not_created[""])
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
         view = await self.runtime.current()
@@ -155,9 +157,9 @@ class Sync:
             await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
-            self._not_created("")
+            self._not_created[""] += 1
             return False
-        self._create_retry_s.pop("", None)
+        self._not_created.pop("", None)
         # Publish the address at once: probes and other pods use it.
         self.report.publish(await self.runtime.current())
         return True
@@ -184,8 +186,11 @@ class Sync:
                 "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message
             )
             self.report.waiting(container.name, failure.reason, failure.message)
-            return self._not_created(container.name) if failure.reason == reasons.CREATE_CONTAINER_ERROR else _retry_s()
-        self._create_retry_s.pop(container.name, None)
+            if failure.reason != reasons.CREATE_CONTAINER_ERROR:
+                return _retry_s()
+            self._not_created[container.name] += 1
+            return RETRY.delay_s(self._not_created[container.name])
+        self._not_created.pop(container.name, None)
         self.report.started(container.name)
         # After a sidecar the next container starts. A container that exited before it was read was never watched, so no
         # hint will report its exit.
@@ -197,11 +202,6 @@ class Sync:
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
         self.context.events.pod(self.scope.pod, kind, reason, message, container)
-
-    def _not_created(self, what: str) -> float:
-        last_s = self._create_retry_s.get(what, 0.0)
-        self._create_retry_s[what] = min(RETRY_S, last_s * 2 or FIRST_RETRY_S)
-        return self._create_retry_s[what]
 
 
 def resync_s(context: WorkerContext) -> float:

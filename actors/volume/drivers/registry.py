@@ -180,6 +180,6 @@ class Registry:
         complete, entry.error = self.is_complete, error
         if self.is_complete != complete:
             self._changed()
-        delay_s = policy.retry_delay_s(entry.failures)
         entry.failures += 1
+        delay_s = policy.RETRY.delay_s(entry.failures)
         self._actor.after(delay_s, lambda: self._actor.spawn(self._register(path, entry), "meet plugin"))

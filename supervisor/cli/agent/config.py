@@ -75,12 +75,17 @@ def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> No
 
 @config.command()
 @click.argument("pattern", metavar="[PATTERN]", default="")
+@click.option("--gates", is_flag=True, help="List the feature gates instead.")
 @output_option("json")
-def fields(pattern: str, output: str | None) -> None:
+def fields(pattern: str, gates: bool, output: str | None) -> None:
     """List the fields of KubeletConfiguration with type, default and effect.
 
-    With PATTERN, list the fields whose name contains it, in upper or lower case.
+    With PATTERN, list the fields whose name contains it, in upper or lower case. With --gates, list the feature gates
+    in the same way.
     """
+    if gates:
+        _list_gates(pattern, output)
+        return
     from supervisor.config.flags import table  # noqa: PLC0415
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode, schema  # noqa: PLC0415
@@ -105,6 +110,17 @@ def fields(pattern: str, output: str | None) -> None:
         return
     shown = [[_default(cell) if key == "default" else str(cell) for key, cell in row.items()] for row in rows]
     render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY"), shown)
+
+
+def _list_gates(pattern: str, output: str | None) -> None:
+    from supervisor.config.kubeletconfig import gates_page  # noqa: PLC0415
+
+    rows = [row._asdict() for row in gates_page.rows() if pattern.lower() in row.gate.lower()]
+    if output == "json":
+        render.echo(render.json_text(rows))
+        return
+    shown = [[_default(cell) if key == "default" else cell for key, cell in row.items()] for row in rows]
+    render.table(("GATE", "STAGE", "DEFAULT", "HERE", "WHAT OR WHY", "TEST"), shown)
 
 
 def _default(value: Any) -> str:

@@ -1,15 +1,16 @@
 """Feature gates: the known gates, their state in a configuration, errors and warnings.
 
-The gates AllAlpha and AllBeta are supported. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/
+The gates AllAlpha and AllBeta are supported. A gate that is not built cannot be switched on. Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from supervisor.config.kubeletconfig.gates_table import TABLE
+from supervisor.config.kubeletconfig.gates.table import TABLE
+from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.suggestion import suggestion
 
@@ -22,9 +23,13 @@ _LOGGING = {
     "LoggingBetaOptions": ("BETA", True),
 }
 _ALL = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
+_LEAVING = {"": "GA", "DEPRECATED": "deprecated"}
+"""Stages of gates that a later release will remove."""
+_NAMED = 5
+"""Limit of gates that a message about a group names."""
 
 
-class Semaphore(NamedTuple):
+class Gate(NamedTuple):
     """One feature gate."""
 
     name: str
@@ -36,15 +41,15 @@ class Semaphore(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def known() -> dict[str, Semaphore]:
+def known() -> dict[str, Gate]:
     """Every gate by name."""
     gates = {
-        name: Semaphore(name, stage, default, locked)
+        name: Gate(name, stage, default, locked)
         for (stage, default, locked), names in TABLE.items()
         for name in names.split()
     }
     for name, (stage, default) in _LOGGING.items():
-        gates.setdefault(name, Semaphore(name, stage, default, False))
+        gates.setdefault(name, Gate(name, stage, default, False))
     return gates
 
 
@@ -52,7 +57,7 @@ class Gates:
     """The gates of a configuration. Entries that `check` refuses are ignored."""
 
     def __init__(self, entries: Mapping[str, bool]) -> None:
-        self._entries = {name: value for name, value in entries.items() if not _is_refused(name, value)}
+        self._entries = {name: value for name, value in entries.items() if not _is_refused(name, entries)}
 
     def enabled(self, name: str) -> bool:
         """True when a gate is on. Raises KeyError for an unknown gate."""
@@ -65,35 +70,86 @@ class Gates:
         return gate.default
 
 
+def requirement(name: str) -> str:
+    """The message for a field whose gate is off."""
+    if verdicts()[name].is_missing and not known()[name].default:
+        return f"requires feature gate {name}, which is not built here; remove the field"
+    return f"requires feature gate {name}; enable it in featureGates, or remove the field"
+
+
 def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
-    """Errors of the entries: unknown and locked gates."""
-    for name, value in entries.items():
-        if _is_refused(name, value):
-            yield Problem(f"{FIELD}.{name}", _refusal(name, value))
+    """Errors of the entries: gates that are unknown, locked, or not built and switched on."""
+    for name in entries:
+        if _is_refused(name, entries):
+            yield Problem(f"{FIELD}.{name}", _refusal(name, entries))
 
 
 def warnings(entries: Mapping[str, bool]) -> list[Problem]:
-    """The kubelet's warnings for gates that a later release will remove."""
-    words = {"": "GA", "DEPRECATED": "deprecated"}
+    """Warnings of entries without effect, and the kubelet's of gates that a later release will remove."""
     return [
-        Problem(
-            f"{FIELD}.{name}",
-            f"Setting {words[gate.stage]} feature gate {name}={str(value).lower()}. "
-            "It will be removed in a future release.",
-        )
+        Problem(f"{FIELD}.{name}", message)
         for name, value in entries.items()
-        if (gate := known().get(name)) and gate.stage in words and not _is_refused(name, value)
+        if not _is_refused(name, entries) and (message := _warning(name, value, entries))
     ]
 
 
-def _is_refused(name: str, value: bool) -> bool:
-    gate = known().get(name)
-    return gate is None or (gate.locked and value != gate.default)
+def _warning(name: str, value: bool, entries: Mapping[str, bool]) -> str:
+    gate, verdict = known()[name], verdicts()[name]
+    if value and verdict.is_missing:
+        return f"has no effect: {verdict.why}; remove it"
+    if not value and verdict.kind == "built and on":
+        return f"has no effect: {name} cannot be switched off here; remove it"
+    if not value and name in _ALL:
+        stay = [one for one in _of_group(name, entries) if verdicts()[one].kind == "built and on"]
+        return f"does not switch off {_some(stay)}; these are always on here" if stay else ""
+    if gate.stage in _LEAVING:
+        return (
+            f"Setting {_LEAVING[gate.stage]} feature gate {name}={str(value).lower()}. "
+            "It will be removed in a future release."
+        )
+    return ""
 
 
-def _refusal(name: str, value: bool) -> str:
-    gate = known().get(name)
+def _is_refused(name: str, entries: Mapping[str, bool]) -> bool:
+    gate, value = known().get(name), entries[name]
+    if gate is None or (gate.locked and value != gate.default):
+        return True
+    if not value or gate.default:
+        return False
+    return verdicts()[name].is_missing or bool(_missing(name, entries))
+
+
+def _refusal(name: str, entries: Mapping[str, bool]) -> str:
+    """The reason to refuse an entry. It takes longer than `_is_refused`, because it looks for similar names."""
+    gate, value = known().get(name), str(entries[name]).lower()
     if gate is None:
         return f"unrecognized feature gate: {name[:60]}{suggestion(name, known())}"
-    default = str(gate.default).lower()
-    return f"cannot set feature gate {name} to {str(value).lower()}, feature is locked to {default}; remove it"
+    if gate.locked:
+        default = str(gate.default).lower()
+        return f"cannot set feature gate {name} to {value}, feature is locked to {default}; remove it"
+    if name in _ALL:
+        return (
+            f"cannot set feature gate {name} to true: it switches on {_some(_missing(name, entries))}, which are not "
+            "built here; set the gates that you need one by one"
+        )
+    return f"cannot set feature gate {name} to true, it is not built here: {verdicts()[name].why}; remove it"
+
+
+def _missing(group: str, entries: Mapping[str, bool]) -> list[str]:
+    """The gates that a group would switch on and that are not built."""
+    return [one for one in _of_group(group, entries) if verdicts()[one].is_missing and not known()[one].default]
+
+
+def _of_group(group: str, entries: Mapping[str, bool]) -> list[str]:
+    """The gates that an entry AllAlpha or AllBeta switches: those of its stage without an entry; sorted."""
+    stage = _ALL.get(group)
+    if stage is None:
+        return []
+    return sorted(
+        name for name, gate in known().items() if gate.stage == stage and name not in _ALL and name not in entries
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -27,6 +27,7 @@ _NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
+_NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
 
@@ -56,12 +57,8 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _ONE_FORMAT: (
         "logging.flushFrequency",
         "logging.vmodule",
-        "logging.options.text.splitStream",
-        "logging.options.text.infoBufferSize",
-        "logging.options.json.splitStream",
-        "logging.options.json.infoBufferSize",
     ),
-    _NO_MEMORY_QOS: ("memoryThrottlingFactor", "memoryReservationPolicy"),
+    _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }
 
@@ -78,6 +75,11 @@ _AT_START: dict[str, str] = {
 
 _REJECTED: dict[str, str] = {
     "runOnce": "true is refused, as by the kubelet since 1.31; use the flag --run-once of `supervisor start`",
+    "memoryReservationPolicy": "TieredReservation needs feature gate MemoryQoS, which is not built",
+    "logging.options.text.splitStream": _NO_LOG_OPTIONS,
+    "logging.options.text.infoBufferSize": _NO_LOG_OPTIONS,
+    "logging.options.json.splitStream": _NO_LOG_OPTIONS,
+    "logging.options.json.infoBufferSize": _NO_LOG_OPTIONS,
 }
 
 

@@ -55,9 +55,9 @@ def test_corrected_clock_replaces_a_due_certificate() -> None:
 
 
 def test_failures_are_tried_again_as_the_kubelet_does() -> None:
-    assert [policy.retry_delay(failures, 0) for failures in range(1, 9)] == [2, 4, 8, 16, 32, 32, 32, 32]
-    assert policy.retry_delay(1, 1) == pytest.approx(2.2)
-    assert policy.retry_delay(10_000, 0) == 32
+    assert [policy.RETRY.delay_s(failures) for failures in range(1, 9)] == [2, 4, 8, 16, 32, 32, 32, 32]
+    assert policy.RETRY.delay_s(1, lambda: 1) == pytest.approx(2.2)
+    assert policy.RETRY.delay_s(10_000) == 32
 
 
 def test_certificate_with_missing_names_is_replaced() -> None:

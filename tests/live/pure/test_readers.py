@@ -17,7 +17,7 @@ FIELDS = set(Settings.__struct_fields__)
 
 def is_settings(node: ast.expr) -> bool:
     return (isinstance(node, ast.Name) and node.id == "settings") or (
-        isinstance(node, ast.Attribute) and node.attr == "settings"
+        isinstance(node, ast.Attribute) and node.attr in {"settings", "_settings"}
     )
 
 

@@ -139,3 +139,8 @@ def test_websocket_feature_is_declared_only_when_enabled() -> None:
     served, not_served = (declared_features(Settings(extend_websockets_to_kubelet=on)) for on in (True, False))
     assert served == [name, *not_served] == sorted(served)
     assert name not in not_served
+
+
+def test_failures_are_tried_again_up_to_every_7_seconds() -> None:
+    assert [policy.RETRY.delay_s(failures) for failures in range(1, 8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7]
+    assert [policy.REGISTER_RETRY.delay_s(failures) for failures in (1, 2, 7, 8)] == [0.1, 0.2, 6.4, 7]

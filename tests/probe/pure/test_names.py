@@ -50,7 +50,7 @@ def test_concurrent_requests_share_one_lookup(resolver: Any) -> None:
 
 def test_lookups_past_the_bound_are_refused(resolver: Any) -> None:
     subject = Names()
-    slow = [subject.address(f"slow{number}") for number in range(names.MOST_AT_ONCE)]
+    slow = [subject.address(f"slow{number}") for number in range(names.MAX_AT_ONCE)]
     with pytest.raises(OSError, match="other names are being looked up"):
         subject.address("quick").result(5)
     resolver[1].set()

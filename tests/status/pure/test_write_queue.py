@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actors.status.sync_actions import Priority
-from actors.status.write_queue import CAP_S, GATHER_S, MAX_CALLS, OUTAGE_CAP_S, WriteQueue
+from actors.status.write_queue import CAP_S, GATHER_S, MAX_CALLS, OUTAGE, WriteQueue
 
 FINAL, READINESS, REST = Priority.FINAL, Priority.READINESS, Priority.REST
 
@@ -127,9 +127,9 @@ def test_long_outage_is_tried_at_bounded_intervals():
         queue.unavailable("a", REST, now, random.random())
         wait_s = queue.wait_s(now)
         assert wait_s is not None
-        assert 0.05 < wait_s <= 1.25 * OUTAGE_CAP_S
+        assert 0.05 < wait_s <= 1.25 * OUTAGE.cap_s
         now += wait_s
-    assert now < 40 * 1.25 * OUTAGE_CAP_S
+    assert now < 40 * 1.25 * OUTAGE.cap_s
     queue.server_answered()
     assert queue.take(now) == "a"
 

@@ -130,6 +130,8 @@ def test_retries_double_from_half_a_second_to_two_minutes() -> None:
         assert policy.next_try_s([NEW, state], now) == delays[-1]
         now = state.retry_at
     assert delays == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122, 122]
+    assert policy.failed(state, CannotMount("attaching", soon=True), now).retry_at == now + policy.SOON_S
+    assert policy.failed(NEW, CannotMount("attaching", soon=True), now).retry_at == now + 0.5
     assert policy.done(b"", "/v") == Actual(mounted=True, path="/v")
     assert policy.next_try_s([NEW, policy.failed(NEW, CannotMount("never", retry=False), 0.0)], 0.0) is None
 

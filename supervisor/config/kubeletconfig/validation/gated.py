@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from supervisor.config.kubeletconfig.feature_gates import Gates
+from supervisor.config.kubeletconfig.feature_gates import Gates, requirement
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 from supervisor.config.kubeletconfig.validation.numbers import text
@@ -18,7 +18,7 @@ def rules(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
     """Violations that depend on a gate."""
     for gate, path, is_set in _needs(config):
         if is_set and not gates.enabled(gate):
-            yield Problem(path, f"requires feature gate {gate}; enable it in featureGates, or remove the field")
+            yield Problem(path, requirement(gate))
     yield from _restart_period(config, gates)
     yield from _shutdown(config, gates)
     if config.run_once:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from supervisor.config.kubeletconfig.feature_gates import Gates
+from supervisor.config.kubeletconfig.feature_gates import Gates, requirement
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
@@ -39,9 +39,9 @@ def _logging(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
     for name, options in (("text", logging.options.text), ("json", logging.options.json)):
         if not gates.enabled("LoggingAlphaOptions"):
             if options.split_stream:
-                yield Problem(f"logging.options.{name}.splitStream", "requires feature gate LoggingAlphaOptions")
+                yield Problem(f"logging.options.{name}.splitStream", requirement("LoggingAlphaOptions"))
             if options.info_buffer_size != "0":
-                yield Problem(f"logging.options.{name}.infoBufferSize", "requires feature gate LoggingAlphaOptions")
+                yield Problem(f"logging.options.{name}.infoBufferSize", requirement("LoggingAlphaOptions"))
 
 
 def _pod_logs_dir(path: str) -> Iterator[Problem]:

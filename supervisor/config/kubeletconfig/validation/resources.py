@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from supervisor.config.kubeletconfig.feature_gates import Gates
+from supervisor.config.kubeletconfig.feature_gates import Gates, requirement
 from supervisor.config.kubeletconfig.problems import Problem
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
@@ -103,7 +103,7 @@ def _options(field: str, values: Mapping[str, str], known: Mapping[str, Option],
             yield Problem(_path(field, name), f"unknown option {name[:60]}; there are {', '.join(known)}")
             continue
         if option.gate and not gates.enabled(option.gate):
-            yield Problem(_path(field, name), f"requires feature gate {option.gate}")
+            yield Problem(_path(field, name), requirement(option.gate))
         if option.number:
             # The kubelet refuses values below 8, the topology manager's default limit.
             if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 8):

@@ -1,0 +1,237 @@
+"""The verdict on each feature gate: what it does in this agent, with a test for what is built.
+
+A gate that another program reads has no meaning here. `feature_gates` refuses to switch on a gate that is not built,
+and warns of an entry without effect. A test fails for a gate without a verdict. After a change here, generate
+etc/feature-gates.md again (`gates_page`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+VerdictKind = Literal["built and on", "built and switchable", "graduated", "without meaning here", "not built"]
+
+
+class GateVerdict(NamedTuple):
+    """The verdict on one gate. `why` says what is there, or the reason why nothing is."""
+
+    kind: VerdictKind
+    why: str
+    test: str = ""
+    """The test file of what is built; empty: nothing is built."""
+
+    @property
+    def is_missing(self) -> bool:
+        """True when the gate is the kubelet's, and nothing is built for it."""
+        return not self.test and self.kind in ("graduated", "not built")
+
+
+_SWITCHABLE: dict[str, tuple[str, str]] = {
+    "AllAlpha": ("all alpha gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
+    "AllBeta": ("all beta gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
+    "ClusterTrustBundleProjection": ("volume projects trust bundles", "volume/pure/test_trust.py"),
+    "CustomCPUCFSQuotaPeriod": ("needed for cpuCFSQuotaPeriod", "kubeletconfig/test_validation.py"),
+    "ExtendWebSocketsToKubelet": ("server speaks WebSocket version 5", "agent/node/test_websockets.py"),
+    "GracefulNodeShutdown": ("needed for shutdownGracePeriod", "node/test_shutdown.py"),
+    "GracefulNodeShutdownBasedOnPodPriority": (
+        "needed for shutdownGracePeriodByPodPriority",
+        "node/test_shutdown.py",
+    ),
+    "KubeletCrashLoopBackOffMax": ("needed for crashLoopBackOff", "kubeletconfig/process/test_fields.py"),
+    "KubeletEnsureSecretPulledImages": (
+        "image_pull verifies credentials of present images",
+        "image_pull/pure/test_verification.py",
+    ),
+    "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
+    "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
+}
+
+_ON: dict[str, tuple[str, str]] = {
+    "ComponentFlagz": ("server has /flagz", "server/test_handlers.py"),
+    "ComponentStatusz": ("server has /statusz", "server/test_handlers.py"),
+    "ContainerCheckpoint": ("server has /checkpoint", "server/test_handlers.py"),
+    "ContainerRestartRules": ("restart policy and rules of one container", "pod_workers/test_restart_policy.py"),
+    "ContainerStopSignals": ("lifecycle.stopSignal, where the pod has it", "pod_workers/test_config.py"),
+    "EnvFiles": ("variables from a file of a volume", "pod_workers/test_env_file.py"),
+    "EventedPLEG": (
+        "exits come from pidfds, and from the runtime's events for containers without one",
+        "pleg/test_actor.py",
+    ),
+    "HostnameOverride": ("spec.hostnameOverride", "agent/specs/test_names.py"),
+    "InPlacePodLevelResourcesVerticalScaling": ("resize of the pod's own resources", "pod_workers/test_resize.py"),
+    "InPlacePodVerticalScalingInitContainers": ("resize of init containers", "pod_workers/test_resize.py"),
+    "NodeDeclaredFeatures": (
+        "status.declaredFeatures is written; pods are not checked against it",
+        "node/test_actor.py",
+    ),
+    "PodLevelResources": ("resources of the pod itself", "cgroup/test_resources.py"),
+    "PodReadyToStartContainersCondition": ("the condition is written", "pod_workers/test_status.py"),
+    "PreventStaticPodAPIReferences": ("static pods with API objects are refused", "config/pure/test_validation.py"),
+    "ReloadKubeletClientCAFile": ("server reads changed files again", "server/test_tls.py"),
+    "ReloadKubeletServerCertificateFile": ("server reads changed files again", "server/test_tls.py"),
+    "RestartAllContainersOnContainerExits": ("rules with RestartAllContainers", "agent/lifecycle/test_restart.py"),
+}
+
+_GRADUATED: dict[str, tuple[str, str]] = {
+    "CSIServiceAccountTokenSecrets": ("tokens for CSI drivers as secrets", "volume/test_with_server.py"),
+    "DisableNodeKubeProxyVersion": ("status.nodeInfo.kubeProxyVersion is empty", "node/test_actor.py"),
+    "ExecProbeTimeout": ("exec probes end after timeoutSeconds", "probe/test_actor.py"),
+    "GitRepoVolumeDriver": ("gitRepo volumes are refused, as upstream", "volume/pure/test_policy.py"),
+    "ImageMaximumGCAge": ("imageMaximumGCAge", "image_gc/pure/test_policy.py"),
+    "ImageVolume": ("image volumes", "agent/volumes/test_image_volumes.py"),
+    "InPlacePodVerticalScaling": ("resize of containers", "pod_workers/test_resize.py"),
+    "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
+    "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
+    "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
+    "NodeSwap": ("memorySwap.swapBehavior", "cgroup/test_resources.py"),
+    "PodLifecycleSleepAction": ("hooks that sleep", "agent/lifecycle/test_hooks.py"),
+    "PodLifecycleSleepActionAllowZero": ("hooks that sleep 0 s", "agent/lifecycle/test_hooks.py"),
+    "PodObservedGenerationTracking": ("status.observedGeneration", "pod_workers/test_status_golden.py"),
+    "ProcMountType": ("securityContext.procMount", "pod_workers/test_config.py"),
+    "RecoverVolumeExpansionFailure": ("states of an expansion in the claim", "objects/pure/test_claims.py"),
+    "RecursiveReadOnlyMounts": ("recursiveReadOnly", "pod_workers/test_config.py"),
+    "RelaxedEnvironmentVariableValidation": ("names of variables", "pod_workers/test_env.py"),
+    "SidecarContainers": ("init containers that restart", "agent/lifecycle/test_sidecars.py"),
+    "SupplementalGroupsPolicy": ("supplementalGroupsPolicy", "pod_workers/test_config.py"),
+    "SystemdWatchdog": ("the supervisor notifies systemd", "supervisor/test_service.py"),
+    "UserNamespacesSupport": ("hostUsers: false", "pod_workers/test_userns.py"),
+}
+"""Locked gates whose feature is here."""
+
+_NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
+_NO_DRA = "the agent has no DRA plugins and no pod resources API"
+_NO_SELINUX = "the agent does not relabel volumes"
+_NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set"
+_NO_LOG_OPTIONS = "the agent's log has no options of that stage"
+
+_GRADUATED_MISSING: dict[str, str] = {
+    _NO_MANAGER: "CPUManagerPolicyOptions TopologyManagerPolicyOptions",
+    _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
+    _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
+    "the cgroup driver is that of cgroupDriver, the runtime is not asked": "KubeletCgroupDriverFromCRI",
+    "no traces are sent": "KubeletTracing",
+    "journald is not searched": "NodeLogQuery",
+    "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
+}
+"""Locked gates of the kubelet whose feature is not here."""
+
+_NOT_BUILT: dict[str, str] = {
+    _NO_MANAGER: """
+        CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs
+        InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory PodLevelResourceManagers
+        ResourceHealthStatus ResourceHealthStatusMessage TopologyManagerPolicyAlphaOptions
+        TopologyManagerPolicyBetaOptions
+    """,
+    _NO_DRA: """
+        DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims KubeletPodResourcesListUseActivePods
+    """,
+    _NO_SELINUX: "SELinuxMount",
+    _NO_MEMORY_QOS: "MemoryQoS",
+    _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
+    "the agent's log entries have no contextual names": "ContextualLogging",
+    "a certificate's user has no UID": "AllowParsingUserUIDFromCertAuth",
+    "a changed certificate authority of the API server is read at the next start": "ClientsAllowCARotation",
+    "lists of the runtime are read in one answer": "CRIListStreaming",
+    "the health that a CSI driver reports is not read": "CSIVolumeHealth",
+    "readiness is kept over a restart of the agent": "ChangeContainerStatusOnKubeletRestart",
+    "digests of image volumes are not in the status": "ImageVolumeWithDigest",
+    "errors of a user namespace are not ignored": "KubeletInUserNamespace",
+    "the Node is read first, and created if it does not exist": "KubeletRegistrationGetOnExistsOnly",
+    "containers' writable layers are taken to be on the image file system": "KubeletSeparateDiskGC",
+    "credential providers get no service account tokens": "KubeletServiceAccountTokenForCredentialProviders",
+    "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
+    "metrics have classic histograms": "NativeHistograms",
+    "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",
+    "figures come from cgroups, not from the runtime": "PodAndContainerStatsFromCRI",
+    "projected volumes have no pod certificates": "PodCertificateRequest",
+    "logs are served without a choice of the stream": "PodLogsQuerySplitStreams",
+    "there is no Pods API socket": "PodsAPI",
+    "the first back-off is 10 s; set crashLoopBackOff.maxContainerRestartPeriod": "ReduceDefaultCrashLoopBackOffDecay",
+    "images are pulled without the pod's runtime handler": "RuntimeClassInImageCriApi",
+    "admission does not know the operators Lt and Gt": "TaintTolerationComparisonOperators",
+    "pods with host network have no user namespace": "UserNamespacesHostNetworkSupport",
+}
+
+_ELSEWHERE: dict[str, str] = {
+    "the API server reads it": """
+        APIResponseCompression APIServerIdentity APIServerTracing APIServingWithRoutine
+        AggregatedDiscoveryRemoveBetaType AllowUnsafeMalformedObjectDeletion AnonymousAuthConfigurableEndpoints
+        AnyVolumeDataSource AuthorizeNodeWithSelectors AuthorizePodWebsocketUpgradeCreatePermission
+        AuthorizeWithSelectors BtreeWatchCache CBORServingAndStorage CRDObservedGenerationTracking
+        CRDValidationRatcheting ClusterTrustBundle ConcurrentWatchObjectDecode ConsistentListFromCache
+        ConstrainedImpersonation CoordinatedLeaderElection CrossNamespaceVolumeDataSource
+        CustomResourceFieldSelectors DRAAdminAccess DRAResourceClaimDeviceStatus
+        DRAResourceClaimGranularStatusAuthorization DeclarativeValidation DeclarativeValidationBeta
+        DeclarativeValidationTakeover DetectCacheInconsistency DisableAllocatorDualWrite
+        ExternalServiceAccountTokenSigner KMSv1 ListFromCacheSnapshot ManifestBasedAdmissionControlConfig
+        MultiCIDRServiceAllocator MutablePVNodeAffinity MutablePodResourcesForSuspendedJobs
+        MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy OpenAPIEnums PodTopologyLabelsAdmission
+        PortForwardWebsockets RelaxedDNSSearchValidation RelaxedServiceNameValidation RemoteRequestHeaderUID
+        ResilientWatchCacheInitialization RetryGenerateName SeparateCacheWatchRPC ServiceAccountNodeAudienceRestriction
+        ServiceAccountTokenJTI ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
+        ServiceAccountTokenPodNodeInfo ServiceCIDRStatusFieldWiping ShardedListAndWatch SizeBasedListCostEstimate
+        StorageNamespaceIndex StorageVersionAPI StorageVersionHash StreamingCollectionEncodingToJSON
+        StreamingCollectionEncodingToProtobuf StrictIPCIDRValidation StructuredAuthenticationConfiguration
+        StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
+        TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests
+        UnknownVersionInteroperabilityProxy VolumeAttributesClass WatchCacheInitializationPostStartHook WatchList
+        AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests
+    """,
+    "the scheduler and the API server read it": """
+        ClearingNominatedNodeNameAfterBinding DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
+        DRAListTypeAttributes DRAPartitionableDevices DRAPrioritizedList DRASchedulerFilterTimeout GangScheduling
+        GenericWorkload MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
+        MatchLabelKeysInPodTopologySpreadSelectorMerge NodeInclusionPolicyInPodTopologySpread
+        NominatedNodeNameForExpectation OpportunisticBatching PodSchedulingReadiness SchedulerAsyncAPICalls
+        SchedulerAsyncPreemption SchedulerPopFromBackoffQ SchedulerQueueingHints StorageCapacityScoring
+        TopologyAwareWorkloadScheduling VolumeLimitScaling WorkloadAwarePreemption
+    """,
+    "the controllers read it": """
+        CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook
+        ControllerManagerReleaseLeaderElectionLockOnExit DRADeviceTaintRules DRAResourcePoolStatus
+        DeploymentReplicaSetTerminatingReplicas HPAConfigurableTolerance HPAScaleToZero JobBackoffLimitPerIndex
+        JobManagedBy JobPodReplacementPolicy JobSuccessPolicy LogarithmicScaleDown MaxUnavailableStatefulSet
+        OrderedNamespaceDeletion PersistentVolumeClaimUnusedSinceTime PodDeletionCost SeparateTaintEvictionController
+        StaleControllerConsistencyDaemonSet StaleControllerConsistencyJob StaleControllerConsistencyReplicaSet
+        StaleControllerConsistencyStatefulSet StatefulSetSemanticRevisionComparison StorageVersionMigrator
+        WorkloadWithJob
+    """,
+    "kube-proxy reads it": "AllowServiceExternalIPs NFTablesProxyMode PreferSameTrafficDistribution",
+    "the API client for Go reads it": """
+        AtomicFIFO ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
+        InOrderInformersBatchProcess InformerResourceVersion UnlockWhileProcessingFIFO WatchListClient
+    """,
+    "it is for nodes with Windows": """
+        WinDSR WinOverlay WindowsCPUAndMemoryAffinity WindowsGracefulNodeShutdown WindowsHostNetwork
+    """,
+    "it is for OpenShift": "MinimumKubeletVersion RouteExternalCertificate StoragePerformantSecurityPolicy",
+    "the server speaks HTTP/1.1 only": "UnauthenticatedHTTP2DOSMitigation",
+}
+
+
+@lru_cache(maxsize=1)
+def verdicts() -> dict[str, GateVerdict]:
+    """The verdict on each gate, by name."""
+    built: tuple[tuple[VerdictKind, dict[str, tuple[str, str]]], ...] = (
+        ("built and switchable", _SWITCHABLE),
+        ("built and on", _ON),
+        ("graduated", _GRADUATED),
+    )
+    others: tuple[tuple[VerdictKind, dict[str, str]], ...] = (
+        ("graduated", _GRADUATED_MISSING),
+        ("not built", _NOT_BUILT),
+        ("without meaning here", _ELSEWHERE),
+    )
+    rows = [
+        (name, GateVerdict(kind, why, f"tests/{test}")) for kind, rows in built for name, (why, test) in rows.items()
+    ]
+    rows += [
+        (name, GateVerdict(kind, why))
+        for kind, group in others
+        for why, names in group.items()
+        for name in names.split()
+    ]
+    found = dict(rows)
+    assert len(found) == len(rows), f"a gate has two verdicts: {sorted(name for name, _ in rows)}"
+    return found
