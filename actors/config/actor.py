@@ -1,7 +1,8 @@
 """The config actor: sends the pods of every source to pod_workers.
 
 It starts the sources, sends their pods again to a peer that started, and answers queries. Each source merges its own
-changes: `sources/files.py` for manifests, `sources/api.py` for the API server, which needs a kubeconfig.
+changes: `sources/files.py` for manifests, `sources/url.py` for a URL, `sources/api.py` for the API server. The last two
+are imported only where they are configured.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from proto.wire.message import Done
 
 if TYPE_CHECKING:
     from actors.config.sources.api import ApiPods
+    from actors.config.sources.url import UrlPods
 
 
 class Config(Actor):
@@ -31,7 +33,12 @@ class Config(Actor):
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
         self._manifests = ManifestPods(self, partial(self._tell, files.SOURCE))
-        self._sources: dict[str, ManifestPods | ApiPods] = {files.SOURCE: self._manifests}
+        self._sources: dict[str, ManifestPods | UrlPods | ApiPods] = {files.SOURCE: self._manifests}
+        self._url: UrlPods | None = None
+        if self.settings.static_pod_url:
+            from actors.config.sources.url import UrlPods  # noqa: PLC0415
+
+            self._url = self._sources["http"] = UrlPods(self, partial(self._tell, "http"))
         if self.settings.kubeconfig:
             # Saves the API client's memory where there is no cluster.
             from actors.config.sources.api import ApiPods  # noqa: PLC0415
@@ -71,8 +78,10 @@ class Config(Actor):
 
     @handles(Relist)
     async def on_relist(self, _: Relist) -> Done:
-        """Read all manifests again, then answer. The API server's pods are watched and need no second read."""
+        """Read all manifests and the URL again, then answer. The API server's pods are watched."""
         await self._manifests.relist()
+        if self._url is not None:
+            await self._url.relist()
         return Done()
 
     def _tell(self, source: str, op: Any, pods: tuple[Pod, ...]) -> None:

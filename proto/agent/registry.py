@@ -48,7 +48,7 @@ ACTORS = (
     Entry("container_gc", "node", "removes dead containers, old logs and orphaned pod directories (container GC)"),
     Entry("image_gc", "node", "removes unused images when the disk fills up (image GC)"),
     Entry("eviction", "node", "evicts pods when the node runs out of a resource (eviction manager)", ("stats",)),
-    Entry("config", "pods", "reads pods from manifests and the API server (pod config)", ("pod_workers",)),
+    Entry("config", "pods", "reads pods from manifests, a URL and the API server (pod config)", ("pod_workers",)),
     Entry("node", "node", "registers the Node, renews its lease and reports its status", ("pleg",), needs="cluster"),
     Entry("certificates", "node", "requests and rotates the node's certificates", needs="certificates"),
     Entry("server", "node", "serves the kubelet API: logs, exec, metrics, pods", needs="server"),

@@ -46,6 +46,12 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Treat every pod with the kubelet's labels in the runtime, and every pod cgroup below cgroup_root, as ours."""
     pod_manifest_path: str = ""
     """A manifest directory or file; empty for none."""
+    static_pod_url: str = ""
+    """A URL that answers with a Pod or a PodList; empty for none. It may have a password."""
+    static_pod_url_header: dict[str, tuple[str, ...]] = {}
+    """Headers of its requests. The values are secret."""
+    http_check_frequency_s: float = 20.0
+    """Time between two requests of static_pod_url."""
     pod_sources: tuple[str, ...] = ("file",)
     """Sources of pods. No pod is ended as unwanted before each source has sent its full list."""
     objects_dir: str = ""

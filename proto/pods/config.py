@@ -6,9 +6,10 @@ from proto.wire.message import Done, Message, Record, Request
 
 
 class SourceProblem(Record, frozen=True, kw_only=True):
-    """A rejected manifest and the reason."""
+    """A rejected manifest, or a source that cannot be read, and the reason."""
 
     file: str
+    """The file, the path in the API, or the URL without its secrets."""
     line: int = 0
     """From 1; 0: unknown."""
     field: str = ""
@@ -22,7 +23,7 @@ class Sources(Message, frozen=True, kw_only=True):
     """The pods and problems of each source."""
 
     pods: dict[str, tuple[str, ...]]
-    """By source name (`file`): its pods, as `NAMESPACE/NAME`."""
+    """By source name (`file`, `http`, `api`): its pods, as `NAMESPACE/NAME`."""
     problems: tuple[SourceProblem, ...] = ()
 
 

@@ -271,6 +271,14 @@ def test_every_invalid_file_is_reported_with_every_line(runner: CliRunner, tmp_p
     assert "2 of 3 files cannot be used" in done.output
 
 
+def test_url_is_a_source_of_pods() -> None:
+    given = parse(["--manifest-url=http://h/p", "--manifest-url-header=X:a,X:b", "--http-check-frequency=7s"])
+    found = settings_of(configuration(given), given)
+    assert found.pod_sources == ("file", "http")
+    assert (found.static_pod_url, found.static_pod_url_header) == ("http://h/p", {"X": ("a", "b")})
+    assert found.http_check_frequency_s == 7.0
+
+
 def test_header_values_are_not_shown(runner: CliRunner) -> None:
     done = runner.invoke(group, ["config", "show", "--manifest-url=http://a/b", "--manifest-url-header=X:s3cret"])
     assert "<masked>" in done.output

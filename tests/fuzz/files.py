@@ -53,6 +53,13 @@ spec:
     readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
     securityContext: {runAsUser: 1000}
 """
+POD_LIST = b"""\
+apiVersion: v1
+kind: PodList
+items:
+- {metadata: {name: a}, spec: {containers: [{name: c, image: "a:1"}]}}
+- {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: n, uid: u}, spec: {containers: [{name: c, image: "a:1"}]}}
+"""
 MERGES = b"a: &a {x: 1}\nb: &b {<<: *a}\nc: {<<: [*a, *b]}\n"
 MERGE_BOMB = b"".join(
     b"a%d: &a%d {<<: [%s]}\n" % (number, number, b", ".join([b"*a%d" % (number - 1)] * 9) if number else b"{}")
@@ -110,6 +117,20 @@ def _manifest(data: bytes) -> None:
         loaded = static_pods.load("/manifests/a.yaml", data, "node")
     except ManifestError:
         return
+    _check_names(loaded)
+
+
+def _pods_of_a_url(data: bytes) -> None:
+    try:
+        found = static_pods.load_answer("http://h/pods", "http://h/pods", data, "node")
+    except ManifestError:
+        return
+    assert len({one.pod.metadata.uid for one in found}) == len(found), "a UID twice"
+    for one in found:
+        _check_names(one)
+
+
+def _check_names(loaded: static_pods.StaticPod) -> None:
     for text in (loaded.pod.metadata.uid, loaded.pod.metadata.name, loaded.pod.metadata.namespace):
         assert text, "a pod without UID, name or namespace"
         assert "/" not in text, f"a path separator in {text!r}"
@@ -208,6 +229,7 @@ TARGETS = (
         (POD, MERGES + POD, MERGE_BOMB + POD, json.dumps({"apiVersion": "v1", "kind": "Pod"}).encode()),
         YAML,
     ),
+    Target("pods-of-a-url", _pods_of_a_url, (POD, POD_LIST, MERGE_BOMB + POD_LIST), YAML),
     Target("objects", _objects, (OBJECTS, MERGES + OBJECTS, MERGE_BOMB), YAML),
     Target("kubelet-configuration", _kubelet_configuration, (KUBEADM.encode(), EVERY.encode()), YAML),
     Target("checkpoint", _with_file(_checkpoint), (_checkpoint_seed(), b"[" * 5000, b"{}"), (b'"data":', b"null")),

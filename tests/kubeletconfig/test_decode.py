@@ -249,6 +249,19 @@ def test_header_values_are_not_in_errors(value: str) -> None:
     assert "secret-token" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:s3cret@h/p?q=a@b", "https://<masked>@h/p?q=a@b"),
+        ("https://h/p@q", "https://h/p@q"),
+        ("https://a@b:s3cret@h", "https://<masked>@h"),
+    ],
+)
+def test_password_of_the_pod_url_is_not_shown(url: str, shown: str) -> None:
+    config = load(HEAD + f"staticPodURL: {url}\n").config
+    assert encode.plain(config)["staticPodURL"] == shown
+
+
 def test_header_values_are_not_shown() -> None:
     config = load(HEAD + "staticPodURLHeader: {Authorization: [secret-token]}\n").config
     assert "secret-token" not in str(encode.plain(config))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.config.sources.url_policy import NOT_SENT
 from supervisor.config.kubeletconfig import defaults, validation
 from supervisor.config.kubeletconfig.cpuset import CpusetError, parse_cpuset
 from supervisor.config.kubeletconfig.loading import parse
@@ -405,3 +406,11 @@ def test_labels_a_node_may_set(key: str, value: str, reason: str) -> None:
     assert [reason in str(problem) and str(problem).startswith("--node-labels: ") for problem in found] == (
         [True] if reason else []
     )
+
+
+def test_headers_that_are_not_sent_are_warned_of() -> None:
+    config = of({"staticPodURLHeader": {name: ["x"] for name in (*NOT_SENT, "X-Key")}})
+    assert {str(one) for one in validation.warnings(config)} >= {
+        f"staticPodURLHeader: {name} is not sent, because the client sets it by itself" for name in NOT_SENT
+    }
+    assert "X-Key" not in str(validation.warnings(config))

@@ -70,3 +70,11 @@ def test_a_pod_keeps_the_time_it_was_first_seen_at():
     desired.apply(update("REMOVE", seen("1")))
     desired.apply(update("ADD", seen("4")))
     assert desired.pods["a"] == seen("4")
+
+
+def test_no_pod_waits_for_a_remote_source() -> None:
+    desired = Desired(("file", "http", "api"))
+    assert not desired.local_seen()
+    desired.apply(PodUpdate(source="file", op="SET", pods=()))
+    assert desired.local_seen()
+    assert not desired.ready()

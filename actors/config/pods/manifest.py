@@ -1,11 +1,11 @@
-"""Decodes a manifest file into a Pod.
+"""Decodes a manifest file into a Pod, or the answer of a URL into one Pod or those of a PodList.
 
 Checks apiVersion and kind, the type of every field, and the pod's name; warns of unknown fields. Later steps set
 defaults (`defaulting`), check the API's rules (`validation`) and make the pod static (`static_pods.py`).
-Source: tryDecodeSinglePod of the kubelet's pkg/kubelet/config.
+Source: tryDecodeSinglePod and tryDecodePodList of the kubelet's pkg/kubelet/config.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors._files import typed
 from actors._files.unknown import unknown_fields
@@ -13,36 +13,77 @@ from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto import v1
 from proto.schema import document
 from proto.schema.document import Document, DocumentError, Limits
-from proto.schema.fieldpath import field_text
+from proto.schema.fieldpath import Path, field_text
 
 MAX_BYTES = 3 * 1024 * 1024
 """The API server's limit of a request body: no larger file can be a pod."""
+MAX_LIST_BYTES = 10 * 1024 * 1024
+"""Limit of the answer of a URL, which may hold every pod of a node."""
 _LIMITS = Limits(MAX_BYTES, "a manifest", "a Pod")
+_LIST_LIMITS = Limits(MAX_LIST_BYTES, "the answer of a URL", "a Pod or a PodList")
 
 
 class Manifest(NamedTuple):
-    """A pod as in its file; `document` gives the lines of problems found later."""
+    """A pod as in its file; `document` gives the lines of problems found later, `at` the pod's place in it."""
 
     pod: v1.Pod
     document: Document
     warnings: tuple[ManifestWarning, ...]
+    at: Path = ()
 
 
 def read(file: str, data: bytes) -> Manifest:
     """Return the pod of a manifest. Raises ManifestError with file, line, field and problem."""
+    parsed = _parsed(file, data, _LIMITS)
+    _require_pod(file, parsed)
+    return _pod_at(file, parsed, parsed.value, ())
+
+
+def read_answer(url: str, data: bytes) -> tuple[Manifest, ...]:
+    """Return the pod, or the pods of the PodList, that a URL answered with. Raises ManifestError for the first error.
+
+    Items may leave out apiVersion and kind, as the API server's lists do.
+    """
+    parsed = _parsed(url, data, _LIST_LIMITS)
+    value = parsed.value
+    if not (isinstance(value, dict) and value.get("kind") == "PodList" and value.get("apiVersion") == "v1"):
+        _require_pod(url, parsed)
+        return (_pod_at(url, parsed, value, ()),)
+    items = value.get("items")
+    if items is not None and not isinstance(items, list):
+        raise ManifestError(url, parsed.line(("items",)), "items", f"must be a list, not {typed.shown(items)}")
+    return tuple(_item(url, parsed, item, ("items", index)) for index, item in enumerate(items or ()))
+
+
+def _item(url: str, parsed: Document, item: Any, at: Path) -> Manifest:
+    if not isinstance(item, dict):
+        raise ManifestError(url, parsed.line(at), field_text(at), f"must be a Pod, not {typed.shown(item)}")
+    for name, wanted in (("apiVersion", "v1"), ("kind", "Pod")):
+        if item.get(name) not in (None, wanted):
+            path = (*at, name)
+            raise ManifestError(
+                url, parsed.line(path), field_text(path), f"must be {wanted}, not {typed.shown(item[name])}"
+            )
+    return _pod_at(url, parsed, item, at)
+
+
+def _parsed(file: str, data: bytes, limits: Limits) -> Document:
     try:
-        parsed = document.parse(data, _LIMITS)
+        return document.parse(data, limits)
     except DocumentError as error:
         raise ManifestError(file, error.line, field_text(error.path), error.problem) from error
-    _require_pod(file, parsed)
+
+
+def _pod_at(file: str, parsed: Document, value: dict[str, Any], at: Path) -> Manifest:
     try:
-        pod = typed.convert(v1.Pod, parsed.value)
+        pod = typed.convert(v1.Pod, value)
     except typed.WrongType as error:
-        raise ManifestError(file, parsed.line(error.path), field_text(error.path), error.problem) from error
+        path = (*at, *error.path)
+        raise ManifestError(file, parsed.line(path), field_text(path), error.problem) from error
     if not pod.metadata.name:
-        path = ("metadata", "name")
+        path = (*at, "metadata", "name")
         raise ManifestError(file, parsed.line(path), field_text(path), "Required value: name is needed for the pod")
-    return Manifest(pod, parsed, tuple(_warnings(parsed)))
+    return Manifest(pod, parsed, tuple(_warnings(parsed, value, at)), at)
 
 
 def _require_pod(file: str, parsed: Document) -> None:
@@ -61,12 +102,12 @@ def _require_pod(file: str, parsed: Document) -> None:
         raise ManifestError(file, parsed.line((name,)), name, problem)
 
 
-def _warnings(parsed: Document) -> list[ManifestWarning]:
+def _warnings(parsed: Document, value: dict[str, Any], at: Path) -> list[ManifestWarning]:
     found = [
-        ManifestWarning(parsed.line(path), field_text(path), problem)
-        for path, problem in unknown_fields(v1.Pod, parsed.value)
+        ManifestWarning(parsed.line((*at, *path)), field_text((*at, *path)), problem)
+        for path, problem in unknown_fields(v1.Pod, value)
     ]
-    if parsed.next_document_line:
+    if parsed.next_document_line and at in ((), ("items", 0)):
         problem = "only the first document of a file is read; put each pod in its own file"
         found.append(ManifestWarning(parsed.next_document_line, "", problem))
     return found

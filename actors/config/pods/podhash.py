@@ -26,14 +26,20 @@ _NIL = "<nil>"
 
 def static_pod_uid(pod: Pod, path: str, node_name: str) -> str:
     """Return the UID of a defaulted pod, 32 hexadecimal digits. Manifest, path and node name determine it."""
+    return _digest(pod, f"host:{node_name}file:{path}")
+
+
+def url_pod_uid(pod: Pod, url: str) -> str:
+    """Return the UID of a defaulted pod that came from a URL. Manifest and URL determine it."""
+    return _digest(pod, f"url:{url}")
+
+
+def _digest(pod: Pod, origin: str) -> str:
     try:
         text = printed_pod(pod)
     except NotPrintable:
         text = v1.to_json(pod).decode()
-    digest = hashlib.md5(text.encode(), usedforsecurity=False)
-    digest.update(f"host:{node_name}".encode())
-    digest.update(f"file:{path}".encode())
-    return digest.hexdigest()
+    return hashlib.md5((text + origin).encode(), usedforsecurity=False).hexdigest()
 
 
 def printed_pod(pod: Pod) -> str:

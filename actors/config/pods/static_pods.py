@@ -1,7 +1,8 @@
-"""Makes the static pod of a manifest file, after all checks that the file must pass.
+"""Makes the static pods of a manifest file or of the answer of a URL, after all checks that these must pass.
 
-Sets the pod's name, namespace, UID, annotations, toleration and phase. `sources/files.py` selects the files, and
-`policy.py` merges the pods of several. Source: applyDefaults and tryDecodeSinglePod of pkg/kubelet/config/common.go.
+Sets the pod's name, namespace, UID, annotations, toleration and phase. `sources` select the files and fetch the URL,
+and `policy.py` merges the pods of several. Source: applyDefaults and tryDecodeSinglePod of
+pkg/kubelet/config/common.go.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from actors.config.defaulting.defaults import default_pod
 from actors.config.pods import manifest
 from actors.config.pods.manifest import Manifest
-from actors.config.pods.podhash import static_pod_uid
+from actors.config.pods.podhash import static_pod_uid, url_pod_uid
 from actors.config.pods.references import api_references
 from actors.config.validation.pod import validate_pod
 from actors.config.validation.problems import ManifestError, ManifestWarning, Violation
@@ -40,17 +41,50 @@ def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -
     and config.seen with `mark_seen`.
     """
     read = manifest.read(path, data)
-    pod = static_pod(default_pod(read.pod), path, node_name)
+    return _checked(path, read, static_pod(default_pod(read.pod), path, node_name), objects_dir=objects_dir)
+
+
+def load_answer(
+    url: str, shown: str, data: bytes, node_name: str, *, objects_dir: bool = False
+) -> tuple[StaticPod, ...]:
+    """Return the static pods of a URL's answer. Raises ManifestError: as in the kubelet, one bad pod rejects all.
+
+    `shown` is the URL in errors, without what may be secret. The rest is as for `load`.
+    """
+    found: list[StaticPod] = []
+    places: dict[str, str] = {}
+    for read in manifest.read_answer(shown, data):
+        pod = url_pod(default_pod(read.pod), url, node_name)
+        for field, key in (("name", full_name(pod)), ("uid", pod.metadata.uid)):
+            path = (*read.at, "metadata", field)
+            if key in places:
+                problem = f"Duplicate value: {places[key]} has the same; change one"
+                raise ManifestError(shown, read.document.line(path), field_text(path), problem)
+            places[key] = field_text(path)
+        found.append(_checked(shown, read, pod, objects_dir=objects_dir))
+    return tuple(found)
+
+
+def _checked(file: str, read: Manifest, pod: Pod, *, objects_dir: bool) -> StaticPod:
     problems = (*validate_pod(pod), *api_references(pod, objects_dir=objects_dir))
     if problems:
-        raise _error(path, read, problems)
+        raise _error(file, read, problems)
     return StaticPod(pod, read.warnings)
 
 
 def static_pod(pod: Pod, path: str, node_name: str) -> Pod:
     """Return a defaulted pod with a static pod's UID, name, namespace, node, hash annotation, toleration and phase."""
+    made = _of_node(pod, pod.metadata.uid or static_pod_uid(pod, path, node_name), node_name)
+    return replace(made, spec=replace(made.spec, tolerations=_with_no_execute_toleration(pod.spec.tolerations)))
+
+
+def url_pod(pod: Pod, url: str, node_name: str) -> Pod:
+    """The same for a pod from a URL. As in the kubelet, it gets no toleration."""
+    return _of_node(pod, pod.metadata.uid or url_pod_uid(pod, url), node_name)
+
+
+def _of_node(pod: Pod, uid: str, node_name: str) -> Pod:
     metadata = pod.metadata
-    uid = metadata.uid or static_pod_uid(pod, path, node_name)
     return replace(
         pod,
         metadata=replace(
@@ -60,13 +94,13 @@ def static_pod(pod: Pod, path: str, node_name: str) -> Pod:
             uid=uid,
             annotations={**metadata.annotations, CONFIG_HASH: uid},
         ),
-        spec=replace(pod.spec, node_name=node_name, tolerations=_with_no_execute_toleration(pod.spec.tolerations)),
+        spec=replace(pod.spec, node_name=node_name),
         status=replace(pod.status, phase="Pending"),
     )
 
 
 def mark_seen(pod: Pod, source: str, seen: str) -> Pod:
-    """Return the pod with the annotations of its source (`file`) and the time when it was first seen (RFC 3339)."""
+    """Return the pod with the annotations of its source (`file`, `http`) and its first sight (RFC 3339)."""
     annotations = {**pod.metadata.annotations, CONFIG_SOURCE: source, CONFIG_SEEN: seen}
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
@@ -89,7 +123,8 @@ def _with_no_execute_toleration(tolerations: tuple[Toleration, ...]) -> tuple[To
 def _error(file: str, read: Manifest, problems: tuple[Violation, ...]) -> ManifestError:
     # Several fields with one cause repeat a problem: the dict drops duplicates and keeps the order.
     lines = read.document
-    found = list(dict.fromkeys((lines.line(path), field_text(path), problem) for path, problem in problems))
+    paths = [((*read.at, *path), problem) for path, problem in problems]
+    found = list(dict.fromkeys((lines.line(path), field_text(path), problem) for path, problem in paths))
     line, field, problem = found[0]
     others = tuple(f"line {line}: {field}: {problem}" for line, field, problem in found[1:])
     return ManifestError(file, line, field, problem, others)

@@ -1,1 +1,1 @@
-"""The sources of pods: manifest files and the API server."""
+"""The sources of pods: manifest files, a URL and the API server."""

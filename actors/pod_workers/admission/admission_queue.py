@@ -160,8 +160,8 @@ class AdmissionQueue:
 
     def advance(self) -> None:
         """Decide on every pod that can be decided on now."""
-        if not self._desired.static_seen():
-            return  # static pods may run here and hold resources that are not counted yet
+        if not self._desired.local_seen():
+            return  # pods of manifests may run here and hold resources that are not counted yet
         while self._preemption is None and (uid := self._next()) is not None:
             verdict = self._decide(self._desired.pods[uid])
             if self._refreshes_node(uid, verdict):

@@ -17,6 +17,8 @@ from proto.v1 import Pod
 
 API = "api"
 """The source whose pods stay desired while it does not answer."""
+REMOTE = (API, "http")
+"""Sources that may not answer for hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,9 @@ class Desired:
         """Return True once every source has sent a SET."""
         return self.seen.issuperset(self.sources)
 
-    def static_seen(self) -> bool:
-        """The same without the API server. Static pods never wait for it, since it may run in one of them."""
-        return self.seen.issuperset(source for source in self.sources if source != API)
+    def local_seen(self) -> bool:
+        """The same without remote sources. Pods never wait for these, since their servers may run in one of them."""
+        return self.seen.issuperset(source for source in self.sources if source not in REMOTE)
 
     def from_api(self, uid: str) -> bool:
         """Return True for a pod of the API server."""

@@ -143,7 +143,8 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
     settings = msgspec.structs.replace(settings, **flags)
     paths = {name: os.path.abspath(path) for name in PATHS if (path := getattr(settings, name))}
-    sources = ("file", "api") if settings.kubeconfig else settings.pod_sources
+    others = {"http": settings.static_pod_url, "api": settings.kubeconfig}
+    sources = (*settings.pod_sources, *(name for name, configured in others.items() if configured))
     settings = msgspec.structs.replace(settings, pod_sources=sources, **paths)
     if not unprivileged.is_ordinary_user():
         return settings

@@ -56,6 +56,10 @@ def _taints(value: Any) -> tuple[Taint, ...]:
     return tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in value or ())
 
 
+def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ...]]:
+    return dict(value or {})
+
+
 def _map(value: dict[str, str] | None) -> dict[str, str]:
     return dict(value or {})
 
@@ -82,6 +86,9 @@ def _cgroup_root(value: str) -> str:
 
 EFFECTIVE: dict[str, Effect] = {
     "staticPodPath": Effect("pod_manifest_path", "config, runtime", _same),
+    "staticPodURL": Effect("static_pod_url", "config", _same),
+    "staticPodURLHeader": Effect("static_pod_url_header", "config", _header),
+    "httpCheckFrequency": Effect("http_check_frequency_s", "config", _seconds),
     "podLogsDir": Effect("pod_logs_dir", "pod_workers, stats, container_gc, server", _same),
     "syncFrequency": Effect("sync_frequency_s", "pod_workers, objects, volume", _seconds),
     "fileCheckFrequency": Effect("file_check_frequency_s", "config, objects", _seconds),

@@ -23,7 +23,6 @@ class Verdict(NamedTuple):
 _NO_CLUSTER = "the node joins a cluster, but its pods come from manifests only yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
-_NO_URL = "pods are not read from a URL yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
@@ -32,7 +31,6 @@ _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by fil
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
-    _NO_URL: ("httpCheckFrequency", "staticPodURL", "staticPodURLHeader"),
     "the server's library chooses the curves": ("tlsCurvePreferences",),
     "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),

@@ -13,7 +13,10 @@ _READ_BY = {
     "certificates": """
         kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap node_name node_ip
     """,
-    "config": "root_dir pod_manifest_path objects_dir kubeconfig node_name file_check_frequency_s",
+    "config": """
+        root_dir pod_manifest_path objects_dir kubeconfig node_name file_check_frequency_s static_pod_url
+        static_pod_url_header http_check_frequency_s
+    """,
     "container_gc": """
         root_dir take_over container_runtime_endpoint pod_logs_dir container_logs_dir container_log_max_bytes
         container_log_max_files container_log_max_workers container_log_monitor_interval_s runtime_request_timeout_s

@@ -96,6 +96,11 @@ def test_concerned_keeps_order_and_drops_absent_actors() -> None:
     assert concerned(["log_format"], ["config", "eviction"]) == ("config", "eviction")
 
 
+def test_changed_url_of_pods_restarts_config_only() -> None:
+    fields = ("static_pod_url", "static_pod_url_header", "http_check_frequency_s")
+    assert concerned(fields, ("pod_workers", "config", "server")) == ("config",)
+
+
 def test_changed_names_the_differences() -> None:
     assert changed(Settings(), Settings()) == ()
     assert changed(Settings(), Settings(max_pods=1, eviction_hard={})) == ("max_pods", "eviction_hard")

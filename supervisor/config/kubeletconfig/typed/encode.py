@@ -19,13 +19,18 @@ MASKED = "<masked>"
 def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
     """The configuration as dicts, lists and scalars, with apiVersion and kind and without absent fields.
 
-    `mask` hides the values of staticPodURLHeader.
+    `mask` hides the values of staticPodURLHeader, and the user and password in staticPodURL.
     """
     fields = {"apiVersion": API_VERSION, "kind": KIND, **_struct(config)}
     if mask and config.static_pod_url_header:
         fields["staticPodURLHeader"] = {
             name: [MASKED] * len(values) for name, values in config.static_pod_url_header.items()
         }
+    if mask and "@" in config.static_pod_url:
+        scheme, _, rest = config.static_pod_url.partition("://")
+        authority, slash, path = rest.partition("/")
+        host = authority.rpartition("@")[2]
+        fields["staticPodURL"] = f"{scheme}://{f'{MASKED}@' if '@' in authority else ''}{host}{slash}{path}"
     return fields
 
 

@@ -61,4 +61,5 @@ def warnings(config: KubeletConfiguration) -> list[Problem]:
         *feature_gates.warnings(config.feature_gates or {}),
         *eviction.warnings(config),
         *server.warnings(config),
+        *network.warnings(config),
     ]

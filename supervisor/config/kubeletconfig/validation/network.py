@@ -11,6 +11,7 @@ from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
 _MAX_LABEL, _MAX_DOMAIN = 63, 253
+CLIENT_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "trailer", "accept-encoding", "connection"})
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
@@ -29,6 +30,13 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
         yield Problem("containerRuntimeEndpoint", "must not be empty")
     yield from _endpoint("imageServiceEndpoint", config.image_service_endpoint)
     yield from _pod_url(config)
+
+
+def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
+    """Warnings of headers that the client sets by itself. The kubelet's leaves most of them out silently."""
+    for name in config.static_pod_url_header or {}:
+        if name.lower() in CLIENT_HEADERS:
+            yield Problem("staticPodURLHeader", f"{name} is not sent, because the client sets it by itself")
 
 
 def is_domain(name: str) -> bool:
