@@ -13,9 +13,10 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
@@ -23,6 +24,10 @@ from actors._net.tls import ClientCertificate
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
+_library = Binding().lib
+_forget_errors: Callable[[], None] = _library.ERR_clear_error
+"""Empty OpenSSL's error queue, which all connections of a thread share: OpenSSL 3 takes what one leaves there for an
+error of the next one, and ends it."""
 
 
 class _Verification:
@@ -36,6 +41,7 @@ class _Verification:
 
 def _note(connection: SSL.Connection, _certificate: crypto.X509, _error: int, _depth: int, ok: int) -> bool:
     """OpenSSL's verify callback, called for each certificate of a chain. False would end the handshake."""
+    _forget_errors()  # of a forged signature: the handshake goes on, and its next wait would be taken for an error
     verification: _Verification = connection.get_app_data()
     if ok:
         verification.good += 1
@@ -69,6 +75,9 @@ class ServerContext:
         """Ask clients for a certificate of the CA in the PEM file `authority`."""
         with _ssl_errors():
             self._context.load_verify_locations(authority)
+        store = self._context.get_cert_store()
+        assert store is not None
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)  # as in Go, the file may hold an intermediate CA alone
         self._context.set_verify(SSL.VERIFY_PEER, _note)
 
     def wrap_socket(
@@ -98,6 +107,9 @@ class ClientCertSocket(socket.socket):
         session = SSL.Connection(context, number)
         session.set_app_data(self._verification)
         session.set_accept_state()
+        # A read ends after each message that is not data. Else a client that only updates its keys, as fast as they are
+        # computed here, would keep the thread in one read for as long as it likes. Connection sets this mode itself.
+        _library.SSL_clear_mode(session._ssl, _library.SSL_MODE_AUTO_RETRY)
         self._session: SSL.Connection | None = session
 
     def _open(self) -> SSL.Connection:
@@ -114,13 +126,6 @@ class ClientCertSocket(socket.socket):
         """Go on with the handshake. Raises ssl.SSLWantReadError and ssl.SSLWantWriteError until it is complete."""
         with _ssl_errors():
             self._open().do_handshake()
-        if self._verification.bad:
-            self._drop_verification_errors()
-
-    def _drop_verification_errors(self) -> None:
-        """A signature that failed stays in OpenSSL's error queue, and the next call would report it as its own."""
-        with contextlib.suppress(SSL.Error):  # an error of the connection itself comes again with the next read
-            self._open().recv(1, socket.MSG_PEEK)
 
     def recv(self, size: int, flags: int = 0) -> bytes:  # noqa: ARG002 - the base's signature
         """At least a byte; empty at the end, with close_notify or without. Raises OSError."""
@@ -157,14 +162,16 @@ class ClientCertSocket(socket.socket):
             assert found is not None
             names = [str(name.value) for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
             organizations = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+            expires = found.not_valid_after_utc.timestamp()
         except ValueError as error:  # OpenSSL accepts some encodings that this library refuses
             raise ssl.SSLCertVerificationError(f"the client's certificate cannot be read: {error}") from error
-        expires = found.not_valid_after_utc.timestamp()
-        return ClientCertificate(names[0] if names else "", tuple(str(one.value) for one in organizations), expires)
+        # As in Go, the last of several common names.
+        return ClientCertificate(names[-1] if names else "", tuple(str(one.value) for one in organizations), expires)
 
 
 @contextlib.contextmanager
 def _ssl_errors() -> Iterator[None]:
+    _forget_errors()
     try:
         yield
     except SSL.Error as error:
@@ -183,7 +190,9 @@ def _as_ssl_error(error: SSL.Error) -> OSError:
         case SSL.SysCallError() if error.args and error.args[0] > 0:
             return OSError(error.args[0], os.strerror(error.args[0]))
         case SSL.SysCallError():
-            return ssl.SSLEOFError("EOF in violation of the protocol")
+            at_end = ssl.SSLEOFError("EOF in violation of the protocol")
+            at_end.reason = "UNEXPECTED_EOF_WHILE_READING"  # made here it has no such attribute
+            return at_end
     queue = error.args[0] if error.args else ()
     reasons = [reason for _, _, reason in queue]
     first = reasons[0] if reasons else "unknown error"

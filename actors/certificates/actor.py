@@ -27,6 +27,7 @@ from actors.certificates import kubeconfig, policy
 from actors.certificates.policy import CLIENT, SERVER, Purpose
 from actors.certificates.request import DISK_S, NotSigned, Source, obtain
 from actors.certificates.store import Store
+from proto.common import rfc3339
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -111,8 +112,9 @@ class _ManagedCertificate:
     def _report_problem(self, error: Exception) -> None:
         text = f"cannot get the {self._purpose.what}: {error}"
         if self._has is not None and time.time() >= self._has.not_after:
-            said = "" if " expired at " in text else f"; the present one expired at {_stamp(self._has.not_after)}"
-            text += said + self._advice()
+            if " expired at " not in text:
+                text += f"; the present one expired at {rfc3339.seconds(self._has.not_after)}"
+            text += self._advice()
         if text != self._problem:
             log.warning("%s; trying again", text)
             self._actor.say("Warning", "CertificateRequestFailed", text)
@@ -169,7 +171,7 @@ class _ManagedCertificate:
         self._pem = await self._actor.blocking(DISK_S, self._store.replace, new.certificate, new.key, time.time())
         self._has, self._chance = new.facts, random.random()
         self._got = new.facts.not_after - time.time(), _boot_time()
-        until = _stamp(new.facts.not_after)
+        until = rfc3339.seconds(new.facts.not_after)
         log.info("a new %s is in %s, good until %s", self._purpose.what, self._store.current, until)
 
     def _waiting(self, name: str) -> None:
@@ -267,10 +269,6 @@ class _ClientCertificate(_ManagedCertificate):
 def _boot_time() -> float:
     # Seconds since boot, including sleep; this clock never jumps.
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _stamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 ACTOR = Certificates

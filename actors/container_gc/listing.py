@@ -8,12 +8,7 @@ from actors._host.files import paths
 from actors.container_gc.policy import ContainerView, SandboxView
 from proto.common.safe_text import component_problem
 from proto.cri import api_pb2 as pb
-
-POD_NAME = "io.kubernetes.pod.name"
-POD_NAMESPACE = "io.kubernetes.pod.namespace"
-POD_UID = "io.kubernetes.pod.uid"
-CONTAINER_NAME = "io.kubernetes.container.name"
-RESTART_COUNT = "io.kubernetes.container.restartCount"
+from proto.cri.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, RESTART_COUNT
 
 _MOST_DIGITS = 10
 _STATES = {pb.CONTAINER_CREATED: "created", pb.CONTAINER_RUNNING: "running", pb.CONTAINER_EXITED: "exited"}

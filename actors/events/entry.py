@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import Literal
 
 import msgspec
 
+from proto.common import rfc3339
 from proto.v1 import Event, EventSource, ObjectMeta, ObjectReference
 
 KUBELET = "kubelet"
@@ -38,11 +38,6 @@ def event_name(object_name: str, time_ns: int) -> str:
     return f"{object_name}.{time_ns:x}"
 
 
-def rfc3339(time_ns: int) -> str:
-    """Return a metav1.Time: UTC in whole seconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 10**9))
-
-
 def to_api(entry: Entry, host: str) -> Event:
     """Return the core/v1 Event, as the kubelet creates it and the API server completes it."""
     namespace = entry.involved.namespace or "default"
@@ -56,14 +51,14 @@ def to_api(entry: Entry, host: str) -> Event:
             namespace=namespace,
             uid=uid,
             resource_version=str(entry.revision),
-            creation_timestamp=rfc3339(entry.first_ns),
+            creation_timestamp=rfc3339.from_nanos(entry.first_ns),
         ),
         involved_object=entry.involved,
         reason=entry.reason,
         message=entry.message,
         source=EventSource(component=entry.component, host=host),
-        first_timestamp=rfc3339(entry.first_ns),
-        last_timestamp=rfc3339(entry.last_ns),
+        first_timestamp=rfc3339.from_nanos(entry.first_ns),
+        last_timestamp=rfc3339.from_nanos(entry.last_ns),
         count=entry.count,
         type=entry.type,
         reporting_component=entry.component,

@@ -17,7 +17,8 @@ from actors._cgroup import fs
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
 from actors._events.recorder import Recorder
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
@@ -69,8 +70,11 @@ class Eviction(Actor):
             machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
             self._pods_limit = enforced(machine, self.settings)["memory"]
         self._progress = policy.Progress()
-        self._path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
-        known = (checkpoint.load(self._path, CHECKPOINT_VERSION) or ()) if self._thresholds else ()
+        path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
+        loss = "a restart would forget the node's conditions"
+        # Not synced: conditions end with the node's boot.
+        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
+        known = (self._file.load() or ()) if self._thresholds else ()
         now = time.monotonic()
         self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
         self._saved = self._conditions = policy.conditions(self._observed)
@@ -166,8 +170,9 @@ class Eviction(Actor):
             log.warning("node conditions are now: %s", ", ".join(self._conditions) or "none")
             self._tell()
             self._say_conditions(set(self._conditions).symmetric_difference(before))
-        if self._conditions != self._saved:
-            await self._save()
+        current = self._conditions
+        if current != self._saved and await self._file.save(current):
+            self._saved = current
 
     def _say_conditions(self, which: Iterable[Condition]) -> None:
         """Record the kubelet's node event for each of these conditions."""
@@ -175,16 +180,6 @@ class Eviction(Actor):
             if condition in which:
                 reason = message.condition_reason(condition, holds=condition in self._conditions)
                 self._events.node("Normal", reason, f"Node {self.settings.node_name} status is now: {reason}")
-
-    async def _save(self) -> None:
-        current = self._conditions
-        try:
-            # Not synced: conditions end with the node's boot.
-            await self.blocking(DISK_S, lambda: checkpoint.save(self._path, CHECKPOINT_VERSION, current, sync=False))
-        except (OSError, ActorError) as error:
-            log.warning("cannot save the node's conditions: %s; a restart would forget them", error)
-        else:
-            self._saved = current
 
     async def _reclaim(self, threshold: Threshold, *, dedicated_imagefs: bool) -> bool:
         """Reclaim node resources; return True when no threshold needs an action any more."""

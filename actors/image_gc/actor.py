@@ -18,7 +18,8 @@ from actors._base.messaging.tasks import Semaphore
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.files.own_pods import OwnPods
 from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
@@ -72,7 +73,9 @@ class ImageGc(Actor):
         self._events = Recorder(self.peer("events"))
         self._failed_before = False
         self._kept: frozenset[str] | None = None
-        self._path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
+        path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
+        loss = "after a restart all images count as unused"
+        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S, sync=True)
         self._seen: dict[str, Seen] = {}
         self._began = time.time()
         self._initialized = False
@@ -81,7 +84,7 @@ class ImageGc(Actor):
         self._load()
 
     def _load(self) -> None:
-        data = checkpoint.load(self._path, CHECKPOINT_VERSION)
+        data = self._file.load()
         if isinstance(data, dict):
             self._began = min(self._began, data["began"])
             self._seen = {image: Seen(*times) for image, times in data["images"].items()}
@@ -176,12 +179,7 @@ class ImageGc(Actor):
 
     async def _save(self) -> None:
         images = {image: (seen.first_detected, seen.last_used) for image, seen in self._seen.items()}
-        try:
-            await self.blocking(
-                DISK_S, checkpoint.save, self._path, CHECKPOINT_VERSION, {"began": self._began, "images": images}
-            )
-        except (OSError, ActorError) as error:
-            log.warning("cannot save the times of images: %s; after a restart all count as unused", error)
+        await self._file.save({"began": self._began, "images": images})
 
     async def _kept_images(self, cri: RelayedCri) -> frozenset[str]:
         """Return the names of the pause image, asked once. No container names it, and every pod needs it."""

@@ -9,8 +9,7 @@ import msgspec
 from actors.image_gc.policy import ImageView
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
-
-POD_UID = "io.kubernetes.pod.uid"
+from proto.cri.labels import POD_UID
 
 
 def image_view(image: pb.Image) -> ImageView:

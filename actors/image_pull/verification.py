@@ -7,7 +7,6 @@ pkg/kubelet/images/pullmanager of Kubernetes 1.36.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ import msgspec
 
 from actors._cri import image_reference
 from actors.image_pull.keyring import Credentials
+from proto.common import rfc3339
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 MOST_SECRETS = 100
@@ -132,7 +132,7 @@ def merged(
     """
     if record is None:
         return PulledRecord(
-            last_updated_time=_rfc3339(now),
+            last_updated_time=rfc3339.seconds(now),
             image_ref=image_ref,
             credential_mapping={repository: allowed} if allowed is not None else {},
         )
@@ -141,7 +141,7 @@ def merged(
     if after is None or after == before:
         return record
     mapping = {**record.credential_mapping, repository: after}
-    return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=_rfc3339(now))
+    return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=rfc3339.seconds(now))
 
 
 def _with(before: PullCredentials | None, new: PullCredentials | None) -> PullCredentials | None:
@@ -185,9 +185,4 @@ def _full_name(image: str) -> str:
 
 def is_unknown(record: PulledRecord, present: frozenset[str], before: float) -> bool:
     """True when the image has gone: not among the IDs `present` at the Unix time `before`."""
-    return record.image_ref not in present and record.last_updated_time < _rfc3339(before)
-
-
-def _rfc3339(unix_s: float) -> str:
-    moment = datetime.datetime.fromtimestamp(int(unix_s), datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return record.image_ref not in present and record.last_updated_time < rfc3339.seconds(before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from actors._base import Actor, Future, gather, handles
@@ -26,6 +25,7 @@ from actors.node.lease import Lease
 from actors.node.policy import Object, WrittenStatus
 from actors.node.registration import is_fresh, register
 from actors.node.runtime_status import NodeRuntime, RuntimeStatus
+from proto.common import rfc3339
 from proto.node.eviction import GetPressure
 from proto.node.node import SetVolumesInUse
 from proto.pods.volume import VolumesInUseReported
@@ -274,7 +274,7 @@ class Node(Actor):
         found, runtime, pressures = await gather(*[self.spawn(look(), name) for look, name in looks])
         ending = self._shutdown is not None and self._shutdown.under_way
         problems = [*runtime.problems, *([NOT_READY] if ending else [])]
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339.now()
         status: Object = {
             "addresses": policy.addresses(
                 settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),

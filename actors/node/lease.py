@@ -17,6 +17,7 @@ from actors._kube.client import KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.node import policy
 from actors.node.policy import Object
+from proto.common import rfc3339
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Lease:
             except NotFound:
                 existing = None
             self.found = self.found or existing
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339.micros(datetime.now(UTC))
         wanted = policy.lease(self._name, self._uid(), round(self._duration_s), now, existing)
         if existing is None:
             self._known = await self._client.create(PATH, wanted)

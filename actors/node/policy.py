@@ -7,9 +7,10 @@ Source: pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kuberne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from proto.common import rfc3339
 from proto.common.backoff import Backoff
 
 Object = dict[str, Any]
@@ -301,4 +302,4 @@ def _later(before: str, now: str) -> str:
         late = datetime.fromisoformat(now) < least
     except (ValueError, TypeError, OverflowError):
         return now
-    return least.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if late else now
+    return rfc3339.micros(least) if late else now

@@ -6,15 +6,15 @@ worker decides what a result does to its container.
 
 from __future__ import annotations
 
-import functools
 import logging
-from pathlib import Path
+import os
 from typing import Any
 
 from actors._base import Actor, handles
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
-from actors._host.files import checkpoint
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._net.probing.outcome import Outcome
 from actors.probe import policy
 from actors.probe.policy import KINDS, Kind, Result
@@ -25,7 +25,6 @@ from actors.probe.worker import Worker
 from proto.pods.pod_workers import ProbeResult, ProbeResults
 from proto.pods.probe import GetResults, ProbedContainer, ProbedPod, RemovePod, Results, SetPods
 from proto.v1 import ObjectReference
-from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +45,17 @@ class Probes(Actor):
     async def rebuild(self) -> None:
         """Load the standing results; pod_workers sends the pods when it sees this start."""
         endpoint = self.settings.container_runtime_endpoint
-        self._path = Path(self.settings.root_dir) / "nodevisor" / "probe.json"
+        path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "probe.json")
+        loss = "results may change once when this actor restarts"
+        self._file = CheckpointFile(self.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._timers = TimerQueue(self)
         self._runner = Runner(self, self._timers, Cri(endpoint) if endpoint else None)
         self._workers: dict[str, dict[WorkerKey, Worker]] = {}
-        self._results: ResultsByKey = load_results(checkpoint.load(self._path, VERSION))
+        self._results: ResultsByKey = load_results(self._file.load())
         self._knows_all_pods = False
         self._changed: set[Key] = set()
         self._counters_changed = False
         self._saving = False
-        self._save_failed = False
         self._probes = 0
         self._events = Recorder(self.peer("events"))
 
@@ -74,7 +74,7 @@ class Probes(Actor):
             "probes": self._probes + sum(worker.probes for worker in workers),
             "sockets": len(self._runner.poller),
             "most_late_ms": round(self._timers.max_lateness_s * 1000, 3),
-            "checkpoint_failed": self._save_failed,
+            "checkpoint_failed": self._file.failed,
         }
 
     # Pods
@@ -192,16 +192,7 @@ class Probes(Actor):
         while self._changed or self._counters_changed:
             changed, self._changed, self._counters_changed = self._changed, set(), False
             current = self._current(changed)
-            write = functools.partial(checkpoint.save, self._path, VERSION, list(current.values()), sync=False)
-            try:
-                await self.blocking(SAVE_DEADLINE_S, write)
-                self._save_failed = False
-            except (OSError, AskTimeout) as error:
-                if not self._save_failed:
-                    log.error(
-                        "cannot write %s: %s; results may change once when this actor restarts", self._path, error
-                    )
-                self._save_failed = True
+            await self._file.save(list(current.values()))
             self._results = current
             self._drop_stale_results()
             results = tuple(current[key].result() for key in changed if key in current)

@@ -12,11 +12,7 @@ from dataclasses import dataclass
 
 from actors._cri.client import CriCalls
 from proto.cri import api_pb2 as pb
-
-POD_NAME = "io.kubernetes.pod.name"
-POD_NAMESPACE = "io.kubernetes.pod.namespace"
-POD_UID = "io.kubernetes.pod.uid"
-CONTAINER_NAME = "io.kubernetes.container.name"
+from proto.cri.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
 
 _ID = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{12,64})(?:\.scope)?")
 """Runtimes' names of a container's cgroup: `ID`, `crio-ID`, `cri-containerd-ID.scope`."""

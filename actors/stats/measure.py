@@ -9,10 +9,10 @@ from pathlib import Path
 from actors._cgroup import fs
 from actors._host.files.disk_use import DiskUse, Walk, lower_cpu_priority
 from actors._host.machine import memory_capacity, memory_used
-from actors.stats.inventory import CONTAINER_NAME, POD_UID
 from actors.stats.policy import CgroupFigures, ContainerFigures
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
+from proto.cri.labels import CONTAINER_NAME, POD_UID
 from proto.node.stats import FsStats
 
 NO_FS = FsStats(path="", device=0, capacity_bytes=0, available_bytes=0, inodes=0, inodes_free=0)

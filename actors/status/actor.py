@@ -7,7 +7,6 @@ even when both restart. `api_sync.py` writes to the API server, where there is a
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -20,9 +19,11 @@ from msgspec.structs import replace
 
 from actors._base import Actor, Semaphore, handles
 from actors._base.actor import ActorContext
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
+from proto.common import rfc3339
 from proto.common.until import Until
 from proto.pods.status import (
     FindPod,
@@ -39,7 +40,6 @@ from proto.pods.status import (
     Stage,
 )
 from proto.v1 import Pod, PodStatus
-from proto.wire.errors import AskTimeout
 
 if TYPE_CHECKING:
     from actors.status.api_sync import ApiSync
@@ -66,21 +66,22 @@ class Status(Actor):
         super().__init__(context)
         self.pods: dict[str, Pod] = {}
         self.versions: Counter[str] = Counter()
-        self._path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "status.json")
+        path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "status.json")
+        loss = "a restart now would lose transition times"
+        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._unsaved = False
         self._save_due = False
         self._saved_at = 0.0
-        self._save_failed = False
         self._writing = Semaphore(1)
         self._api: ApiSync | None = None
 
     async def rebuild(self) -> None:
         """Load the pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
-        for data in checkpoint.load(self._path, CHECKPOINT_VERSION) or ():
+        for data in self._file.load() or ():
             try:
                 pod = msgspec.convert(data, Pod)
             except msgspec.ValidationError as error:
-                log.warning("cannot read a pod of %s: %s; left out", self._path, error)
+                log.warning("cannot read a pod of %s: %s; left out", self._file.path, error)
                 continue
             if not ended_by_shutdown(pod):
                 self.pods[pod.metadata.uid] = pod
@@ -126,7 +127,7 @@ class Status(Actor):
     def _set(self, pod: Pod, stage: Stage) -> None:
         uid = pod.metadata.uid
         before = self.pods.get(uid)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = rfc3339.now()
         status = policy.settled(pod.status, before.status if before is not None else None, now)
         kept = replace(pod, status=status)
         if kept != before:
@@ -190,7 +191,7 @@ class Status(Actor):
             "phases": dict(Counter(pod.status.phase or "" for pod in self.pods.values())),
             "changes": sum(self.versions.values()),
             "unsaved": self._unsaved,
-            "checkpoint_failed": self._save_failed,
+            "checkpoint_failed": self._file.failed,
             **({"api": self._api.describe()} if self._api is not None else {}),
         }
 
@@ -213,25 +214,17 @@ class Status(Actor):
             if not self._unsaved:
                 return
             self._unsaved = False
-            save = functools.partial(checkpoint.save, sync=False)
-            try:
-                await self.blocking(SAVE_DEADLINE_S, save, self._path, CHECKPOINT_VERSION, tuple(self.pods.values()))
-            except (OSError, AskTimeout) as error:
+            if not await self._file.save(tuple(self.pods.values())):
                 self._unsaved = True
-                if not self._save_failed:
-                    log.error("cannot write %s: %s; a restart now would lose transition times", self._path, error)
-                self._save_failed = True
-            else:
-                self._save_failed = False
             self._saved_at = time.monotonic()
 
     def on_shutdown(self) -> None:
         """Write the last changes."""
         if self._unsaved:
             try:
-                checkpoint.save(self._path, CHECKPOINT_VERSION, tuple(self.pods.values()), sync=False)
+                self._file.write(tuple(self.pods.values()))
             except OSError as error:
-                log.error("cannot write %s: %s", self._path, error)
+                log.error("cannot write %s: %s", self._file.path, error)
 
 
 def _log_phase(pod: Pod, before: PodStatus, status: PodStatus) -> None:

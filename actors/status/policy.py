@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from proto.common import rfc3339
 from proto.v1 import ContainerState, ContainerStatus, Pod, PodCondition, PodStatus
 
 TERMINAL = ("Succeeded", "Failed")
@@ -113,7 +114,7 @@ def timestamp(time: str | None) -> str | None:
         moment = datetime.datetime.fromisoformat(time)
     except ValueError:
         return time
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339.seconds(moment.timestamp())
 
 
 def ordered(pods: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from proto.wire.errors import ActorDead, ActorError, ProtocolError, Refused
-from supervisor.cli.errors import INTERRUPTED
-from supervisor.cli.errors import CommandError as CommandError
+from supervisor.cli.errors import INTERRUPTED, CommandError
 
 COMMANDS = {
     "start": "agent.start",

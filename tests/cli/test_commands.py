@@ -19,7 +19,7 @@ from proto.wire.errors import Refused
 from proto.wire.message import Message
 from supervisor.cli import group
 from supervisor.cli.agent.processes import ps_rows
-from supervisor.cli.pods.pods import Watch
+from supervisor.cli.views.pod_changes import PodChanges
 from supervisor.host import settings_file
 from tests.cli.fake_agent import FakeAgent, row
 
@@ -251,14 +251,15 @@ def test_ambiguous_or_unknown_pod_is_an_error(name: str, message: str, runner: C
 
 
 def test_watch_prints_a_pod_again_only_when_it_changed() -> None:
-    watch = Watch()
+    changes = PodChanges()
     pod = make_pod()
-    assert [line.name for line, _ in watch.changes([pod], 0.0)] == ["web-node"]
-    assert watch.changes([pod], 100.0) == []
+    assert [line.name for line, _ in changes.since_last([pod], 0.0)[0]] == ["web-node"]
+    assert changes.since_last([pod], 100.0) == ([], [])
     changed = from_dict(Pod, {"metadata": {"uid": pod.metadata.uid, "name": "web-node"}, "status": {"phase": "Failed"}})
-    assert [line.status for line, _ in watch.changes([changed], 100.0)] == ["Failed"]
-    assert watch.changes([], 100.0) == []
-    assert len(watch.changes([changed], 100.0)) == 1
+    assert [line.status for line, _ in changes.since_last([changed], 100.0)[0]] == ["Failed"]
+    found, removed = changes.since_last([], 100.0)
+    assert (found, [line.name for line in removed]) == ([], ["web-node"])
+    assert len(changes.since_last([changed], 100.0)[0]) == 1
 
 
 # logs

@@ -22,11 +22,11 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 class Authority:
     """A certificate authority in a directory; every key stays there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, key: Key | None = None, name: x509.Name | None = None) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700)
         self.path = directory / "ca.crt"
-        self._key, self._name = new_key(), name_of("nodevisor-test-ca")
+        self._key, self._name = key or new_key(), name or name_of("nodevisor-test-ca")
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = unsigned(self._name, self._name, self._key, 1).add_extension(constraints, critical=True)
         write(directory / "ca", self._key, builder.sign(self._key, hashes.SHA256()))
@@ -40,6 +40,13 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(SERVER_NAMES), critical=False)
             .add_extension(usages, critical=False)
         )
+        return write(self.directory / name, key, builder.sign(self._key, hashes.SHA256()))
+
+    def sign(self, name: str, subject: x509.Name, key: Key, *extensions: x509.ExtensionType) -> tuple[Path, Path]:
+        """Certificate and key files NAME.crt and NAME.key of any subject, with these critical extensions alone."""
+        builder = unsigned(subject, self._name, key, 1)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=True)
         return write(self.directory / name, key, builder.sign(self._key, hashes.SHA256()))
 
     def signing_key(self, name: str) -> None:

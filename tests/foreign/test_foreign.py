@@ -39,7 +39,7 @@ from tests.harness import wait_for
 BESIDE_S = float(os.environ.get("NODEVISOR_FOREIGN_S", "0"))
 pytestmark = [
     pytest.mark.needs("root", "mounts", "networks", "cgroups", "ip"),
-    pytest.mark.timeout(300 + 2 * BESIDE_S),
+    pytest.mark.timeout(300 + 4 * BESIDE_S),
 ]
 PASSES = 4
 """A cgroup that is busy in one pass is killed in the next."""

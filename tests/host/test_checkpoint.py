@@ -1,14 +1,18 @@
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from actors._host.files.checkpoint import load, save
+from actors._host.files.checkpoint import CheckpointFile, load, save
+from proto.wire.errors import AskTimeout
 
 
 class Result(msgspec.Struct):
@@ -95,3 +99,38 @@ def test_checkpoint_irregular_or_too_large_is_none_and_logged(tmp_path: Path, ca
         caplog.clear()
         assert load(path, 1) is None
         assert said in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "results", "lines"),
+    [
+        ([None, None], [True, True], 0),
+        ([OSError("full"), OSError("full"), OSError("other")], [False, False, False], 1),
+        ([AskTimeout("late"), None, AskTimeout("late")], [False, True, False], 2),
+    ],
+)
+def test_failed_writes_are_logged_once_until_one_succeeds(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    outcomes: list[Exception | None],
+    results: list[bool],
+    lines: int,
+) -> None:
+    given = iter(outcomes)
+
+    async def blocking(timeout_s: float, function: Callable[..., None], *args: Any) -> None:
+        assert timeout_s == 3.0
+        if (error := next(given)) is not None:
+            raise error
+        function(*args)
+
+    async def saved() -> list[bool]:
+        return [await file.save({"number": number}) for number in range(len(outcomes))]
+
+    file = CheckpointFile(blocking, str(tmp_path / "probe.json"), 1, "a restart forgets it", deadline_s=3.0)
+    assert asyncio.run(saved()) == results
+    assert file.failed is not results[-1]
+    assert len(caplog.records) == lines
+    assert all(record.getMessage().endswith("; a restart forgets it") for record in caplog.records)
+    done = [number for number, result in enumerate(results) if result]
+    assert file.load() == ({"number": done[-1]} if done else None)

@@ -11,8 +11,8 @@ import sys
 import msgspec
 
 from proto.common import logs
-from supervisor.cli import CommandError
 from supervisor.cli.agent import start
+from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.reload import boot, policy
 from supervisor.core import agent, daemon

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from proto.common import interpreter
-from supervisor.cli import CommandError
 from supervisor.cli.agent import start
+from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.reload import boot, store
 from supervisor.config.reload.candidate import Candidate, Resolved

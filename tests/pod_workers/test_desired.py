@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from actors.pod_workers.model.desired import Change, Desired
-from actors.pod_workers.model.labels import CONFIG_SEEN
+from proto.cri.labels import CONFIG_SEEN
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import ObjectMeta, Pod
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.x509.oid import NameOID
 
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
@@ -25,7 +33,7 @@ from actors.server.transport import tls
 from actors.server.transport.listening import Connections, Port
 from actors.server.transport.tls import Certificates, TlsContext, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
-from tests.server.site import say, until
+from tests.server.site import read_all, say, site, until
 
 
 @pytest.mark.parametrize(
@@ -208,6 +216,20 @@ def test_plain_http_fails_the_handshake_with_its_reason(authority: Authority, cl
 
 
 @pytest.mark.parametrize("clients", [False, True])
+def test_client_that_leaves_within_the_handshake_is_no_error(
+    authority: Authority, clients: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As each health check by TCP does, and each port scan."""
+    with site(files=files(authority, clients=clients)) as here:
+        for sent in (b"", b"\x16\x03\x01\x02"):
+            with socket.create_connection(("127.0.0.1", here.secure), timeout=20) as connected:
+                connected.sendall(sent)
+                connected.shutdown(socket.SHUT_WR)
+                read_all(connected)
+    assert not caplog.records or max(record.levelno for record in caplog.records) < logging.WARNING
+
+
+@pytest.mark.parametrize("clients", [False, True])
 @pytest.mark.parametrize(("offered", "chosen"), [(["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)])
 def test_http_1_1_is_chosen_where_it_is_offered(
     authority: Authority, clients: bool, offered: list[str], chosen: str | None
@@ -266,6 +288,62 @@ def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
     assert not crashes
 
 
+def forge(directory: Path, *groups: str) -> tuple[Authority, ssl.SSLContext]:
+    """An authority with an RSA key, and a client with a certificate in its name that it did not sign.
+
+    Only for RSA does OpenSSL leave a wrong signature in its error queue.
+    """
+    made = [Authority(directory / name, rsa.generate_private_key(65537, 2048)) for name in ("real", "forged")]
+    crt, key = made[1].issue("client", "me", *groups)
+    made[0].issue("server", "node")
+    forged = client(made[0])
+    forged.load_cert_chain(crt, key)
+    return made[0], forged
+
+
+def test_forged_certificate_harms_no_other_connection(tmp_path: Path) -> None:
+    """The client's request comes with the end of its handshake, so no read in between takes the error."""
+    real, forged = forge(tmp_path, "system:masters")
+    server = context(files(real, clients=True))
+    with connection(server, client(real)) as (waiting, _), connection(server, client(real)) as (left, gone):
+        socket.socket.shutdown(gone, socket.SHUT_RDWR)
+        with connection(server, forged) as (here, _):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                here.client_certificate()
+            assert left.recv(100) == b""
+        with connection(server, forged), pytest.raises(ssl.SSLWantReadError):
+            waiting.recv(100)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    real, forged = forge(tmp_path)
+    forged.minimum_version = forged.maximum_version = version
+    ours, theirs = socket.socketpair()
+    for one in (ours, theirs):
+        one.setblocking(False)
+    here = context(files(real, clients=True)).wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    there = forged.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with here, theirs:
+        complete = False
+        while not complete:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                there.do_handshake()
+            sent = outgoing.read()
+            for at in range(0, len(sent), 50):
+                theirs.send(sent[at : at + 50])
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    here.do_handshake()
+                    complete = True
+            with contextlib.suppress(BlockingIOError):
+                incoming.write(theirs.recv(1 << 16))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            here.client_certificate()
+
+
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 
 
@@ -301,6 +379,28 @@ def test_forged_and_expired_certificates_are_unverified(
     assert who(over) == "strange"
 
 
+def test_last_common_name_is_the_user_as_in_go(authority: Authority) -> None:
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in ("first", "last")]
+    two = client(authority)
+    two.load_cert_chain(*authority.sign("two", x509.Name(names), new_key()))
+    with connection(context(files(authority, clients=True)), two) as (here, _):
+        assert (here.client_certificate() or ("",))[0] == "last"
+
+
+def test_authority_may_be_an_intermediate_without_its_root(authority: Authority, tmp_path: Path) -> None:
+    key, name = new_key(), name_of("between")
+    below = Authority(tmp_path / "below", key, name)
+    authority.sign("between", name, key, x509.BasicConstraints(ca=True, path_length=None))
+    below.issue("client", "me")
+    server = context(files(authority)._replace(authority=str(authority.directory / "between.crt")))
+    known, stranger = client(authority), client(authority, "client")
+    known.load_cert_chain(*files(below, "client")[:2])
+    with connection(server, known) as (here, _):
+        assert (here.client_certificate() or ("",))[0] == "me"
+    with connection(server, stranger) as (here, _), pytest.raises(ssl.SSLCertVerificationError):
+        here.client_certificate()
+
+
 def test_certificate_that_expires_while_connected_is_refused(
     authority: Authority, who: Callable[[ssl.SSLContext], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +420,38 @@ def test_no_session_is_resumed_where_clients_are_verified(authority: Authority) 
             session = there.session
         with connection(server, known, session) as (_, there):
             assert there.session_reused is not clients
+
+
+def expanded(secret: bytes, label: str, size: int) -> bytes:
+    """HKDF-Expand-Label without a context (RFC 8446, 7.1)."""
+    name = b"tls13 " + label.encode()
+    return HKDFExpand(hashes.SHA384(), size, struct.pack(">HB", size, len(name)) + name + b"\0").derive(secret)
+
+
+def record(secret: bytes, sequence: int, message: bytes, kind: int) -> bytes:
+    """A record of TLS 1.3 with AES_256_GCM_SHA384."""
+    header = struct.pack(">BHH", 23, 0x303, len(message) + 17)
+    nonce = int.from_bytes(expanded(secret, "iv", 12), "big") ^ sequence
+    cipher = AESGCM(expanded(secret, "key", 32))
+    return header + cipher.encrypt(nonce.to_bytes(12, "big"), message + bytes([kind]), header)
+
+
+def test_read_ends_after_each_key_update(authority: Authority, tmp_path: Path) -> None:
+    """A client could send them without end, so that the other connections wait for that one read."""
+    known = client(authority)
+    known.keylog_filename = str(tmp_path / "keys")
+    with connection(context(files(authority, clients=True)), known) as (here, there):
+        lines = [line.split() for line in (tmp_path / "keys").read_text().splitlines()]
+        secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+        sent, sequence = b"", 1  # after the byte of the connection's start
+        for _ in range(3):
+            sent += record(secret, sequence, b"\x18\0\0\1\0", 22)
+            secret, sequence = expanded(secret, "traffic upd", 48), 0
+        socket.socket.send(there, sent + record(secret, 0, b"data", 23))
+        for _ in range(3):
+            with pytest.raises(ssl.SSLWantReadError):
+                here.recv(100)
+        assert here.recv(100) == b"data"
 
 
 @pytest.mark.parametrize("clients", [False, True])

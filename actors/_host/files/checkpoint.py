@@ -12,12 +12,14 @@ import logging
 import os
 import stat
 import zlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from proto.common import untrusted
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,43 @@ class _File(msgspec.Struct):
     version: int
     checksum: int
     data: msgspec.Raw
+
+
+class CheckpointFile:
+    """An actor's checkpoint at `path`, written by coroutines of that actor.
+
+    `blocking` is that of the actor, `deadline_s` the longest wait for a write, and `sync` as in `save`. `loss` says
+    what a restart without the newest data does, for the log.
+    """
+
+    def __init__(
+        self, blocking: Callable[..., Awaitable[None]], path: str, version: int, loss: str,
+        *, deadline_s: float, sync: bool = False,
+    ) -> None:  # fmt: skip
+        self._blocking, self.path, self._version, self._loss = blocking, path, version, loss
+        self._deadline_s, self._sync = deadline_s, sync
+        self.failed = False
+        """True when the last write failed."""
+
+    def load(self) -> Any | None:
+        """See `load`."""
+        return load(self.path, self._version)
+
+    def write(self, data: Any) -> None:
+        """Write it now; blocks. Raises OSError."""
+        save(self.path, self._version, data, sync=self._sync)
+
+    async def save(self, data: Any) -> bool:
+        """Write it; True when that is done. A failure is logged once, until a write succeeds."""
+        try:
+            await self._blocking(self._deadline_s, self.write, data)
+        except (OSError, ActorError) as error:
+            if not self.failed:
+                log.error("cannot write %s: %s; %s", self.path, error, self._loss)
+            self.failed = True
+        else:
+            self.failed = False
+        return not self.failed
 
 
 def save(path: str | os.PathLike[str], version: int, data: Any, *, sync: bool = True) -> None:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from actors._host.files.stamp import stamp
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.connection.kubeconfig import load as load_kubeconfig
-from proto.common import untrusted
+from proto.common import rfc3339, untrusted
 
 TOKEN_FILE_S = 60.0
 """Greatest age of a token from a file, as in client-go."""
@@ -89,7 +90,7 @@ class Credentials:
     def _look_at_files(self) -> None:
         """Read changed files again. A file that is missing during its replacement changes nothing."""
         user = self.access.user
-        stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
+        stamps = tuple(map(stamp, (self.access.path, user.client_certificate, user.client_key)))
         if stamps == self._stamps:
             return
         if self._stamps is not None and stamps[0] != self._stamps[0]:
@@ -98,7 +99,7 @@ class Credentials:
                 user = self.access.user
                 # Taken before reading: files that change meanwhile are read again with the next call, so that a
                 # certificate does not stay with the key of another.
-                stamps = tuple(map(_stamp, (self.access.path, user.client_certificate, user.client_key)))
+                stamps = tuple(map(stamp, (self.access.path, user.client_certificate, user.client_key)))
         try:
             pair = (
                 self.access.data(user.client_certificate_data, user.client_certificate, "client-certificate"),
@@ -199,26 +200,13 @@ def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
 
 def _words(not_before: float, not_after: float, now: float, path: str) -> str:
     if now >= not_after:
-        return f"; the client certificate of {path} expired at {_stamp_of(not_after)}"
+        return f"; the client certificate of {path} expired at {rfc3339.seconds(not_after)}"
     if now < not_before:
-        return f"; the client certificate of {path} is not good before {_stamp_of(not_before)}: is the clock right?"
+        begins = rfc3339.seconds(not_before)
+        return f"; the client certificate of {path} is not good before {begins}: is the clock right?"
     return ""
-
-
-def _stamp_of(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _expired(status: dict[str, Any], now: float) -> bool:
     text: str = status.get("expirationTimestamp") or ""
     return bool(text) and datetime.fromisoformat(text).timestamp() - EXPIRY_MARGIN_S <= now
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    if not path:
-        return None
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_ino, found.st_size)

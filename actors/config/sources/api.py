@@ -8,19 +8,19 @@ version seen, to recognise a server that has gone back in time.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from actors._base import Actor
 from actors._events.recorder import Recorder
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError, Gone
 from actors._kube.watch import Listener, Watch
@@ -35,10 +35,10 @@ from actors.config.sources.api_policy import (
     judge_list,
     view_of,
 )
+from proto.common import rfc3339
 from proto.pods.config import SourceProblem
 from proto.pods.status import RemoveApiPods, SetApiPods
 from proto.v1 import Pod
-from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,9 @@ class ApiPods(Listener):
         self._lock = threading.Lock()
         self._seen_version = SeenVersion()
         """Guarded by the lock: the watch's thread checks each list against it."""
+        path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config-api.json")
+        loss = "a restart of config would not notice lost data"
+        self._checkpoint = CheckpointFile(actor.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._saved: SeenVersion | None = None
         self._asked_newest = False
         self._saving = False
@@ -71,12 +74,12 @@ class ApiPods(Listener):
 
     def recover(self) -> None:
         """Load the newest version that was seen."""
-        data = checkpoint.load(self._path(), CHECKPOINT_VERSION)
+        data = self._checkpoint.load()
         try:
             if data is not None:
                 self._saved = self._seen_version = SeenVersion(*msgspec.convert(data, tuple[int, bool]))
         except msgspec.ValidationError as error:
-            log.warning("cannot use the checkpoint %s: %s; going on without it", self._path(), error)
+            log.warning("cannot use the checkpoint %s: %s; going on without it", self._checkpoint.path, error)
 
     def start(self) -> None:
         """Start to list and watch, for as long as the process lives."""
@@ -129,14 +132,14 @@ class ApiPods(Listener):
             if verdict == "ask_newest":
                 raise Gone(410, "Expired", f"the list of version {version} is older than one before: {seen.version}")
             self._seen_version = seen
-        now = _now()
+        now = rfc3339.nanos(time.time_ns())
         found = [decode(item, now) for item in items]
         self._actor.post(self._replaced, found, seen, name="api_pods")
 
     def changed(self, kind: str, item: dict[str, Any]) -> None:
         """Take an event of the watch."""
         self.marked(str((item.get("metadata") or {}).get("resourceVersion") or ""))
-        self._actor.post(self._changed, kind, decode(item, _now()), name="api_pod")
+        self._actor.post(self._changed, kind, decode(item, rfc3339.nanos(time.time_ns())), name="api_pod")
 
     def marked(self, version: str) -> None:
         """Take the version of a bookmark or an event."""
@@ -206,16 +209,13 @@ class ApiPods(Listener):
             return ""
         return (
             f"the API server has gone back in time (before version {self._seen_version.version}): its data was lost or "
-            f"restored. Pods that it does not know any more are not ended; to have them ended, remove {self._path()} "
-            "and run: supervisor restart config"
+            f"restored. Pods that it does not know any more are not ended; to have them ended, remove "
+            f"{self._checkpoint.path} and run: supervisor restart config"
         )
 
     def _report_behind(self) -> None:
         log.error("%s", self._behind_problem())
         Recorder(self._actor.peer("events")).node("Warning", "ApiServerWentBack", self._behind_problem())
-
-    def _path(self) -> str:
-        return os.path.join(paths.checkpoints_dir(self._actor.settings.root_dir), "config-api.json")
 
     def _save_soon(self, delay_s: float) -> None:
         if not self._saving:
@@ -227,17 +227,9 @@ class ApiPods(Listener):
         seen = self._seen_version
         if seen == self._saved:
             return  # a checkpoint that an operator removed stays removed
-        save = functools.partial(checkpoint.save, sync=False)
-        try:
-            await self._actor.blocking(SAVE_TIMEOUT_S, save, self._path(), CHECKPOINT_VERSION, seen)
+        if await self._checkpoint.save(seen):
             self._saved = seen
-        except (OSError, AskTimeout) as error:
-            log.error("cannot write %s: %s; a restart of config would not notice lost data", self._path(), error)
 
 
 def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"

@@ -7,11 +7,9 @@ file, for files that are broken at a start.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,15 +20,16 @@ from actors._files.problems import FileError
 from actors._files.reading import Reader, divided, longest_s
 from actors._files.scan import Kind, Listing, Stamp
 from actors._files.source import FileSource
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors.config import policy
 from actors.config.pods.manifest import MAX_BYTES
 from actors.config.pods.static_pods import load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning
+from proto.common import rfc3339
 from proto.pods.config import SourceProblem
 from proto.v1 import Pod
-from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +64,18 @@ class ManifestPods:
         self._reader = Reader(_Read, self._load, lambda path, why: _Read(error=(path, 0, "", why, ())))
         self._resolved = Resolved({}, {})
         self._seen = False
+        path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config.json")
+        loss = "a manifest that breaks would end its pod at a restart"
+        self._checkpoint = CheckpointFile(actor.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._writing_checkpoint = Semaphore(1)
 
     def recover(self) -> None:
         """Load the last good pod of each file, so that a file that is broken now keeps its pod across a restart."""
-        for path, data in (checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION) or {}).items():
+        for path, data in (self._checkpoint.load() or {}).items():
             try:
                 self._files[path] = FileState(msgspec.convert(data, Pod), None)
             except msgspec.ValidationError as error:
-                log.warning("cannot read %s in %s: %s; left out", path, self._checkpoint_path(), error)
+                log.warning("cannot read %s in %s: %s; left out", path, self._checkpoint.path, error)
 
     def start(self) -> None:
         """Read every manifest now, and each change from now on."""
@@ -156,21 +158,10 @@ class ManifestPods:
         if changes:
             self._actor.spawn(self._save(), "save")
 
-    def _checkpoint_path(self) -> str:
-        return os.path.join(paths.checkpoints_dir(self._actor.settings.root_dir), "config.json")
-
     async def _save(self) -> None:
         async with self._writing_checkpoint:
             pods = {path: state.pod for path, state in self._files.items() if state.pod is not None}
-            save = functools.partial(checkpoint.save, sync=False)
-            try:
-                await self._actor.blocking(SAVE_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, pods)
-            except (OSError, AskTimeout) as error:
-                log.error(
-                    "cannot write %s: %s; a manifest that breaks would end its pod at a restart",
-                    self._checkpoint_path(),
-                    error,
-                )
+            await self._checkpoint.save(pods)
 
     async def _read(self, listing: Listing) -> dict[str, Pod | FileError]:
         contents, errors = divided(listing.contents)
@@ -196,7 +187,7 @@ class ManifestPods:
             assert read.error is not None
             return ManifestError(*read.error)
         # The file's ctime is the same after every restart of this actor.
-        return mark_seen(read.pod, SOURCE, _rfc3339(stamp.ctime_ns))
+        return mark_seen(read.pod, SOURCE, rfc3339.nanos(stamp.ctime_ns))
 
     def _report_problems(self, resolved: Resolved) -> None:
         for path, error in resolved.errors.items():
@@ -214,8 +205,3 @@ class ManifestPods:
         meta = pod.metadata
         who = f"{meta.name}_{meta.namespace}({meta.uid})"
         events.pod(pod, "Warning", "FailedValidation", f"Error validating pod {who} from {SOURCE}, ignoring: {error}")
-
-
-def _rfc3339(nanoseconds: int) -> str:
-    seconds, fraction = divmod(nanoseconds, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"

@@ -7,7 +7,6 @@ and attachments are read at each request, because a node may not watch them. Run
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -35,6 +34,7 @@ from actors.objects.api.resources import (
 from actors.objects.api.retry_forbidden import retry_forbidden
 from actors.objects.api.watching import Changed, Followed, NotSynced, Watching
 from actors.objects.policy import Answer
+from proto.common import rfc3339
 from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow, SetClaimCapacity, SetClaimExpansion
 from proto.wire.errors import Refused
 
@@ -152,7 +152,7 @@ class ApiSource:
 
     async def set_claim_expansion(self, wish: SetClaimExpansion) -> None:
         """Write the progress of a claim's expansion. Raises Refused NotWritten."""
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = rfc3339.now()
         await self._write_claim(wish, lambda claim: claims.expansion(claim, wish.phase, wish.message, now))
 
     async def _write_claim(

@@ -7,7 +7,6 @@ which reads the Node anew before it rejects a pod.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -15,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors._base import Actor
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from proto.agent.settings import Taint
 from proto.pods.objects import ObjectRef
-from proto.wire.errors import ActorError, AskTimeout
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,15 @@ class OwnNode:
         self._actor = actor
         self._on_read = on_read
         self._saved: KnownNode | None = None
-        self._path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "own-node.json")
+        path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "own-node.json")
+        loss = "a reboot without the API server would not know it"
+        self._file = CheckpointFile(actor.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._reading = False
         self._again = False
 
     def load(self) -> KnownNode | None:
         """The values on disk; None without a file."""
-        data = checkpoint.load(self._path, VERSION)
+        data = self._file.load()
         self._saved = KnownNode.of(data) if isinstance(data, dict) else None
         return self._saved
 
@@ -102,9 +104,5 @@ class OwnNode:
             await self._save(known)
 
     async def _save(self, known: KnownNode) -> None:
-        save = functools.partial(checkpoint.save, sync=False)
-        try:
-            await self._actor.blocking(SAVE_DEADLINE_S, save, self._path, VERSION, known.plain())
+        if await self._file.save(known.plain()):
             self._saved = known
-        except (OSError, AskTimeout) as error:
-            log.error("cannot write %s: %s; a reboot without the API server would not know it", self._path, error)

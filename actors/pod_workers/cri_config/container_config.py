@@ -26,9 +26,9 @@ from actors.pod_workers.cri_config.mounts import MountInputs, container_mounts
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.cri_config.security import security_context
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
-from actors.pod_workers.model import labels
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.cri import api_pb2 as pb
+from proto.cri import labels
 from proto.node.image_pull import ImageEnsured
 from proto.v1 import Container, Pod
 

@@ -18,10 +18,11 @@ from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_options
 from actors.pod_workers.cri_config.security import selinux_options, supplemental_groups, supplemental_groups_policy
 from actors.pod_workers.environment.variables import ConfigError
-from actors.pod_workers.model import labels, reasons
+from actors.pod_workers.model import reasons
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
+from proto.cri import labels
 from proto.v1 import Container, Pod
 
 _NO_CLUSTER_DNS = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from actors.pod_workers.model.labels import CONFIG_SEEN
+from proto.cri.labels import CONFIG_SEEN
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 

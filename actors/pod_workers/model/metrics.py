@@ -9,9 +9,9 @@ from datetime import datetime
 
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
-from actors.pod_workers.model.labels import CONFIG_SEEN
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
+from proto.cri.labels import CONFIG_SEEN
 from proto.v1 import Pod
 
 

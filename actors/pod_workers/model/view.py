@@ -13,10 +13,10 @@ from typing import Any, Literal
 import msgspec
 
 from actors._cgroup.quantities.resources import quota_to_milli_cpu, shares_to_milli_cpu
-from actors.pod_workers.model import labels
 from proto.common import untrusted
 from proto.common.safe_text import component_problem
 from proto.cri import api_pb2 as pb
+from proto.cri import labels
 
 SandboxState = Literal["ready", "notready"]
 ContainerState = Literal["created", "running", "exited", "unknown"]

@@ -6,7 +6,6 @@ and `started`. Facts that the runtime has lost come from the old status.
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Collection, Iterable, Mapping
 
@@ -18,6 +17,7 @@ from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.status_resources import container_resources
 from actors.pod_workers.status.inputs import StatusInputs
+from proto.common import rfc3339
 from proto.v1 import (
     Container,
     ContainerState,
@@ -208,14 +208,14 @@ def _state(found: ContainerView, inputs: StatusInputs, old: ContainerStatus | No
     identity = f"{inputs.runtime_name}://{found.id}"
     match found.state:
         case "running":
-            return ContainerState(running=ContainerStateRunning(started_at=timestamp(found.started_at_ns)))
+            return ContainerState(running=ContainerStateRunning(started_at=rfc3339.from_nanos(found.started_at_ns)))
         case "exited":
             ended = ContainerStateTerminated(
                 exit_code=found.exit_code,
                 reason=found.reason or None,
                 message=inputs.termination_message(found) or None,
-                started_at=timestamp(found.started_at_ns),
-                finished_at=timestamp(found.finished_at_ns),
+                started_at=rfc3339.from_nanos(found.started_at_ns),
+                finished_at=rfc3339.from_nanos(found.finished_at_ns),
                 container_id=identity,
             )
             return ContainerState(terminated=ended)
@@ -299,9 +299,3 @@ def _stop_signal(found: ContainerView, container: Container) -> str | None:
     """The runtime's stop signal, only if the spec has one: defaults are not shown."""
     wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
     return (found.stop_signal or wanted) if wanted else None
-
-
-def timestamp(nanoseconds: int) -> str:
-    """metav1.Time: RFC 3339 in UTC, whole seconds. 0 is the epoch, as in the kubelet for a start that never was."""
-    moment = datetime.datetime.fromtimestamp(nanoseconds // 1_000_000_000, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

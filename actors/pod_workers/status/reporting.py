@@ -21,11 +21,11 @@ from actors.pod_workers.model.termination_request import TERMINAL_PHASES, Termin
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.status import pod_status
-from actors.pod_workers.status.container_status import timestamp
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results
 from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.termination_message import read_termination_message
+from proto.common import rfc3339
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.pods.status import Stage
@@ -129,7 +129,7 @@ class StatusReporter:
             waiting=self._waiting,
             volumes=self._volumes,
             old=self.last,
-            now=timestamp(int(self.start_time) * 10**9),
+            now=rfc3339.seconds(self.start_time),
             host_ips=self.context.host_ips,
             terminal=termination is not None and not termination.deleted,
             over=self.over,

@@ -10,10 +10,10 @@ from actors._base import gather
 from actors._cri.client import Cri
 from actors._cri.errors import NotFound
 from actors.pod_workers.model import metrics
-from actors.pod_workers.model.labels import POD_UID
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.shared.pod_scope import PodScope
 from proto.cri import api_pb2 as pb
+from proto.cri.labels import POD_UID
 from proto.pods import pleg
 
 EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

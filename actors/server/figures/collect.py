@@ -19,7 +19,7 @@ import msgspec
 from actors._base.messaging.futures import Future
 from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
-from actors._host.files import checkpoint
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
 from actors._host.system import KUBELET_VERSION
 from actors._metrics import agent, kubelet, process
@@ -59,7 +59,9 @@ class Collector:
         self._peers = peers
         self._merged = Merged(EVERYTHING)
         self._shared: Shared[Samples] = Shared(peers.loop, self._collect, "metrics")
-        self._path = os.path.join(peers.settings.run_dir, "metrics.json")
+        path = os.path.join(peers.settings.run_dir, "metrics.json")
+        loss = "counters will go back when the server restarts"
+        self._file = CheckpointFile(peers.blocking, path, VERSION, loss, deadline_s=PROCESSES_S)
         self._tree: tuple[int, int] = (0, 0)
         self._silent: set[str] = set()
         self._summary: Future[Any] | None = None
@@ -92,7 +94,7 @@ class Collector:
             if row.name in asked:
                 reborn.append(await self._take_answer(row, asked[row.name], now))
         if any(reborn):
-            await self._keep()
+            await self._file.save({"agent": self._tree, "retired": self._merged.saved()})
         self._set_tree_metrics(now)
         self._set_node_metrics()
         self._set_disk_metrics()
@@ -120,15 +122,8 @@ class Collector:
 
     async def _kept(self, tree: tuple[int, int]) -> list[Any]:
         """The counts of this agent's dead incarnations; none when the file is of another agent."""
-        data = await self._peers.blocking(PROCESSES_S, checkpoint.load, self._path, VERSION)
+        data = await self._peers.blocking(PROCESSES_S, self._file.load)
         return data["retired"] if isinstance(data, dict) and tuple(data.get("agent", ())) == tree else []
-
-    async def _keep(self) -> None:
-        data = {"agent": self._tree, "retired": self._merged.saved()}
-        try:
-            await self._peers.blocking(PROCESSES_S, lambda: checkpoint.save(self._path, VERSION, data, sync=False))
-        except (OSError, ActorError) as error:
-            log.warning("cannot write %s: %s; counters will go back when the server restarts", self._path, error)
 
     async def _processes(self) -> dict[int, ProcessUse]:
         pids = [row.pid for row in self.rows if row.pid]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -13,6 +12,7 @@ from actors.server.base.http import JSON, Request, Response, text
 from actors.server.context import Context
 from actors.server.pods import ObjectNotFound, find_pod, running_container
 from actors.server.policy import Route
+from proto.common import rfc3339
 
 DISK_S = 10.0
 
@@ -28,9 +28,8 @@ async def post_checkpoint(context: Context, request: Request) -> Response:
         return text(404, "cannot parse value of timeout parameter")
     directory = f"{context.settings.root_dir}/checkpoints"
     await context.blocking(DISK_S, lambda: os.makedirs(directory, mode=0o700, exist_ok=True))
-    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = pod.metadata
-    location = f"{directory}/checkpoint-{meta.name}_{meta.namespace}-{name}-{moment}.tar"
+    location = f"{directory}/checkpoint-{meta.name}_{meta.namespace}-{name}-{rfc3339.now()}.tar"
     try:
         await context.cri.checkpoint_container(running_container(pod, name), location, int(timeouts[-1]))
     except CriError as error:

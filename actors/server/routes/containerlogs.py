@@ -14,6 +14,7 @@ from inotify_simple import INotify, flags
 
 from actors._base.messaging.tasks import first_of
 from actors._cri.errors import CriError
+from actors._host.files.stamp import stamp
 from actors._logs.entries import Formatter
 from actors._logs.files import NoSuchContainer, container_names, container_status, log_file
 from actors._logs.reading import LogReader
@@ -184,7 +185,7 @@ class _Changes:
         except OSError as error:
             log.info("cannot watch %s: %s; checking it every %g s", path.parent, error.strerror, LOOK_S)
             self._close_inotify()
-        self._seen = _state(path)
+        self._seen = stamp(path)
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
@@ -210,7 +211,7 @@ class _Changes:
 
     async def _grown(self, most_s: float) -> bool:
         end = time.monotonic() + most_s
-        while (found := _state(self._path)) == self._seen:
+        while (found := stamp(self._path)) == self._seen:
             if time.monotonic() >= end:
                 return False
             await self._loop.sleep(min(LOOK_S, most_s))
@@ -226,15 +227,6 @@ class _Changes:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """A stamp that changes when a log grows or is rotated; None without the file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size
 
 
 async def _follow(

@@ -27,12 +27,12 @@ from actors.server.streaming.upgrade import (
 )
 from actors.server.streaming.upstream import Upstream, connect_upstream
 from proto.cri import api_pb2 as pb
+from proto.cri.labels import POD_UID
 from proto.v1 import Pod
 
 log = logging.getLogger(__name__)
 
 RUN_S = 300.0
-_POD_UID = "io.kubernetes.pod.uid"
 
 
 def flag(request: Request, *names: str) -> bool:
@@ -130,7 +130,7 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
 
 
 async def _sandbox(context: Context, pod: Pod) -> str:
-    wanted = pb.PodSandboxFilter(label_selector={_POD_UID: config_uid(pod)})
+    wanted = pb.PodSandboxFilter(label_selector={POD_UID: config_uid(pod)})
     found = await context.cri.list_pod_sandbox(wanted)
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
     if not ready:

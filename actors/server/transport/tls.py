@@ -6,13 +6,13 @@ New connections check the files for changes, at most once a second. A rotated ce
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from actors._host.files.stamp import stamp
 from actors._net.tls import ServerSocket
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Certificates:
             return self._context
         self._look_at = now + LOOK_S
         files = next((one for one in self._choices if Path(one.certificate).exists()), self._choices[-1])
-        seen = (files, *(_state(path) for path in files))
+        seen = (files, *(stamp(path) for path in files))
         if self._context is None or seen != self._seen:
             self._load(files, seen)
         assert self._context is not None
@@ -137,12 +137,3 @@ class Certificates:
             self.loads += 1
             log.info("serving with the certificate %s", files.certificate)
         self._seen = seen
-
-
-def _state(path: str) -> tuple[int, ...] | None:
-    """A stamp that changes with a file's content, through links; None without the file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

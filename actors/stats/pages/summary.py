@@ -6,7 +6,6 @@ and recorded documents of its kubelet.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.policy import NO_USE
 from actors.stats.reading import ContainerReading, PodReading, Reading
+from proto.common import rfc3339
 from proto.node import summary as shape
 from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
@@ -75,20 +75,15 @@ def build(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
     return shape.Summary(node=_node(reading, rates, machine, disk), pods=pods)
 
 
-def stamp(unix: float) -> str:
-    """Format Unix seconds as RFC 3339."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
-
-
 # The node
 
 
 def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None) -> shape.Node:
-    at = stamp(reading.time)
+    at = rfc3339.seconds(reading.time)
     own = reading.node
     found = shape.Node(
         node_name=machine.node_name,
-        start_time=stamp(machine.boot_time),
+        start_time=rfc3339.seconds(machine.boot_time),
         cpu=_cpu(own, rates.get("/")),
         memory=_memory(own, machine.memory_bytes),
         swap=shape.Swap(
@@ -117,11 +112,11 @@ def _system_containers(reading: Reading, rates: Mapping[str, int], *, with_all: 
     return (
         shape.Container(
             name="pods",
-            start_time=stamp(reading.pods_created),
+            start_time=rfc3339.seconds(reading.pods_created),
             cpu=_cpu(own, rates.get(reading.pods_cgroup)),
             memory=_memory(own, own.memory_limit_bytes),
             io=_io(own) if with_all else None,
-            swap=shape.Swap(time=stamp(own.time), swap_usage_bytes=own.swap_bytes),
+            swap=shape.Swap(time=rfc3339.seconds(own.time), swap_usage_bytes=own.swap_bytes),
         ),
     )
 
@@ -138,10 +133,10 @@ def _runtime(disk: Disk) -> shape.Runtime | None:
 
 
 def _pod(pod: PodReading, rates: Mapping[str, int], disk: Disk | None) -> shape.Pod:
-    own, at = pod.figures, stamp(pod.figures.time)
+    own, at = pod.figures, rfc3339.seconds(pod.figures.time)
     found = shape.Pod(
         pod_ref=shape.PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid),
-        start_time=stamp(pod.started),
+        start_time=rfc3339.seconds(pod.started),
         containers=tuple(_container(one, rates, disk) for one in pod.containers),
         cpu=_cpu(own, rates.get(pod.cgroup)),
         memory=_memory(own, own.memory_limit_bytes),
@@ -172,13 +167,13 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
     left = max(0, own.swap_limit_bytes - own.swap_bytes) if own.swap_limit_bytes else None
     return shape.Container(
         name=id_.name,
-        start_time=stamp(id_.created),
+        start_time=rfc3339.seconds(id_.created),
         cpu=_cpu(own, rates.get(one.cgroup)),
         memory=_memory(own, own.memory_limit_bytes),
         io=io,
         rootfs=rootfs,
         logs=logs,
-        swap=shape.Swap(time=stamp(own.time), swap_usage_bytes=own.swap_bytes, swap_available_bytes=left),
+        swap=shape.Swap(time=rfc3339.seconds(own.time), swap_usage_bytes=own.swap_bytes, swap_available_bytes=left),
     )
 
 
@@ -201,7 +196,7 @@ def _ephemeral(pod: PodReading, disk: Disk) -> DiskUse:
 
 def _cpu(own: Figures, nano_cores: int | None) -> shape.Cpu:
     return shape.Cpu(
-        time=stamp(own.time),
+        time=rfc3339.seconds(own.time),
         usage_nano_cores=nano_cores,
         usage_core_nano_seconds=own.cpu_ns,
         psi=_psi(own.cpu_stalls),
@@ -210,7 +205,7 @@ def _cpu(own: Figures, nano_cores: int | None) -> shape.Cpu:
 
 def _memory(own: Figures, limit_bytes: int) -> shape.Memory:
     return shape.Memory(
-        time=stamp(own.time),
+        time=rfc3339.seconds(own.time),
         available_bytes=max(0, limit_bytes - own.working_set_bytes) if limit_bytes else None,
         usage_bytes=own.memory_bytes,
         working_set_bytes=own.working_set_bytes,
@@ -222,7 +217,7 @@ def _memory(own: Figures, limit_bytes: int) -> shape.Memory:
 
 
 def _io(own: Figures) -> shape.Io:
-    return shape.Io(time=stamp(own.time), psi=_psi(own.io_stalls))
+    return shape.Io(time=rfc3339.seconds(own.time), psi=_psi(own.io_stalls))
 
 
 def _psi(stalls: Stalls) -> shape.Psi:
@@ -239,7 +234,7 @@ def _used(fs: FsStats) -> DiskUse:
 
 def _file_system(fs: FsStats, use: DiskUse, at: float) -> shape.Fs:
     return shape.Fs(
-        time=stamp(at),
+        time=rfc3339.seconds(at),
         available_bytes=fs.available_bytes,
         capacity_bytes=fs.capacity_bytes,
         used_bytes=use.bytes,
@@ -256,7 +251,7 @@ def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
     return shape.Volume(
         name=one.name,
         pvc_ref=shape.ClaimRef(name=claim, namespace=namespace) if claim else None,
-        time=stamp(at),
+        time=rfc3339.seconds(at),
         used_bytes=one.used_bytes,
         inodes_used=one.inodes_used,
         capacity_bytes=one.capacity_bytes if own else nodefs.capacity_bytes,

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Literal
 
 from actors.volume.steps.csi import CsiMount, FsGroup
+from proto.common import rfc3339
 from proto.pods.objects import Token
 
 CSI_PLUGIN = "CSIPlugin"
@@ -159,7 +159,7 @@ def token_attributes(tokens: Mapping[str, Token]) -> dict[str, str]:
     status = {
         audience: {
             "token": one.token,
-            "expirationTimestamp": datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "expirationTimestamp": rfc3339.seconds(one.expires),
         }
         for audience, one in tokens.items()
     }

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from proto.common import untrusted
-from supervisor.cli import CommandError
 from supervisor.cli.agent import start
+from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import FlagError, parse
 from supervisor.config.reload import boot
 from supervisor.config.reload.candidate import Resolved

@@ -20,6 +20,7 @@ from supervisor.cli.common import (
     run_dir_option,
 )
 from supervisor.cli.views import render
+from supervisor.cli.views.pod_changes import PodChanges
 from supervisor.cli.views.render import Cell
 from supervisor.sockets.client import CannotReach, Client
 
@@ -109,25 +110,11 @@ def _status_style(status: str, pod: Pod) -> str:
 # Watching
 
 
-class Watch:
-    """Remembers the printed pods, so that a pod is printed again only when more than its age changes."""
+class _Table:
+    """A table that is printed line by line."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, tuple[str, ...]] = {}
         self._widths = [max(len(header), least) for header, least in zip(HEADERS, (0, 24, 0, 17, 0, 0, 0), strict=True)]
-
-    def changes(self, pods: Sequence[Pod], now: float) -> list[tuple[Columns, Pod]]:
-        """The new and changed pods, with their columns."""
-        changed: list[tuple[Columns, Pod]] = []
-        present: dict[str, tuple[str, ...]] = {}
-        for pod in pods:
-            line = columns(pod, now)
-            mark = (line.ready, line.status, line.restarts.partition(" ")[0], line.ip)
-            present[pod.metadata.uid] = mark
-            if self._shown.get(pod.metadata.uid) != mark:
-                changed.append((line, pod))
-        self._shown = present
-        return changed
 
     def line(self, cells: Sequence[str]) -> str:
         """A line of the table. Columns never get narrower than in the lines before."""
@@ -136,9 +123,9 @@ class Watch:
 
 
 def _watch(client: Client, names: tuple[str, ...], namespace: str | None, output: str | None, wait_s: float) -> None:
-    watch = Watch()
+    table, changes = _Table(), PodChanges()
     if output is None:
-        render.echo(watch.line(HEADERS))
+        render.echo(table.line(HEADERS))
     while True:
         try:
             present = _list(client, (), namespace, wait_s)
@@ -150,8 +137,8 @@ def _watch(client: Client, names: tuple[str, ...], namespace: str | None, output
         if present is not None:
             node = _node_of(present)
             wanted = [pod for pod in present if not names or _is_named(pod, names, node)]
-            for line, pod in watch.changes(wanted, time.time()):
-                _print_change(watch, line, pod, output)
+            for line, pod in changes.since_last(wanted, time.time())[0]:
+                _print_change(table, line, pod, output)
         time.sleep(POLL_S)
 
 
@@ -160,11 +147,11 @@ def _is_named(pod: Pod, names: tuple[str, ...], node: str) -> bool:
     return bool((own | {f"{pod.metadata.namespace}/{name}" for name in own}).intersection(names))
 
 
-def _print_change(watch: Watch, line: Columns, pod: Pod, output: str | None) -> None:
+def _print_change(table: _Table, line: Columns, pod: Pod, output: str | None) -> None:
     if output == "json":
         render.echo(render.json_line(pod_object(pod)))
     elif output == "yaml":
         render.echo("---\n" + render.yaml_text(pod_object(pod)))
     else:
         style = _status_style(line.status, pod).replace("dim", "bright_black")
-        render.echo(watch.line(line), style=style)
+        render.echo(table.line(line), style=style)

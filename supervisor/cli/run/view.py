@@ -10,6 +10,7 @@ from proto.common.safe_text import one_line, shown
 from proto.pods.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod
 from supervisor.cli.views import render
+from supervisor.cli.views.pod_changes import PodChanges
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
@@ -61,40 +62,21 @@ def _name(line: Columns) -> str:
     return line.name if line.namespace == "default" else f"{line.namespace}/{line.name}"
 
 
-class Changes:
-    """Finds pods whose shown state has changed, except for the age."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-    def since_last(self, pods: Sequence[Pod], now: float) -> list[tuple[str, Columns | None]]:
-        """Names of changed pods with their columns, in the order of `pods`; None for a removed pod."""
-        found: list[tuple[str, Columns | None]] = []
-        present = {}
-        for pod in pods:
-            line = columns(pod, now)
-            mark: tuple[str, ...] = (line.ready, line.status, line.restarts.partition(" ")[0], line.ip)
-            present[pod.metadata.uid] = (_name(line), mark)
-            if self._shown.get(pod.metadata.uid) != (_name(line), mark):
-                found.append((_name(line), line))
-        found += [(name, None) for uid, (name, _) in self._shown.items() if uid not in present]
-        self._shown = present
-        return found
-
-
 class Lines:
     """A line for each change, with the seconds since the start, for files, pipes and plain terminals."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._changes = PodChanges()
         self._width = 24
         self._advice = ""
 
     def show(self, pods: Sequence[Pod], elapsed_s: float) -> None:
         """Print a line for each pod that changed."""
-        for name, line in self._changes.since_last(pods, time.time()):
+        changed, removed = self._changes.since_last(pods, time.time())
+        states = [(line, f"{line.ready:<5}  {line.status:<18}  {_rest(line)}".rstrip()) for line, _ in changed]
+        for line, state in [*states, *((line, "gone") for line in removed)]:
+            name = _name(line)
             self._width = max(self._width, len(name))
-            state = "gone" if line is None else f"{line.ready:<5}  {line.status:<18}  {_rest(line)}".rstrip()
             render.echo(f"{elapsed_s:6.1f}s  {name:<{self._width}}  {state}")
 
     def say(self, text: str, *, error: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from proto.cri.labels import POD_UID
 from proto.v1 import Pod
 from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
 from supervisor.cli.errors import CommandError
@@ -214,7 +215,7 @@ def _sandbox(client: Client, pod: Pod) -> str:
     from actors._logs.files import config_uid  # noqa: PLC0415
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
-    chosen = pb.PodSandboxFilter(label_selector={"io.kubernetes.pod.uid": config_uid(pod)})
+    chosen = pb.PodSandboxFilter(label_selector={POD_UID: config_uid(pod)})
     wanted = pb.ListPodSandboxRequest(filter=chosen)
     found = _call(client, "ListPodSandbox", wanted, pb.ListPodSandboxResponse()).items
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from proto.agent.settings import Settings
+from proto.common import rfc3339
 from supervisor.config.reload import policy, readers, store
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
 from supervisor.config.reload.resolver import Resolver
@@ -193,7 +194,7 @@ class ReloadController:
         what = "; ".join((*entry.changes[:SHOWN_CHANGES], *([f"{more} more"] if more > 0 else [])))
         text = f"configuration {entry.verdict}: {entry.message}" + (f" ({what})" if what else "")
         self._daemon.note(level, "Configuration", "supervisor", text)
-        entry = msgspec.structs.replace(entry, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        entry = msgspec.structs.replace(entry, time=rfc3339.now())
         try:
             store.append(self._daemon.settings.root_dir, entry)
         except OSError as error:
