@@ -156,14 +156,22 @@ class Operations:
             try:
                 identity = await start.create(image)
                 await start.start(identity)
-            finally:
-                if start.created_id:
-                    await self.runtime.read_container(start.created_id)
+            except GeneratorExit:
+                raise  # the coroutine ends with its process, and can await nothing more
+            except BaseException:
+                await self._read_created(start)
+                raise
+            await self._read_created(start)
         found = self.runtime.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         await self._post_start(container, found)
         return self.runtime.view.container_by_id(identity) or found
+
+    async def _read_created(self, start: ContainerStart) -> None:
+        """Read a container whose creation returned an ID, also when a later step failed."""
+        if start.created_id:
+            await self.runtime.read_container(start.created_id)
 
     async def _post_start(self, container: Container, found: ContainerView) -> None:
         """Run the postStart hook, and end the container if it fails. It does not count as a concurrent start.

@@ -227,7 +227,7 @@ def test_mutated_manifest_is_a_pod_or_a_manifest_error(
         try:
             for part in path[:-1]:
                 holder = holder[part]
-            holder[path[-1]] = junk
+            holder[path[-1]] = copy.deepcopy(junk)  # else a later change alters what the next example is given
         except (TypeError, IndexError, KeyError):
             continue  # an earlier change removed the place
     text = json.dumps(plain) if as_json else yaml.safe_dump(plain)
