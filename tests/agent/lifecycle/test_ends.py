@@ -240,7 +240,7 @@ def test_two_hundred_containers_in_one_pod_hold_up_no_other(api, diary):
     wait_for(lambda: len(diary.running("crowd")) >= 5, 60, "it has begun")
     began = time.monotonic()
     api.add(diary.pod("single", noting("c")))
-    api.wait_ready("single")
+    diary.wait_up("single")
     assert len(diary.running("crowd")) < 200, "the other one was ready before all of these"
     assert time.monotonic() - began < 20
     shown = api.status("crowd").status
