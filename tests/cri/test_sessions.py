@@ -74,7 +74,7 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
 def test_session_url_comes_with_the_usual_deadline(here: OnLoop, fake: FakeRuntime) -> None:
     assert [here.url("a"), here.url("b", "ls")] == ["http://here/a/4", "http://here/b/2"]
     assert fake.seconds_left is not None
-    assert 5 < fake.seconds_left < 11
+    assert 5 < fake.seconds_left <= 10.1  # gRPC rounds a timeout up on the wire, by at most one per cent
 
 
 def test_concurrent_calls_each_get_their_own_answer(here: OnLoop, fake: FakeRuntime) -> None:

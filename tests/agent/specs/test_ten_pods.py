@@ -22,7 +22,7 @@ from tests.harness import wait_for
 
 BACK_WITHIN_S = 0.1
 BACK_WITHIN_FLOORS = 5
-"""Times the slowest empty Python process between the kills: the machine may run other tests beside this one."""
+"""Times an empty Python process between the kills (median): the machine may run other tests beside this one."""
 """Time from the kill to the event that it is in service; the median of KILLS, since two cores also run the ten pods."""
 KILLS = 5
 
@@ -136,7 +136,7 @@ def test_a_killed_actor_is_back_and_no_pod_notices(settled, name):
         times_s.append(took_s)
         floors_s.append(process_floor_s())
     assert settled.rows()[name]["state"] == "ready"
-    assert statistics.median(times_s) < max(BACK_WITHIN_S, BACK_WITHIN_FLOORS * max(floors_s))
+    assert statistics.median(times_s) < max(BACK_WITHIN_S, BACK_WITHIN_FLOORS * statistics.median(floors_s))
     watch_until = time.monotonic() + 2.5  # two probe periods and a re-list of the config directory
     while time.monotonic() < watch_until:
         shown = steady_ready(settled)
