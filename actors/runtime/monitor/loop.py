@@ -373,10 +373,11 @@ class Monitor:
 
     def ended(self, container: Container, code: int) -> None:
         """The first process has exited. Its log is complete before clients learn of the exit."""
-        for output in container.outputs[:]:
-            for _ in range(MOST_READS_AT_END):
-                if not self.read_output(container, output):
-                    break
+        outputs = container.outputs[:]
+        unread = outputs
+        for _ in range(MOST_READS_AT_END):  # in turns: the log then keeps roughly the order of stdout and stderr
+            unread = [output for output in unread if self.read_output(container, output)]
+        for output in outputs:
             self.sinks.end(output)
         result = str(code if code >= 0 else 128 - code), str(time.time_ns())
         write(f"{container.dir}/exit", " ".join(result) + "\n")
