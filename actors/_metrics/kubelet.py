@@ -87,6 +87,9 @@ STARTED_USERNS_PODS_ERRORS = _counter(
 SANDBOX_SECONDS = _histogram(
     "kubelet_run_podsandbox_duration_seconds", "Making a sandbox, by its runtime class's handler.", "runtime_handler"
 )
+SANDBOX_ERRORS = _counter(
+    "kubelet_run_podsandbox_errors_total", "Failures to make a sandbox, by runtime handler.", "runtime_handler"
+)
 STARTED_CONTAINERS = _counter("kubelet_started_containers_total", "Starts of containers, by kind.", "container_type")
 STARTED_CONTAINERS_ERRORS = _counter(
     "kubelet_started_containers_errors_total",
@@ -144,6 +147,9 @@ IMAGES_COLLECTED = _counter("kubelet_image_garbage_collected_total", "Images rem
 # Eviction, orphans, control groups
 
 EVICTIONS = _counter("kubelet_evictions", "Pods evicted, by the signal they were evicted for.", "eviction_signal")
+PREEMPTIONS = _counter(
+    "kubelet_preemptions", "Pods ended for a critical pod, by the first resource that was short.", "preemption_signal"
+)
 CGROUP_SECONDS = _histogram(
     "kubelet_cgroup_manager_duration_seconds", "Making, changing and removing control groups.", "operation_type"
 )

@@ -188,21 +188,6 @@ def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
     return found
 
 
-def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The runtime's conditions (rpc Status) that make the node not ready, in the kubelet's words."""
-    known = {one["type"]: one for one in runtime}
-    found = []
-    for kind, words in (
-        ("RuntimeReady", "container runtime not ready"),
-        ("NetworkReady", "container runtime network not ready"),
-    ):
-        one = known.get(kind)
-        if one is None or not one["status"]:
-            reason, message = (one["reason"], one["message"]) if one else ("", "")
-            found.append(f"{words}: {kind}=false reason:{reason} message:{message}")
-    return found
-
-
 def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object]:
     """status.images of (names, bytes) pairs, largest first. `most` bounds their number; -1 is no bound."""
     ordered = sorted(found, key=lambda one: -one[1])

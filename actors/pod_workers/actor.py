@@ -152,7 +152,9 @@ class PodWorkers(Actor):
             sandboxes, containers = self.context.cri.list_pod_sandbox(), self.context.cri.list_containers()
             status = self.context.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
-            features = RuntimeFeatures.from_status(await status)
+            answer = await status
+            self.context.network.seen(answer)
+            features = RuntimeFeatures.from_status(answer)
             self.admission_queue.node = replace(self.admission_queue.node, features=features)
             self.context.userns.handlers = features.user_namespaces
         except CriError as error:

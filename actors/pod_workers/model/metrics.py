@@ -71,6 +71,7 @@ def sandbox_start(pod: Pod, handler: str) -> Iterator[None]:
         yield
     except Exception:
         metrics.STARTED_PODS_ERRORS.inc()
+        metrics.SANDBOX_ERRORS.inc(handler)
         if own_users:
             metrics.STARTED_USERNS_PODS_ERRORS.inc()
         raise

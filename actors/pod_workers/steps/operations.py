@@ -117,12 +117,20 @@ class Operations:
         return await self._read_sandbox_new(identity)
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
-        found = await self.runtime.read_sandbox(identity)
+        try:
+            found = await self.runtime.read_sandbox(identity)
+        except CriError as error:
+            self._sandbox_unread(error.grpc_text())
+            raise
         if found is None:
-            raise StartFailedError(
-                reasons.CREATE_POD_SANDBOX_ERROR, f"sandbox {identity} vanished right after it was created"
-            )
+            problem = f"sandbox {identity} vanished right after it was created"
+            self._sandbox_unread(problem)
+            raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, problem)
         return found
+
+    def _sandbox_unread(self, problem: str) -> None:
+        message = f"Unable to get pod sandbox status: {problem}"
+        self.context.events.pod(self.scope.pod, "Warning", "FailedPodSandBoxStatus", message)
 
     async def start_container(self, container: Container, published_restarts: int | None) -> ContainerView:
         """Pull, create and start a container. It is in the view when this returns. Raises StartFailedError.

@@ -66,18 +66,6 @@ def test_several_problems_are_one_message() -> None:
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "KubeletNotReady", "[a, b]")
 
 
-def test_runtime_problems_are_in_the_kubelets_words() -> None:
-    found = policy.runtime_problems(
-        [
-            {"type": "RuntimeReady", "status": True, "reason": "", "message": ""},
-            {"type": "NetworkReady", "status": False, "reason": "NetworkPluginNotReady", "message": "no config"},
-        ]
-    )
-    assert found == [
-        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no config"
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "amount", "text"),
     [
