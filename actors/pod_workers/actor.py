@@ -26,6 +26,7 @@ from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, Adm
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.assembly import HostInfo, make_context, read_host_info
 from actors.pod_workers.checkpoint import Checkpoint
+from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
@@ -174,6 +175,7 @@ class PodWorkers(Actor):
         if problem := selinux.warning(selinux.enforce()):
             log.warning("%s", problem)
         self.api_gate.begin()
+        ResolvConfCheck(self, self.context.events).begin()
 
     def measure(self) -> None:
         """Set the gauges of pods."""

@@ -33,7 +33,9 @@ def runtime(containerd: ContainerdInstance) -> Iterator[Refusing]:
 def agent(containerd: ContainerdInstance, runtime: Refusing) -> Iterator[Observed]:
     with closing(Observed(containerd)) as one:
         one.port = free_port()
-        one.start("--container-runtime-endpoint", runtime.endpoint, f"--page-address={one.port}")
+        (one.dir / "resolv.conf").write_text(f"search {' '.join(f's{number}' for number in range(30))}\n")
+        flags = (f"--resolv-conf={one.dir}/resolv.conf", "--cluster-domain=cluster.local")
+        one.start("--container-runtime-endpoint", runtime.endpoint, f"--page-address={one.port}", *flags)
         yield one
 
 
@@ -48,6 +50,11 @@ def said(agent: Agent, reason: str) -> set[tuple[str, str, str]]:
 def expect(agent: Agent, reason: str, name: str, message: str) -> None:
     wanted = {(f"{name}-vm", "Warning", message)}
     wait_for(lambda: said(agent, reason) == wanted, 30, f"{reason}; log: {agent.log}")
+
+
+def test_too_many_search_domains_are_an_event_of_the_node(agent: Observed) -> None:
+    words = f"Resolv.conf file '{agent.dir}/resolv.conf' contains search line consisting of more than 29 domains!"
+    wait_for(lambda: said(agent, "CheckLimitsForResolvConf") == {("vm", "Warning", words)}, 20, "it is said")
 
 
 def test_runtime_errors_are_events_of_the_pod(agent: Observed, runtime: Refusing) -> None:
