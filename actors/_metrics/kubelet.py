@@ -53,6 +53,26 @@ RUNNING_PODS = _gauge("kubelet_running_pods", "Pods whose sandbox runs, by the l
 RUNNING_CONTAINERS = _gauge("kubelet_running_containers", "Containers by state in the runtime.", "container_state")
 EPHEMERAL_CONTAINERS = _gauge("kubelet_managed_ephemeral_containers", "Ephemeral containers of the pods here.")
 RESIZES_IN_PROGRESS = _gauge("kubelet_pod_in_progress_resizes", "Pods whose resources are being changed.")
+RESIZES_PENDING = _gauge(
+    "kubelet_pod_pending_resizes", "Pods that do not get the resources they ask for: deferred, infeasible.", "reason"
+)
+RESIZES_REQUESTED = _counter(
+    "kubelet_container_requested_resizes_total",
+    "Changes of a container's CPU or memory that were asked for: add, remove, increase, decrease.",
+    "resource requirement operation",
+)
+RESIZES_INFEASIBLE = _counter(
+    "kubelet_pod_infeasible_resizes_total", "Resizes that this node can never do.", "reason_detail"
+)
+RESIZES_ACCEPTED_LATE = _counter(
+    "kubelet_pod_deferred_accepted_resizes_total", "Deferred resizes that were granted, by occasion.", "retry_trigger"
+)
+RESIZE_MILLISECONDS = _histogram(
+    "kubelet_pod_resize_duration_milliseconds",
+    "Carrying out a resize, in milliseconds; the buckets are ours.",
+    "success",
+    bounds=exponential(10, 2, 12),
+)
 ADMISSION_REJECTIONS = _counter("kubelet_admission_rejections_total", "Pods turned away, by reason.", "reason")
 ORPHANED_RUNTIME_PODS = _counter(
     "kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that nobody here knew of."

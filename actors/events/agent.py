@@ -16,8 +16,8 @@ CGROUP_V1 = (
 
 
 ON_DISK = (
-    "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to "
-    "disk and should no longer be considered secure."
+    "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped "
+    "to disk and should no longer be considered secure."
 )
 
 

@@ -179,7 +179,8 @@ class PodWorkers(Actor):
 
     def measure(self) -> None:
         """Set the gauges of pods."""
-        set_gauges(self.workers, self.desired, mirrors=bool(self.settings.kubeconfig))
+        pending = self.allocations.allocator.pending
+        set_gauges(self.workers, self.desired, pending, mirrors=bool(self.settings.kubeconfig))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Send status, probe, pleg and objects all pods again, or those known so far."""
@@ -223,7 +224,7 @@ class PodWorkers(Actor):
             if uid in self.workers:
                 self.allocations.update(uid)
         self._enter(change.added)
-        self.allocations.retry()
+        self.allocations.retry("pods_added" if change.added else "pod_updated" if change.updated else "pods_removed")
 
     def _reconcile_all(self) -> None:
         """Give every wanted pod a worker, and every unwanted one a worker that ends it."""
@@ -235,7 +236,7 @@ class PodWorkers(Actor):
                 self.allocations.update(uid)
         self._end_orphans()  # first: a static pod waits for an orphan of its full name
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
-        self.allocations.retry()
+        self.allocations.retry("pods_added")
         self._check_complete()
         self.cgroups.pods_changed()
 
@@ -327,7 +328,7 @@ class PodWorkers(Actor):
         """Free the resources of a pod of which no process runs any more."""
         self.admission_queue.pod_terminated(uid)
         self.api_gate.pod_gone(uid)
-        self.allocations.retry()
+        self.allocations.retry("pods_removed")
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)

@@ -160,6 +160,7 @@ class PodWorker(PooledActor):
         self.resizer.pending = pending
         if not equal(resources_of(pod), resources_of(self.pod)):
             self.resizer.granted(pod)
+        metrics.resizes_requested(self.scope.desired, desired)
         self.scope.pod, self.scope.desired = pod, desired
         self._kind = "update"
         self.operations.ask_volumes_again()

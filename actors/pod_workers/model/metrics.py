@@ -13,6 +13,8 @@ from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.cri.labels import CONFIG_SEEN
 from proto.v1 import Pod
+from proto.v1.scalars.base import Quantity
+from proto.v1.scalars.quantity import QuantityError, parse
 
 
 def bool_label(value: bool) -> str:
@@ -57,6 +59,41 @@ def phase_published(pod: Pod, before: str | None, now: str | None) -> None:
     took_s = _seen_s_ago(pod) if (before, now) == ("Pending", "Running") else None
     if took_s is not None:
         metrics.POD_START_SECONDS.observe(took_s)
+
+
+def resizes_requested(before: Pod, after: Pod) -> None:
+    """A pod's source wants other resources for its containers."""
+    wanted = {one.name: one.resources for one in (*after.spec.init_containers, *after.spec.containers)}
+    for container in (*before.spec.init_containers, *before.spec.containers):
+        was, now = container.resources, wanted.get(container.name, container.resources)
+        for kind, old, new in (("requests", was.requests, now.requests), ("limits", was.limits, now.limits)):
+            for resource in ("cpu", "memory"):
+                operation = _operation(old.get(resource, 0), new.get(resource, 0))
+                if operation:
+                    metrics.RESIZES_REQUESTED.inc(resource, kind, operation)
+
+
+def _operation(before: Quantity, after: Quantity) -> str:
+    try:
+        old, new = parse(before), parse(after)
+    except QuantityError:
+        return ""  # the resize is refused for it
+    if old == new:
+        return ""
+    if not old or not new:
+        return "remove" if old else "add"
+    return "increase" if new > old else "decrease"
+
+
+@contextmanager
+def resize() -> Iterator[None]:
+    """Times a resize; every exception counts as a failure."""
+    began, success = time.monotonic(), False
+    try:
+        yield
+        success = True
+    finally:
+        metrics.RESIZE_MILLISECONDS.observe((time.monotonic() - began) * 1000, bool_label(success))
 
 
 @contextmanager
