@@ -11,6 +11,19 @@ _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
 
 
+def pid_of(pidfd: int) -> int:
+    """Return the process ID of a pidfd. Raises OSError."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    raise ProcessLookupError(f"descriptor {pidfd} is no pidfd")
+
+
+def started_ticks(pid: int) -> int:
+    """Return a process's start in clock ticks after boot (starttime, field 22 of proc(5)). Raises OSError."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 def boot_id() -> str:
     """Return the kernel's boot ID; empty when unknown, like the other IDs."""
     return _first("/proc/sys/kernel/random/boot_id")

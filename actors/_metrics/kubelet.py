@@ -35,6 +35,24 @@ CONTAINER_LOG_BYTES = _gauge(
     "kubelet_container_log_filesystem_used_bytes", "What a container's logs take.", "uid namespace pod container"
 )
 CGROUP_VERSION = _gauge("kubelet_cgroup_version", "Version of the machine's control groups: 1 or 2.")
+FEATURE_ENABLED = _gauge(
+    "kubernetes_feature_enabled",
+    "1 for a feature gate that is on; 0 also for one that the kubelet has on and that is not built here.",
+    "name stage",
+)
+NODE_BEFORE_AGENT_SECONDS = _gauge(
+    "kubelet_node_startup_pre_kubelet_duration_seconds", "From boot to the start of the agent."
+)
+NODE_BEFORE_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_pre_registration_duration_seconds", "From the agent's start to its first attempt to register."
+)
+NODE_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_registration_duration_seconds", "From the first attempt to register to a new Node."
+)
+NODE_AFTER_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_post_registration_duration_seconds", "From the creation of the Node until it was Ready."
+)
+NODE_STARTUP_SECONDS = _gauge("kubelet_node_startup_duration_seconds", "From boot until a new Node was Ready.")
 
 SHUTDOWN_BEGAN = _gauge("kubelet_graceful_shutdown_start_time_seconds", "Unix time at which pods began to be ended.")
 SHUTDOWN_ENDED = _gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time at which the last one had.")
@@ -93,6 +111,19 @@ POD_WORKER_START_SECONDS = _histogram(
 POD_START_SECONDS = _histogram(
     "kubelet_pod_start_duration_seconds", "From first seeing a pod until all its containers run.", bounds=_STARTUP
 )
+POD_START_TOTAL_SECONDS = _histogram(
+    "kubelet_pod_start_total_duration_seconds",
+    "From a pod's creation until the API server shows all its containers as started.",
+    bounds=_STARTUP,
+)
+POD_START_SLI_SECONDS = _histogram(
+    "kubelet_pod_start_sli_duration_seconds",
+    "The same for stateless pods, without the time of pulls and init containers.",
+    bounds=_STARTUP,
+)
+FIRST_POD_START_SLI_SECONDS = _gauge(
+    "kubelet_first_network_pod_start_sli_duration_seconds", "The same of the first pod with a network of its own."
+)
 
 # Containers and sandboxes
 
@@ -115,6 +146,12 @@ STARTED_CONTAINERS_ERRORS = _counter(
     "kubelet_started_containers_errors_total",
     "Containers that could not be started, by kind and reason.",
     "container_type code",
+)
+HOOK_FALLBACKS = _counter(
+    "kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that asked for HTTPS and were answered by plain HTTP."
+)
+SLEEPS_CUT_SHORT = _counter(
+    "kubelet_sleep_action_terminated_early_total", "Sleep hooks that ended with the grace period or their container."
 )
 TERMINATED_CONTAINERS = _counter(
     "kubelet_terminated_containers_total", "Ends of containers.", "container_type exit_code reason"

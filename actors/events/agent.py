@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
 
 from actors._host.machine import swap_capacity
+from actors._host.system import pid_of, started_ticks
 
 CGROUP_V1 = (
     "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to "
     "cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
 )
-
-
 ON_DISK = (
     "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped "
     "to disk and should no longer be considered secure."
@@ -30,11 +28,8 @@ def has_noswap(release: str) -> bool:
 def identity(supervisor_pidfd: int) -> str:
     """Return the supervisor's `PID:STARTTIME`, unique since boot; empty when unknown."""
     with suppress(OSError):
-        for line in Path(f"/proc/self/fdinfo/{supervisor_pidfd}").read_text().splitlines():
-            if line.startswith("Pid:"):
-                pid = int(line.split()[1])
-                after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                return f"{pid}:{after_name[19]}"  # starttime, field 22, proc(5)
+        pid = pid_of(supervisor_pidfd)
+        return f"{pid}:{started_ticks(pid)}"
     return ""
 
 

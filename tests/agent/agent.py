@@ -123,11 +123,15 @@ class Agent:
             return {item["metadata"]["name"].removesuffix(f"-{self.node}"): item for item in shown["items"]}
         return {}
 
-    def counts(self, actor: str, metric: str) -> dict[tuple[str, ...], float]:
-        """An actor's samples of a metric since its process started: label values to its value, or its number of observations."""
+    def samples(self, actor: str, metric: str) -> dict[tuple[str, ...], tuple[float, ...]]:
+        """An actor's samples of a metric, by label values. A histogram's last number is the sum."""
         with Client(self.run_dir) as client:
-            samples = client.ask(actor, GetMetrics()).samples.get(metric, ())
-        return {labels: sum(numbers[:-1]) if len(numbers) > 1 else numbers[0] for labels, numbers in samples}
+            return dict(client.ask(actor, GetMetrics()).samples.get(metric, ()))
+
+    def counts(self, actor: str, metric: str) -> dict[tuple[str, ...], float]:
+        """The same in short: the value, or the number of observations."""
+        found = self.samples(actor, metric)
+        return {labels: sum(numbers[:-1]) if len(numbers) > 1 else numbers[0] for labels, numbers in found.items()}
 
     def pod(self, name: str) -> dict[str, Any]:
         return self.pods().get(name, {})

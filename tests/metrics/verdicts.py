@@ -27,12 +27,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"kubelet_pod_watch_events_dropped_total", "of the pods API, a gRPC service that is not there"),
     ("/metrics", r"kubelet_imagemanager_inmemory_.*", "of a cache with a limit; here all records are in memory"),
     ("/metrics", r"kubelet_metrics_provider", "names cAdvisor or CRI as the source of figures; here it is neither"),
-    ("/metrics", r"kubelet_node_startup_.*", "phases of one process's start; each of ours is ready on its own"),
-    (
-        "/metrics",
-        r"kubelet_(first_network_pod_start_sli|pod_start_sli|pod_start_total)_duration_seconds",
-        "reckoned from what a watch of the API shows back, which the agent does not wait for",
-    ),
     ("/metrics", r"kubelet_pleg_pod_relist_duration_seconds", "pods are read by their workers, not by pleg"),
     (
         "/metrics",
@@ -44,7 +38,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
         r"kubelet_evented_pleg_connection_latency_seconds",
         "the stream has no moment at which it is connected",
     ),
-    ("/metrics", r"kubelet_(lifecycle_handler_http_fallbacks|sleep_action_terminated_early)_total", "not counted"),
     ("/metrics", r"kubelet_orphan_pod_cleaned_volumes.*", "volumes of orphans are removed by the volume actor alike"),
     (
         "/metrics",
@@ -56,7 +49,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
         r"volume_operation_total_seconds",
         "steps are timed one by one, in storage_operation_duration_seconds",
     ),
-    ("/metrics", r"kubernetes_feature_enabled", "gates are the supervisor's knowledge: `supervisor config show`"),
     ("/metrics/cadvisor", r"container_cpu_load(_d)?_average_10s|container_tasks_state", NO_LOAD),
     ("/metrics/cadvisor", r"container_health_state", "of Docker's health checks"),
     ("/metrics/cadvisor", r"machine_(nvm_.*|cpu_books|cpu_drawers)", "of non-volatile memory and mainframes"),

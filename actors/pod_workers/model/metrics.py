@@ -9,6 +9,7 @@ from datetime import datetime
 
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
+from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.cri.labels import CONFIG_SEEN
@@ -54,11 +55,21 @@ def step_done(kind: str, began: float) -> None:
     metrics.POD_WORKER_SECONDS.observe(time.monotonic() - began, kind)
 
 
-def phase_published(pod: Pod, before: str | None, now: str | None) -> None:
-    """A pod's phase was published. The first Running ends the pod's start."""
-    took_s = _seen_s_ago(pod) if (before, now) == ("Pending", "Running") else None
+def phase_published(pod: Pod, before: str | None, now: str | None) -> bool:
+    """A pod's phase was published. True: it is the first Running, which ends the pod's start."""
+    if (before, now) != ("Pending", "Running"):
+        return False
+    took_s = _seen_s_ago(pod)
     if took_s is not None:
         metrics.POD_START_SECONDS.observe(took_s)
+    return True
+
+
+def init_seconds(pod: Pod, view: PodView) -> float:
+    """How long the pod's init containers ran, without sidecars."""
+    names = {one.name for one in pod.spec.init_containers if not is_sidecar(one)}
+    ended = [one for one in view.containers if one.name in names and one.state == "exited"]
+    return sum(max(0, one.finished_at_ns - one.started_at_ns) for one in ended) / 1e9
 
 
 def resizes_requested(before: Pod, after: Pod) -> None:

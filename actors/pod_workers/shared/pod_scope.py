@@ -26,4 +26,6 @@ class PodScope:
     """With the resources its source wants; the published pod has this spec."""
     sleep: Callable[[float], Any]
     spawn: Spawn
+    pulling_s: float = 0.0
+    """Seconds of pulls so far."""
     wait_reasons: WaitReasons = field(default_factory=WaitReasons)

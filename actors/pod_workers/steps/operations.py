@@ -153,8 +153,11 @@ class Operations:
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
-            await start.ensure_image_volumes()
-            image = await start.ensure_image()
+            try:
+                await start.ensure_image_volumes()
+                image = await start.ensure_image()
+            finally:
+                self.scope.pulling_s += start.pulling_s
         await start.fetch_objects()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":

@@ -192,9 +192,14 @@ def say(effective: Effective, given: Given) -> None:
 
 def encoded(effective: Effective) -> msgspec.Raw:
     """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+    from supervisor.config.kubeletconfig import feature_gates  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
-    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    shown: dict[str, Any] = {
+        "configuration": encode.plain(effective.config),
+        "sources": effective.origins(),
+        "features": feature_gates.in_effect(effective.config.feature_gates or {}),
+    }
     return msgspec.Raw(msgspec.json.encode(shown))
 
 

@@ -70,6 +70,15 @@ class Gates:
         return gate.default
 
 
+def in_effect(entries: Mapping[str, bool]) -> list[tuple[str, str, bool]]:
+    """(name, stage, on) of every gate. One that is not built is off, whatever its default."""
+    gates = Gates(entries)
+    return [
+        (gate.name, gate.stage, gates.enabled(gate.name) and not verdicts()[gate.name].is_missing)
+        for gate in known().values()
+    ]
+
+
 def requirement(name: str) -> str:
     """The message for a field whose gate is off."""
     if verdicts()[name].is_missing and not known()[name].default:
