@@ -199,6 +199,12 @@ IMAGE_VOLUMES_MOUNTED = _counter("kubelet_image_volume_mounted_succeed_total", "
 IMAGE_VOLUME_ERRORS = _counter(
     "kubelet_image_volume_mounted_errors_total", "Image volumes of containers that could not be created."
 )
+CREDENTIAL_PLUGIN_SECONDS = _histogram(
+    "kubelet_credential_provider_plugin_duration", "Runs of a credential provider.", "plugin_name"
+)
+CREDENTIAL_PLUGIN_ERRORS = _counter(
+    "kubelet_credential_provider_plugin_errors_total", "Failed runs of a credential provider.", "plugin_name"
+)
 IMAGES_COLLECTED = _counter("kubelet_image_garbage_collected_total", "Images removed, by reason.", "reason")
 
 # Eviction, orphans, control groups
@@ -268,6 +274,24 @@ STATUS_SYNC_SECONDS = _histogram(
     "kubelet_pod_status_sync_duration_seconds",
     "From a change of a pod's status until the API server has it.",
     bounds=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
+)
+
+# Certificates that the agent requests and replaces
+
+CLIENT_TTL = _gauge(
+    "kubelet_certificate_manager_client_ttl_seconds", "Until the client certificate expires; infinite without one."
+)
+SERVER_TTL = _gauge(
+    "kubelet_certificate_manager_server_ttl_seconds", "Until the serving certificate expires; infinite without one."
+)
+CLIENT_RENEW_ERRORS = _counter(
+    "kubelet_certificate_manager_client_expiration_renew_errors", "Failures to get a client certificate."
+)
+SERVER_RENEW_ERRORS = _counter("kubelet_server_expiration_renew_errors", "Failures to get a serving certificate.")
+SERVER_ROTATION_SECONDS = _histogram(
+    "kubelet_certificate_manager_server_rotation_seconds",
+    "Age of each serving certificate that was replaced.",
+    bounds=(60, 3600, 14_400, *(86_400 * days for days in (1, 7, 30, 90, 180, 360, 1440))),
 )
 
 # The kubelet API
