@@ -1,7 +1,7 @@
 """Messages that the status actor receives: pods and their status from the node, and the API server's view of them.
 
-From pod_workers: SetPods, SetPod, SetPodStatus, PodStarted, RemovePod. From config, with an API server: SetApiPods, RemoveApiPods.
-From node, before the machine goes down: Flush. From all: ListPods.
+From pod_workers: SetPods, SetPod, SetPodStatus, PodStarted, RemovePod. From config, with an API server: SetApiPods,
+RemoveApiPods. From node, before the machine goes down: Flush. From all: ListPods.
 """
 
 from __future__ import annotations

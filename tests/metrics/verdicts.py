@@ -1,7 +1,7 @@
 """Every metric of the kubelet of Kubernetes 1.36 that this agent does not expose, and why.
 
-The kubelet's are those of a capture (golden.json) and of the reference (reference.txt). What is not here is exposed, with
-the same type and labels: test_golden.py sees to both.
+The kubelet's are those of a capture (golden.json) and of the reference (reference.txt). What is not here is exposed,
+with the same type and labels: test_golden.py sees to both.
 """
 
 from __future__ import annotations

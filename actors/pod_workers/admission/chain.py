@@ -48,7 +48,7 @@ class Preempt:
 
     victims: tuple[Share, ...]
     resource: str
-    """The first one that is short."""
+    """The first resource of which there is too little."""
 
 
 Verdict = Admitted | Rejection | Preempt

@@ -66,7 +66,7 @@ def phase_published(pod: Pod, before: str | None, now: str | None) -> bool:
 
 
 def init_seconds(pod: Pod, view: PodView) -> float:
-    """How long the pod's init containers ran, without sidecars."""
+    """Seconds that the pod's init containers ran, without sidecars."""
     names = {one.name for one in pod.spec.init_containers if not is_sidecar(one)}
     ended = [one for one in view.containers if one.name in names and one.state == "exited"]
     return sum(max(0, one.finished_at_ns - one.started_at_ns) for one in ended) / 1e9
