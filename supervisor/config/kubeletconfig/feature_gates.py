@@ -71,7 +71,7 @@ class Gates:
 
 
 def in_effect(entries: Mapping[str, bool]) -> list[tuple[str, str, bool]]:
-    """(name, stage, on) of every gate. A gate that is not built is off, whatever its default."""
+    """(name, stage, on) of every gate. A gate that is not built is off, also where its default is on."""
     gates = Gates(entries)
     return [
         (gate.name, gate.stage, gates.enabled(gate.name) and not verdicts()[gate.name].is_missing)
