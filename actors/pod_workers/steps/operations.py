@@ -30,7 +30,7 @@ from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
-from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
+from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import Refused
 
@@ -71,11 +71,11 @@ class Operations:
             raise
         self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
-    async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
+    async def check_volumes(self, container: Container, deadline_s: float) -> None:
         """Check that the servers of the container's volumes answer. Raises Refused."""
         paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
-            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(CheckVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """Ask for the volumes in the next step: the pod has changed, or the volume actor has restarted."""
