@@ -192,7 +192,7 @@ class Daemon:
             if fd in ready and self.service.on_input(fd):
                 self.push(transitions.StopAsked())
         if self.publisher.socket in ready and self.publisher.new_subscribers():
-            self.publisher.publish(self.tree.world())
+            self.publisher.publish(self.tree.peer_states())
 
     def _handle_events(self) -> None:
         while self._events:
