@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from proto.agent.settings import Settings
 from proto.common import logs
-from supervisor.ownership import look, places, pods, ports
+from supervisor.ownership import facts, places, pods, ports
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.policy import Own, decide
 from supervisor.ownership.start_check import Claim
@@ -44,16 +44,16 @@ def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool
     claims = Claims()
     try:
         claims.take(places.places(settings, tree))
-        found = look.look(settings, tree, claims, wanted)
+        seen = facts.collect(settings, tree, claims, wanted)
         own = Own(os.geteuid(), os.path.realpath(settings.run_dir), settings.root_dir, take_over)
-        decision = decide(found, own)
+        decision = decide(seen, own)
         for warning in decision.warnings:
             log.warning("%s", warning)
         if decision.refusal:
             raise OwnershipError(decision.refusal)
         if decision.adopted:
             pods.adopt(settings.root_dir, decision.adopted)
-            log.log(logs.NOTICE, "took over %d pods of another agent: %s", len(found.pods), ", ".join(decision.adopted))
+            log.log(logs.NOTICE, "took over %d pods of another agent: %s", len(seen.pods), ", ".join(decision.adopted))
     except OwnershipError:
         claims.release()
         raise
