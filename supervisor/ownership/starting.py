@@ -11,8 +11,8 @@ from proto.agent.settings import Settings
 from proto.common import logs
 from supervisor.ownership import facts, places, pods, ports
 from supervisor.ownership.claims import Claims
+from supervisor.ownership.held_claims import HeldClaim
 from supervisor.ownership.policy import Own, decide
-from supervisor.ownership.start_check import Claim
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> lis
     return [one for one in found if one.number]
 
 
-def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[Claim, ...]:
+def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[HeldClaim, ...]:
     """Lock everything that the agent owns, for as long as it runs. Raises OwnershipError."""
     try:
         tree = hierarchy()
@@ -63,4 +63,4 @@ def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool
             f"cannot start: cannot find out if another agent serves this machine: {error!r}; try again, and "
             "report this if it persists"
         ) from error
-    return tuple(Claim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)
+    return tuple(HeldClaim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)
