@@ -156,8 +156,8 @@ class _ManagedCertificate:
         return has is None or self._due_in_s(has) <= 0 or not policy.covers(has.names, wanted)
 
     def _due_in_s(self, has: Certificate) -> float:
-        held = policy.Held(self._got[0], _boot_time() - self._got[1]) if self._got is not None else None
-        return policy.due_in_s(has.not_before, has.not_after, self._chance, time.time(), held)
+        receipt = policy.Receipt(self._got[0], _boot_time() - self._got[1]) if self._got is not None else None
+        return policy.due_in_s(has.not_before, has.not_after, self._chance, time.time(), receipt)
 
     async def _replace(self, wanted: Names) -> None:
         await self._take(connect(self._actor, self._actor.settings.kubeconfig), wanted, "csr-")
