@@ -25,7 +25,7 @@ from actors.server.base import counters
 from actors.server.base.http import ANONYMOUS, BadRequest, Request, Response, Upgraded, text
 from actors.server.context import Context
 from actors.server.pods import ObjectNotFound
-from actors.server.policy import Found, Table
+from actors.server.policy import RouteMatch, Table
 from actors.server.streaming.upstream import UpstreamUnavailable
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
@@ -181,11 +181,11 @@ class Server(Actor):
     async def _serve(self, table: Table, request: Request) -> Response | Upgraded:
         if request.redirect:
             return self._counted(Response(301, b"", headers={"Location": request.redirect}))
-        found = table.find(request.method, request.path)
-        if found.route is None:
-            return self._counted(answer_without_route(found))
-        request.params = found.params
-        return self._counted(await self._answer(found.route.handler, request))
+        match = table.find(request.method, request.path)
+        if match.route is None:
+            return self._counted(answer_without_route(match))
+        request.params = match.params
+        return self._counted(await self._answer(match.route.handler, request))
 
     async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
         """The handler's answer. Its exception becomes an answer too, because it concerns this client alone."""
@@ -215,10 +215,10 @@ def places_of(settings: Settings) -> dict[str, tuple[str, int]]:
     return found
 
 
-def answer_without_route(found: Found) -> Response:
+def answer_without_route(match: RouteMatch) -> Response:
     """404 for an unknown path; 405 for a wrong method, with the right ones in Allow."""
-    if found.allowed:
-        return text(405, "405: Method Not Allowed", Allow=", ".join(found.allowed))
+    if match.allowed:
+        return text(405, "405: Method Not Allowed", Allow=", ".join(match.allowed))
     return text(404, "404: Page Not Found")
 
 
