@@ -95,7 +95,7 @@ class ImagePull(Actor):
         self.events = Recorder(self.peer("events"))
         self.cri = RelayedCri(self.peer("pleg"))
         self.presence = policy.Presence()
-        self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
+        self.back_off = policy.PullBackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}

@@ -222,7 +222,7 @@ class Operations:
         until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.crash_loop)
         return until - now
 
-    def _back_off(self, name: str) -> back_off.BackOff | None:
+    def _back_off(self, name: str) -> back_off.RestartDelay | None:
         """The back-off, if the container's definition has not changed."""
         return back_off.standing(
             self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)
