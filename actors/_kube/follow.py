@@ -70,7 +70,7 @@ class Follower:
         def arrived(lines: list[bytes], ended: bool) -> None:
             self._actor.post(self._take, over, lines, ended, name="watch events")
 
-        def look() -> None:
+        def check_silence() -> None:
             now = time.monotonic()
             if now - began >= seconds + MARGIN_S:
                 over.set_error(Unreachable(f"watch {position.path}: the server did not end it after its timeout"))
@@ -78,9 +78,9 @@ class Follower:
                 over.set_error(Unreachable(f"watch {position.path}: the server has been silent for {SILENT_S:g} s"))
             elif not over.done():
                 due = min(began + seconds + MARGIN_S, self._heard + SILENT_S)
-                self._actor.timers.call_later(max(0.0, due - now) + 0.001, look)
+                self._actor.timers.call_later(max(0.0, due - now) + 0.001, check_silence)
 
-        look()
+        check_silence()
         try:
             self._streams.add(stream, arrived)
             await over

@@ -99,7 +99,7 @@ class _ManagedCertificate:
         failures = 0
         while True:
             try:
-                wait_s = await self._look()
+                wait_s = await self._check()
                 failures, self._problem = 0, ""
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
@@ -124,7 +124,7 @@ class _ManagedCertificate:
         """Advice for the operator when the present certificate has expired, appended to a message."""
         return ""
 
-    async def _look(self) -> float:
+    async def _check(self) -> float:
         # Replaces the certificate if it is due; returns seconds until the next check.
         pem = await self._actor.blocking(DISK_S, self._content)
         if pem != self._pem:
@@ -188,8 +188,8 @@ class _ClientCertificate(_ManagedCertificate):
     def _wanted(self) -> Names:
         return policy.client_names(self._actor.settings.node_name)
 
-    async def _look(self) -> float:
-        wait_s = await super()._look()
+    async def _check(self) -> float:
+        wait_s = await super()._check()
         if self._has is not None:
             await self._actor.blocking(DISK_S, self._write_kubeconfig)
         return wait_s

@@ -47,9 +47,9 @@ class CsiNodes:
         """Take the drivers, from volume, and write the changes."""
         if (message.drivers, message.complete) != (self._drivers, self._all):
             self._drivers, self._all, self._written_for = message.drivers, message.complete, ""
-        self.look()
+        self.write_changes()
 
-    def look(self) -> None:
+    def write_changes(self) -> None:
         """Write the CSINode and the Node when they differ from the desired state."""
         node = self._node()
         if node is None:

@@ -184,7 +184,7 @@ class ApiSource:
 
     def _node_changed(self, refs: tuple[ObjectRef, ...]) -> None:
         self._changed(refs)
-        self.csi_nodes.look()
+        self.csi_nodes.write_changes()
 
     def _ttl_s(self) -> float:
         node = self._node_document()
