@@ -1,12 +1,10 @@
 """The server's side of a TLS connection, as `Stream` uses it: handshake, bytes, and the client's certificate.
 
-Two implementations: `ServerSocket`, of the ssl module, asks for no client certificate. `openssl.ClientCertSocket`, of
-pyOpenSSL, asks for one. Both raise the ssl module's exceptions.
+Implemented by `openssl.ServerSocket`. It raises the ssl module's exceptions.
 """
 
 from __future__ import annotations
 
-import ssl
 from typing import NamedTuple, Protocol, runtime_checkable
 
 
@@ -31,10 +29,3 @@ class TlsSocket(Protocol):
 
     def client_certificate(self) -> ClientCertificate | None:
         """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
-
-
-class ServerSocket(ssl.SSLSocket):
-    """A connection whose client is not asked for a certificate."""
-
-    def client_certificate(self) -> None:
-        """None, always."""

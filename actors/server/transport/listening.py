@@ -9,14 +9,17 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from actors._base.process.listener_store import ListenerStore
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import SendBudget
 from actors.server.transport.connection import Connection, Serve
-from actors.server.transport.tls import TlsContext
 from proto.common import logs
+
+if TYPE_CHECKING:
+    from actors._net.openssl import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +144,7 @@ class Port:
         loop: Loop,
         connections: Connections,
         serve: Serve,
-        context: Callable[[], TlsContext] | None,
+        context: Callable[[], ServerContext] | None,
         listeners: Listeners | None = None,
     ) -> None:
         """With `context` the port speaks TLS; `context` raises OSError while there is no usable certificate."""
