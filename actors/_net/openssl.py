@@ -2,7 +2,7 @@
 
 A client certificate that fails does not end the handshake. The kubelet judges it with each request: an unverified one
 is answered 401, and a bearer token beside it still counts. A certificate counts only if OpenSSL verified it in this
-handshake. Sessions are never resumed, because a resumed one verifies nothing.
+handshake, and again after a change of the CAs. Sessions are never resumed, because a resumed one verifies nothing.
 
 A read ends after each TLS message. In the ssl module it goes on to the next data, so a client could hold the thread.
 
@@ -23,7 +23,7 @@ from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
-from actors._net.tls import ClientCertificate
+from actors._net.tls import ClientCertificate, Verify
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
@@ -89,7 +89,22 @@ class ServerContext:
         """The connection with TLS on it; `connected` is detached. As ssl.SSLContext.wrap_socket without a handshake."""
         assert server_side
         assert not do_handshake_on_connect
-        return ServerSocket(self._context, connected)
+        return ServerSocket(self._context, connected, self.verify)
+
+    def verify(self, session: SSL.Connection) -> None:
+        """Verify the certificate of a client that another context verified in its handshake, by the CAs of this one.
+
+        Raises ssl.SSLCertVerificationError.
+        """
+        certificate, store = session.get_peer_certificate(), self._context.get_cert_store()
+        assert certificate is not None
+        assert store is not None
+        try:
+            crypto.X509StoreContext(store, certificate, session.get_peer_cert_chain()).verify_certificate()
+        except crypto.X509StoreContextError as error:
+            raise ssl.SSLCertVerificationError(f"the client's certificate cannot be verified now: {error}") from error
+        finally:
+            _forget_errors()
 
 
 def _choose_protocol(_: SSL.Connection, offered: list[bytes]) -> Any:
@@ -99,12 +114,13 @@ def _choose_protocol(_: SSL.Connection, offered: list[bytes]) -> Any:
 class ServerSocket(socket.socket):
     """A non-blocking server's connection; its raw methods are those of socket.socket."""
 
-    __slots__ = ("_certificate", "_session", "_verification")
+    __slots__ = ("_certificate", "_session", "_verification", "_verified_by")
 
-    def __init__(self, context: SSL.Context, connected: socket.socket) -> None:
+    def __init__(self, context: SSL.Context, connected: socket.socket, verify: Verify) -> None:
         super().__init__(connected.family, connected.type, connected.proto, fileno=connected.detach())
         self.setblocking(False)
         self._verification = _Verification()
+        self._verified_by = verify
         self._certificate: ClientCertificate | None = None
         number: Any = self.fileno()  # not the socket itself: the reference cycle would keep 20 KB until a collection
         session = SSL.Connection(context, number)
@@ -148,13 +164,16 @@ class ServerSocket(socket.socket):
         with _ssl_errors():
             self._open().shutdown()
 
-    def client_certificate(self) -> ClientCertificate | None:
-        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+    def client_certificate(self, verify: Verify) -> ClientCertificate | None:
+        """See TlsSocket. As in the kubelet, the CAs of now count with each request."""
         verification = self._verification
         if not verification.good and not verification.bad:
             return None
         if verification.bad:
             raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
+        if verify != self._verified_by:
+            verify(self._open())
+            self._verified_by = verify
         if self._certificate is None:
             self._certificate = self._read_certificate()
         return self._certificate

@@ -5,7 +5,8 @@ Implemented by `openssl.ServerSocket`. It raises the ssl module's exceptions.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 
 class ClientCertificate(NamedTuple):
@@ -15,6 +16,10 @@ class ClientCertificate(NamedTuple):
     organizations: tuple[str, ...]
     expires: float
     """notAfter as a Unix time."""
+
+
+Verify: TypeAlias = "Callable[[Any], None]"
+"""`openssl.ServerContext.verify`."""
 
 
 @runtime_checkable
@@ -27,5 +32,8 @@ class TlsSocket(Protocol):
     def unwrap(self) -> object:
         """Send close_notify. Raises ssl.SSLError while the client has not sent its own."""
 
-    def client_certificate(self) -> ClientCertificate | None:
-        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+    def client_certificate(self, verify: Verify) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one.
+
+        `verify`: of the context in use now. A CA that was removed since the handshake verifies no certificate.
+        """

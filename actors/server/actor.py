@@ -128,12 +128,12 @@ class Server(Actor):
         choices = certificate.choices(settings)
         if not any(map(certificate.is_there, choices)):
             await self.blocking(SIGN_S, certificate.self_sign, choices[-1], settings.node_name)
-        certificates = Certificates(
+        self._certificates = Certificates(
             [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
             settings.tls_min_version,
             settings.tls_cipher_suites,
         )
-        port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
+        port = Port(self.loop, self._connections, self._serve_checked, self._certificates.current, self._listeners)
         self._listen(port, address, number)
 
     def _listen(self, port: Port, address: str, number: int) -> None:
@@ -170,7 +170,7 @@ class Server(Actor):
 
     async def _check_and_serve(self, stream: Stream, request: Request) -> Response | Upgraded:
         try:
-            checked = await self._access.check(request, stream.certificate)
+            checked = await self._access.check(request, lambda: stream.certificate(self._certificates.current().verify))
         except Exception as error:
             checked = answer_to(error, "authorization")
         if isinstance(checked, Response):

@@ -116,26 +116,25 @@ def client(authority: Authority, certificate: str = "", *, version: ssl.TLSVersi
 def test_client_certificate_is_read_and_none_is_required(authority: Authority) -> None:
     server = context(files(authority, clients=True))
     with connection(server, client(authority, "client")) as (here, _):
-        found = here.client_certificate()
+        found = here.client_certificate(server.verify)
         assert found is not None
         assert found[:2] == ("me", ("some", "groups"))
         assert 0 < found.expires - time.time() < 400 * 86400
     with connection(server, client(authority)) as (here, _):
-        assert here.client_certificate() is None
+        assert here.client_certificate(server.verify) is None
 
 
 def test_server_without_an_authority_asks_for_no_certificate(authority: Authority) -> None:
-    with connection(context(files(authority)), client(authority, "client")) as (here, _):
-        assert here.client_certificate() is None
+    server = context(files(authority))
+    with connection(server, client(authority, "client")) as (here, _):
+        assert here.client_certificate(server.verify) is None
 
 
 def test_certificate_of_another_authority_fails_only_when_read(authority: Authority, tmp_path: Path) -> None:
-    with connection(context(files(authority, clients=True)), strange(authority, Authority(tmp_path / "pki"))) as (
-        here,
-        there,
-    ):
+    server = context(files(authority, clients=True))
+    with connection(server, strange(authority, Authority(tmp_path / "pki"))) as (here, there):
         with pytest.raises(ssl.SSLCertVerificationError):
-            here.client_certificate()
+            here.client_certificate(server.verify)
         with pytest.raises(ssl.SSLWantReadError):
             here.recv(1)
         there.send(b"more")
@@ -265,7 +264,7 @@ def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
 
     async def serve(stream: Stream, _: Request) -> Response:
         try:
-            user = user_of_certificate(stream.certificate())
+            user = user_of_certificate(stream.certificate(certificates.current().verify))
         except ssl.SSLCertVerificationError:
             return text(401, "strange")
         return text(200, user.name if user is not None else "nobody")
@@ -307,7 +306,7 @@ def test_forged_certificate_harms_no_other_connection(tmp_path: Path) -> None:
         socket.socket.shutdown(gone, socket.SHUT_RDWR)
         with connection(server, forged) as (here, _):
             with pytest.raises(ssl.SSLCertVerificationError):
-                here.client_certificate()
+                here.client_certificate(server.verify)
             assert left.recv(100) == b""
         with connection(server, forged), pytest.raises(ssl.SSLWantReadError):
             waiting.recv(100)
@@ -322,7 +321,8 @@ def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
     ours, theirs = socket.socketpair()
     for one in (ours, theirs):
         one.setblocking(False)
-    here = context(files(real, clients=True)).wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    server = context(files(real, clients=True))
+    here = server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     there = forged.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with here, theirs:
@@ -339,7 +339,7 @@ def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
             with contextlib.suppress(BlockingIOError):
                 incoming.write(theirs.recv(1 << 16))
         with pytest.raises(ssl.SSLCertVerificationError):
-            here.client_certificate()
+            here.client_certificate(server.verify)
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -381,8 +381,9 @@ def test_last_common_name_is_the_user_as_in_go(authority: Authority) -> None:
     names = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in ("first", "last")]
     two = client(authority)
     two.load_cert_chain(*authority.sign("two", x509.Name(names), new_key()))
-    with connection(context(files(authority, clients=True)), two) as (here, _):
-        assert (here.client_certificate() or ("",))[0] == "last"
+    server = context(files(authority, clients=True))
+    with connection(server, two) as (here, _):
+        assert (here.client_certificate(server.verify) or ("",))[0] == "last"
 
 
 def test_authority_may_be_an_intermediate_without_its_root(authority: Authority, tmp_path: Path) -> None:
@@ -394,9 +395,9 @@ def test_authority_may_be_an_intermediate_without_its_root(authority: Authority,
     known, stranger = client(authority), client(authority, "client")
     known.load_cert_chain(*files(below, "client")[:2])
     with connection(server, known) as (here, _):
-        assert (here.client_certificate() or ("",))[0] == "me"
+        assert (here.client_certificate(server.verify) or ("",))[0] == "me"
     with connection(server, stranger) as (here, _), pytest.raises(ssl.SSLCertVerificationError):
-        here.client_certificate()
+        here.client_certificate(server.verify)
 
 
 def test_certificate_that_expires_while_connected_is_refused(
@@ -407,6 +408,29 @@ def test_certificate_that_expires_while_connected_is_refused(
     tomorrow = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 2 * 86400)
     monkeypatch.setattr(stream_module, "time", tomorrow)
     assert who(known) == "strange"
+
+
+@VERSIONS
+def test_removed_ca_ends_the_user_of_open_connections(
+    authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """As in the kubelet, which verifies the certificate with each request."""
+    other, bundle = Authority(tmp_path / "pki"), tmp_path / "bundle.crt"
+    chosen = files(authority)._replace(authority=str(bundle))
+    bundle.write_text(authority.path.read_text() + other.path.read_text())
+    both = context(chosen)
+    bundle.write_text(other.path.read_text())
+    without = context(chosen)
+    bundle.write_text(authority.path.read_text())
+    again = context(chosen)
+    with connection(both, client(authority, "client", version=version)) as (here, _):
+        for server in (both, again):
+            assert (here.client_certificate(server.verify) or ("",))[0] == "me"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            here.client_certificate(without.verify)
+        assert (here.client_certificate(again.verify) or ("",))[0] == "me"
+    with connection(both, client(authority)) as (here, _):
+        assert here.client_certificate(without.verify) is None
 
 
 def test_no_session_is_resumed(authority: Authority) -> None:
