@@ -1,7 +1,8 @@
-"""List and watch without a thread for each collection, for an actor that follows many of them.
+"""List and watch for an actor: all objects of a collection first, then their changes, until `stop`.
 
-The listener runs in the actor's mailbox thread. Lists and the start of a watch use the client's threads and limits.
-The process's I/O loop reads the events (`stream`). `watch` does the same with a thread.
+Level-triggered: `replaced` gets all objects, and again after each loss of the resource version (410), so that no change
+is missed. The listener runs in the actor's mailbox thread; there is no thread for each collection. Lists and the start
+of a watch use the client's threads and limits. The process's I/O loop reads the events (`stream`).
 """
 
 from __future__ import annotations
