@@ -32,6 +32,7 @@ from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
 from actors.image_pull.verification import Answer, PullSecret
+from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
 from proto.pods.objects import ObjectRef
@@ -96,7 +97,7 @@ class ImagePull(Actor):
         self.cri = RelayedCri(self.peer("pleg"))
         self.presence = policy.Presence()
         self.back_off = policy.PullBackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
-        self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
+        self.rate = TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}
         self.queues: dict[str, Semaphore] = {}
@@ -326,7 +327,7 @@ class ImagePull(Actor):
 
     async def _pull_now(self, ref: Reference, key: PullKey) -> Pulled | Failed:
         began = time.monotonic()
-        if not self.rate.take(began):
+        if not self.rate.try_take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
         errors: list[str] = []
         for one in key[1] or (None,):

@@ -111,29 +111,6 @@ class PullBackOff:
         return self._delays.is_reset(entry.last, now)
 
 
-@dataclass(slots=True)
-class TokenBucket:
-    """At most `qps` pulls a second, `burst` at once; qps 0 is no limit."""
-
-    qps: float
-    burst: int
-    _tokens: float = -1.0
-    _last: float = 0.0
-
-    def take(self, now: float) -> bool:
-        """True, and counted, when a pull may start now."""
-        if self.qps <= 0.0:
-            return True
-        if self._tokens < 0.0:
-            self._tokens, self._last = float(self.burst), now
-        self._tokens = min(float(self.burst), self._tokens + (now - self._last) * self.qps)
-        self._last = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-
 def back_off_key(pod_uid: str, image: str) -> str:
     """The kubelet's key: a pod's containers with the same image share one back-off."""
     return f"{pod_uid}_{image}"

@@ -24,13 +24,13 @@ import zmq
 from proto.agent.actor import Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
-from proto.common import logs
+from proto.common import logs, procfs
 from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
-from supervisor.process import forkclient, procfs, state
+from supervisor.process import forkclient, state
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
 from supervisor.process.forkserver_manager import ForkserverManager

@@ -13,11 +13,11 @@ import zmq
 
 from proto.agent.actor import Describe, Description, Ping
 from proto.agent.supervisor import Exited, PeerStates, RestartActor, Started, StopAgent
+from proto.common import procfs
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import Failure, Refused
 from proto.wire.message import Done, Message
-from supervisor.process import procfs
 from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 

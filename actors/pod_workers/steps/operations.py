@@ -296,21 +296,18 @@ class Operations:
         An abandoned start can leave a process that the runtime does not know. It is killed when it is seen a second
         time, since a process that has just ended takes a moment to go.
         """
-        uid, name, settings = (
-            self.scope.pod.metadata.uid,
-            pod_cgroup_parent(self.scope.pod, self.context),
-            self.context.settings,
-        )
-        if cgroup_fs.remove_pod_cgroup(uid, name, settings):
+        name, settings = pod_cgroup_parent(self.scope.pod, self.context), self.context.settings
+        if cgroup_fs.remove_pod_cgroup(name, settings):
             return True
         seen, self._cgroup_busy = self._cgroup_busy, True
         if not seen or (await self.runtime.listed()).has_processes:
             return False
         count = kill_processes(name)
         if not self._cgroup_killed:
+            uid = self.scope.pod.metadata.uid
             log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
         self._cgroup_killed = True
-        return cgroup_fs.remove_pod_cgroup(uid, name, settings)
+        return cgroup_fs.remove_pod_cgroup(name, settings)
 
 
 def _target_id(container: Container, view: PodView) -> str:

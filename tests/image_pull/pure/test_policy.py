@@ -3,7 +3,8 @@
 import pytest
 
 from actors.image_pull import policy
-from actors.image_pull.policy import Presence, Present, PullBackOff, TokenBucket
+from actors.image_pull.policy import Presence, Present, PullBackOff
+from proto.common.token_bucket import TokenBucket
 
 KEY = ("busybox:latest", "")
 
@@ -50,11 +51,11 @@ def test_found_image_counts_as_present_for_two_seconds() -> None:
 
 def test_rate_lets_a_burst_through_and_then_qps() -> None:
     bucket = TokenBucket(5.0, 10)
-    assert [bucket.take(100.0) for _ in range(11)] == [True] * 10 + [False]
-    assert [bucket.take(100.2), bucket.take(100.2)] == [True, False]
-    assert [bucket.take(200.0) for _ in range(11)] == [True] * 10 + [False]
+    assert [bucket.try_take(100.0) for _ in range(11)] == [True] * 10 + [False]
+    assert [bucket.try_take(100.2), bucket.try_take(100.2)] == [True, False]
+    assert [bucket.try_take(200.0) for _ in range(11)] == [True] * 10 + [False]
     unlimited = TokenBucket(0.0, 0)
-    assert all(unlimited.take(0.0) for _ in range(100))
+    assert all(unlimited.try_take(0.0) for _ in range(100))
 
 
 @pytest.mark.parametrize(
