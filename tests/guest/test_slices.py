@@ -101,8 +101,8 @@ def test_values_are_the_kubelets_after_a_resize_and_back(node: Node) -> None:
     name = "burstable-request-limit"
     (given,) = slices.PODS[name]["spec"]["containers"]
     unit = slices.PODS[name]["slice"].rpartition("/")[2].replace("UID", node.uids()[name].replace("-", "_"))
-    larger = {"requests": {"cpu": "150m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
-    wanted = {"CPUWeight": "6", "CPUQuotaPerSecUSec": "1s", "MemoryMax": str(128 << 20), "TasksMax": "200"}
+    larger = {"requests": {"cpu": "85m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+    wanted = {"CPUWeight": "4", "CPUQuotaPerSecUSec": "1s", "MemoryMax": str(128 << 20), "TasksMax": "200"}
     node.api.update_container(name, "c", resources=larger)
     wait_for(lambda: wanted.items() <= slices.properties(unit, wanted).items(), SETTLE_S, "the pod's slice grows")
     subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=60)
