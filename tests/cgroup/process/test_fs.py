@@ -97,7 +97,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.max": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.max": "0",
+                "hugetlb.2MB.rsvd.max": "0",
                 "hugetlb.1GB.max": "1073741824",
+                "hugetlb.1GB.rsvd.max": "1073741824",
             },
         ),
         (
@@ -109,7 +111,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.limit_in_bytes": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.limit_in_bytes": "0",
+                "hugetlb.2MB.rsvd.limit_in_bytes": "0",
                 "hugetlb.1GB.limit_in_bytes": "1073741824",
+                "hugetlb.1GB.rsvd.limit_in_bytes": "1073741824",
             },
         ),
     ],
@@ -167,17 +171,6 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
     assert (tmp_path / "kubepods/burstable").is_dir()
-
-
-def test_with_the_systemd_driver_nothing_is_made_or_removed(unified: Hierarchy, tmp_path: Path) -> None:
-    settings = Settings(cgroup_driver="systemd")
-    fs.create_pod_cgroup(pod("u-1"), settings, unified)
-    assert not list(tmp_path.glob("kubepods*"))
-    slice_ = tmp_path / "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"
-    slice_.mkdir(parents=True)
-    assert list(fs.list_pod_cgroups(settings, unified)) == ["u-1"]
-    assert fs.remove_pod_cgroup("/kubepods.slice", settings, unified)
-    assert slice_.exists()
 
 
 # This machine's own
