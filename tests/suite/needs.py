@@ -65,6 +65,19 @@ def _can_write_cgroups() -> bool:
 
 
 @functools.cache
+def _has_cgroup_v2() -> bool:
+    """Return True when cgroups can be made in v2's hierarchy, which may be beside v1's and without controllers."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        if line.split()[2] == "cgroup2":
+            with contextlib.suppress(OSError):
+                made = Path(line.split()[1], f"nvneed-{os.getpid()}")
+                made.mkdir()
+                made.rmdir()
+                return True
+    return False
+
+
+@functools.cache
 def _has_user_namespaces() -> bool:
     """Return True when an ordinary user has them: tests of root act as that user."""
     user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
@@ -101,6 +114,7 @@ NEEDS = {
     "networks": Need("the right to make network namespaces", _can_make_networks),
     "nftables": Need("nftables in the kernel", _has_nftables),
     "cgroups": Need("the right to make cgroups", _can_write_cgroups),
+    "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
