@@ -21,7 +21,7 @@ from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
-from actors.runtime.model import processes
+from actors.runtime.model import oom, processes
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
@@ -94,6 +94,8 @@ class Containers:
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
+        if record.cgroup:
+            oom.begin(record.cgroup)
         try:
             self._engine.monitor.client.ask(
                 "start", record.id, str(directory), record.log_path, stdin, console, *command
@@ -105,13 +107,6 @@ class Containers:
         container.started = read_started(directory)
         if container.started is None:
             raise MonitorError("the monitor cannot write that the container started; check for a full disk")
-        self._note_cgroup(container)
-
-    def _note_cgroup(self, container: Container) -> None:
-        """Record the cgroup's path where systemd chooses it; elsewhere it is known."""
-        if self._engine.machine.systemd_cgroups and self._engine.privileged and container.started is not None:
-            cgroup = processes.cgroup_of(container.started.pid)
-            self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
 
     def _failed_to_start(self, container: Container, why: str) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
@@ -216,7 +211,7 @@ class Containers:
     def _note_end(self, container: Container, code: int, at_ns: int, *, known: bool) -> None:
         record = container.record
         here = record.boot == self._engine.boot
-        kills = processes.oom_kills(record.cgroup) if here and record.cgroup else 0
+        kills = oom.kills(record.cgroup) if here and record.cgroup else 0
         if here and record.cgroup:
             processes.kill_cgroup(record.cgroup)
         self._engine.oci.delete(record.id)
