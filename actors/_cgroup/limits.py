@@ -85,7 +85,11 @@ def _files_v1(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
         ("cpu", "cpu.cfs_quota_us", limits.cpu_quota_us or None),
         ("memory", "memory.limit_in_bytes", limits.memory_bytes),
         ("pids", "pids.max", limits.pids),
-        *(("hugetlb", f"hugetlb.{size}.limit_in_bytes", count) for size, count in limits.huge_pages),
+        *(
+            ("hugetlb", f"hugetlb.{size}.{file}", count)
+            for size, count in limits.huge_pages
+            for file in ("limit_in_bytes", "rsvd.limit_in_bytes")
+        ),
     ]
 
 
@@ -98,7 +102,12 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
         ("memory", "memory.max", limits.memory_bytes),
         ("memory", "memory.min", limits.memory_min_bytes),
         ("pids", "pids.max", limits.pids),
-        *(("hugetlb", f"hugetlb.{size}.max", count) for size, count in limits.huge_pages),
+        ("cpuset", "cpuset.cpus", limits.cpus or None),
+        *(
+            ("hugetlb", f"hugetlb.{size}.{file}", count)
+            for size, count in limits.huge_pages
+            for file in ("max", "rsvd.max")
+        ),
     ]
 
 

@@ -310,14 +310,14 @@ class ContainerGc(Actor):
         busy: set[str] = set()
         try:
             for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():
-                if uid not in uids or cgroup_fs.remove_pod_cgroup(uid, name, self.settings):
+                if uid not in uids or cgroup_fs.remove_pod_cgroup(name, self.settings):
                     continue
                 if uid not in self._busy:  # only at the second pass: it may be a static pod that came back
                     busy.add(uid)
                     continue
                 count = kill_processes(name)
                 log.warning("killed %d processes in the cgroup of removed pod %s", count, uid)
-                cgroup_fs.remove_pod_cgroup(uid, name, self.settings)
+                cgroup_fs.remove_pod_cgroup(name, self.settings)
         except OSError as error:
             log.warning("cannot remove cgroups of removed pods: %s", error)
         self._busy = self._busy - uids | busy

@@ -69,13 +69,6 @@ def test_of_the_classes(pods, percent, burstable, best_effort):
     assert tiers.of_classes(pods, 8 * GI, percent) == {"Burstable": burstable, "BestEffort": best_effort}
 
 
-def test_systemd_command():
-    name, limits = "/kubepods.slice/kubepods-burstable.slice", PodLimits(1024, memory_bytes=GI)
-    common = ["systemctl", "set-property", "--runtime", "kubepods-burstable.slice"]
-    assert tiers.systemd_command(name, limits, unified=False) == [*common, "CPUShares=1024", f"MemoryLimit={GI}"]
-    assert tiers.systemd_command(name, limits, unified=True) == [*common, "CPUWeight=39", f"MemoryMax={GI}"]
-
-
 def test_reserved_cgroup_is_limited_but_never_created(tmp_path):
     tree = Hierarchy(unified=False, mounts={"cpu": str(tmp_path / "cpu"), "memory": str(tmp_path / "memory")})
     make_files(tmp_path / "cpu/system", "cpu.shares")

@@ -32,9 +32,12 @@ from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
 from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
-from proto.wire.errors import Refused
+from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
+
+CGROUP_S = 30.0
+"""For a change of a cgroup, which waits for systemd with that driver."""
 
 
 class Operations:
@@ -100,7 +103,9 @@ class Operations:
             try:
                 # First: after a kill, the cgroup and the sandbox are known to be ours.
                 mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
-                cgroup_fs.create_pod_cgroup(self.scope.pod, self.context.settings)
+                await self.context.blocking(
+                    CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, self.context.settings
+                )
                 with (
                     self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                     metrics.sandbox_start(self.scope.pod, handler),
@@ -108,7 +113,7 @@ class Operations:
                     identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
-            except (CriError, OSError) as error:
+            except (CriError, OSError, AskTimeout) as error:
                 message = reasons.create_sandbox_failed(self.scope.pod, error)
                 self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
@@ -296,21 +301,22 @@ class Operations:
         An abandoned start can leave a process that the runtime does not know. It is killed when it is seen a second
         time, since a process that has just ended takes a moment to go.
         """
-        uid, name, settings = (
-            self.scope.pod.metadata.uid,
-            pod_cgroup_parent(self.scope.pod, self.context),
-            self.context.settings,
-        )
-        if cgroup_fs.remove_pod_cgroup(uid, name, settings):
-            return True
-        seen, self._cgroup_busy = self._cgroup_busy, True
-        if not seen or (await self.runtime.listed()).has_processes:
+        uid, name = self.scope.pod.metadata.uid, pod_cgroup_parent(self.scope.pod, self.context)
+        remove = (cgroup_fs.remove_pod_cgroup, name, self.context.settings)
+        try:
+            if await self.context.blocking(CGROUP_S, *remove):
+                return True
+            seen, self._cgroup_busy = self._cgroup_busy, True
+            if not seen or (await self.runtime.listed()).has_processes:
+                return False
+            count = kill_processes(name)
+            if not self._cgroup_killed:
+                log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
+            self._cgroup_killed = True
+            return bool(await self.context.blocking(CGROUP_S, *remove))
+        except OSError as error:
+            log.warning("cannot remove the cgroup of pod %s: %s; trying again", uid, error)
             return False
-        count = kill_processes(name)
-        if not self._cgroup_killed:
-            log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
-        self._cgroup_killed = True
-        return cgroup_fs.remove_pod_cgroup(uid, name, settings)
 
 
 def _target_id(container: Container, view: PodView) -> str:

@@ -105,7 +105,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.max": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.max": "0",
+                "hugetlb.2MB.rsvd.max": "0",
                 "hugetlb.1GB.max": "1073741824",
+                "hugetlb.1GB.rsvd.max": "1073741824",
             },
         ),
         (
@@ -117,7 +119,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.limit_in_bytes": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.limit_in_bytes": "0",
+                "hugetlb.2MB.rsvd.limit_in_bytes": "0",
                 "hugetlb.1GB.limit_in_bytes": "1073741824",
+                "hugetlb.1GB.rsvd.limit_in_bytes": "1073741824",
             },
         ),
     ],
@@ -171,21 +175,10 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         "b": "/kubepods/burstable/podb",
         "c": "/kubepods/podc",
     }
-    for uid, name in fs.list_pod_cgroups(settings, unified).items():
-        assert fs.remove_pod_cgroup(uid, name, settings, unified)
+    for name in fs.list_pod_cgroups(settings, unified).values():
+        assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
     assert (tmp_path / "kubepods/burstable").is_dir()
-
-
-def test_with_the_systemd_driver_nothing_is_made_or_removed(unified: Hierarchy, tmp_path: Path) -> None:
-    settings = Settings(cgroup_driver="systemd")
-    fs.create_pod_cgroup(pod("u-1"), settings, unified)
-    assert not list(tmp_path.glob("kubepods*"))
-    slice_ = tmp_path / "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"
-    slice_.mkdir(parents=True)
-    assert list(fs.list_pod_cgroups(settings, unified)) == ["u-1"]
-    assert fs.remove_pod_cgroup("u-1", "/kubepods.slice", settings, unified)
-    assert slice_.exists()
 
 
 # This machine's own
@@ -228,7 +221,7 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
     assert usage is not None
     assert usage.pids == 0
     for _ in range(2):
-        assert fs.remove_pod_cgroup("u-1", name, settings)
+        assert fs.remove_pod_cgroup(name, settings)
     assert fs.list_pod_cgroups(settings) == {}
 
 
@@ -245,7 +238,7 @@ def test_pod_cgroup_below_just_created_parents_can_be_entered(settings: Settings
                 Path(path, "cgroup.procs").write_text(str(process.pid))
         finally:
             process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-3", name, settings), 20, "it goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 20, "it goes")
 
 
 @pytest.mark.needs("cgroups")
@@ -262,9 +255,9 @@ def test_a_process_inside_keeps_a_cgroup_and_its_end_frees_it(settings: Settings
         usage = fs.usage(name)
         assert usage is not None
         assert usage.pids == 1
-        assert fs.remove_pod_cgroup("u-2", name, settings) is False
+        assert fs.remove_pod_cgroup(name, settings) is False
         process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-2", name, settings), 5, "the emptied cgroup goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 5, "the emptied cgroup goes")
 
 
 def test_the_root_uses_memory() -> None:
