@@ -8,6 +8,7 @@ from typing import Any
 
 from jeepney import DBusAddress, HeaderFields, new_error, new_method_return, new_signal
 
+from tests.cgroups import make_files
 from tests.system_bus import BusPeer
 
 MANAGER = DBusAddress("/org/freedesktop/systemd1", None, "org.freedesktop.systemd1.Manager")
@@ -20,6 +21,7 @@ SIGNATURES = {
     "DefaultDependencies": "b",
     "AllowedCPUs": "ay",
 }
+FILES = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "pids.max", "cpuset.cpus")
 
 
 class FakeSystemd(BusPeer):
@@ -71,7 +73,7 @@ class FakeSystemd(BusPeer):
             shutil.rmtree(self.path(unit), ignore_errors=True)
             del self.units[unit]
         elif member != "SetUnitProperties":
-            self.path(unit).mkdir(parents=True, exist_ok=True)
+            make_files(self.path(unit), *FILES)
         return [new_method_return(message)] if member == "SetUnitProperties" else self._job(message, unit)
 
     def _set(self, unit: str, properties: list[tuple[str, tuple[str, Any]]]) -> None:
