@@ -14,6 +14,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -97,9 +98,10 @@ class Containers:
         if record.cgroup:
             oom.begin(record.cgroup)
         try:
-            self._engine.monitor.client.ask(
-                "start", record.id, str(directory), record.log_path, stdin, console, *command
-            )
+            with self._engine.oci.starting(record.cgroup, self._resources(container.config.linux.resources)):
+                self._engine.monitor.client.ask(
+                    "start", record.id, str(directory), record.log_path, stdin, console, *command
+                )
         except (MonitorLost, TimeoutError):
             if read_started(directory) is None:
                 raise
@@ -255,15 +257,16 @@ class Containers:
             merge_resources(config.linux.resources, wanted)
             if container.state == pb.CONTAINER_RUNNING:
                 try:
-                    self._engine.oci.update(
-                        container.record.id, resources(wanted, hugetlb=self._engine.machine.hugetlb)
-                    )
-                except OciError as error:
+                    self._engine.oci.update(container.record.id, container.record.cgroup, self._resources(wanted))
+                except (OciError, OSError) as error:
                     raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
             else:
                 self._bundles.change_resources(container, config)
             self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
             container.config = config
+
+    def _resources(self, wanted: pb.LinuxContainerResources) -> dict[str, Any]:
+        return resources(wanted, hugetlb=self._engine.machine.hugetlb)
 
     def reopen_log(self, container: Container) -> None:
         """ReopenContainerLog. Raises RpcError."""

@@ -125,11 +125,13 @@ def mounted(name: str) -> list[tuple[str, str, list[str]]]:
 
 
 def create(path: str, resources: Mapping[str, Any]) -> None:
-    """Create the cgroup in each hierarchy and set its limits. Raises OSError."""
+    """Create the cgroup in each hierarchy and set its limits. A scope of v2 is there already. Raises OSError."""
     name, hierarchies = name_of(path), _hierarchies()
     unified = is_unified(hierarchies)
     for point, controllers in hierarchies.items():
-        if unified:
+        if unified and ":" in path:
+            os.stat(point + name)  # a scope, which the agent has had made: systemd would ignore limits of ours
+        elif unified:
             _make_v2(point, name)
         else:
             _make_v1(point + name, cpuset="cpuset" in controllers)

@@ -1,4 +1,4 @@
-"""A fake systemd on a private bus: slices as directories, units with properties, jobs that end with a signal."""
+"""A fake systemd on a private bus: slices and scopes as directories, units with properties, jobs that end with a signal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ SIGNATURES = {
     **dict.fromkeys(("CPUWeight", "CPUShares", "MemoryMax", "MemoryLimit", "MemoryMin", "TasksMax"), "t"),
     **dict.fromkeys(("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"), "t"),
     **dict.fromkeys(("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting"), "b"),
-    "Description": "s",
+    **dict.fromkeys(("MemoryHigh", "MemoryLow", "MemorySwapMax"), "t"),
+    **dict.fromkeys(("Description", "Slice", "CollectMode"), "s"),
+    "PIDs": "au",
+    "Delegate": "b",
+    "AllowedMemoryNodes": "ay",
     "Wants": "as",
     "DefaultDependencies": "b",
     "AllowedCPUs": "ay",
@@ -48,7 +52,9 @@ class FakeSystemd(BusPeer):
         }
 
     def path(self, unit: str) -> Path:
-        """The directory of a slice: one level for each dash."""
+        """The directory of a slice: one level for each dash; of a scope, below its slice."""
+        if unit.endswith(".scope"):
+            return self.path(self.units[unit]["Slice"]) / unit
         parts = unit.removesuffix(".slice").split("-")
         return Path(self.root, *("-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))))
 
