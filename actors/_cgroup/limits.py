@@ -112,7 +112,7 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
 
 
 def write(path: str, text: str) -> None:
-    """Write one cgroup file. Raises OSError; FileNotFoundError when the kernel or the parent has no such controller."""
+    """Write one cgroup file. Raises OSError; FileNotFoundError when its controller is missing."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

@@ -46,9 +46,9 @@ def test_changed_limits_are_told_to_systemd(systemd: FakeSystemd) -> None:
 @pytest.mark.needs("dbus-daemon")
 def test_scope_that_cannot_start_is_no_cgroup(systemd: FakeSystemd) -> None:
     systemd.job_result = "failed"
-    with pytest.raises(units.SystemdError, match=f"cannot start {UNIT}: its job ended as 'failed'"):
-        with scopes.starting(CGROUP, {}):
-            pytest.fail("it starts the container")
+    refusal = pytest.raises(units.SystemdError, match=f"cannot start {UNIT}: its job ended as 'failed'")
+    with refusal, scopes.starting(CGROUP, {}):
+        pytest.fail("it starts the container")
     assert not Path(f"/proc/{systemd.units[UNIT]['PIDs'][0]}").exists()
 
 

@@ -75,7 +75,7 @@ def properties(resources: Mapping[str, Any], *, unified: bool) -> list[Property]
             cpu_shares=cpu.get("shares"),
             cpu_quota_us=cpu.get("quota"),
             cpu_period_us=cpu.get("period", _PERIOD_US),
-            memory_bytes=_amount(limit_bytes) if limit_bytes else None,
+            memory_bytes=(UNLIMITED if limit_bytes < 0 else limit_bytes) or None,
             cpus=cpu.get("cpus", ""),
         ),
         unified=unified,
@@ -83,14 +83,11 @@ def properties(resources: Mapping[str, Any], *, unified: bool) -> list[Property]
     if not unified:
         return found
     if swap_bytes:
-        found.append(("MemorySwapMax", ("t", _amount(swap_bytes if swap_bytes < 0 else max(0, swap_bytes - limit_bytes)))))
+        swap_bytes = UNLIMITED if swap_bytes < 0 else max(0, swap_bytes - limit_bytes)  # OCI's is with memory
+        found.append(("MemorySwapMax", ("t", swap_bytes)))
     if cpu.get("mems"):
         found.append(("AllowedMemoryNodes", ("ay", cpu_mask(cpu["mems"]))))
     for file, text in resources.get("unified", {}).items():
         if file in _PROPERTIES:
             found.append((_PROPERTIES[file], ("t", UNLIMITED if text == "max" else int(text))))
     return found
-
-
-def _amount(value: int) -> int:
-    return UNLIMITED if value < 0 else value

@@ -1,4 +1,4 @@
-"""A fake systemd on a private bus: slices and scopes as directories, units with properties, jobs that end with a signal."""
+"""A fake systemd on a private bus: units as directories with properties, jobs that end with a signal."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_v2_files_and_their_values(unified: Hierarchy, tmp_path: Path) -> None:
 
 def test_limit_without_its_controller_says_what_is_missing(unified: Hierarchy, tmp_path: Path) -> None:
     make_files(tmp_path / "kubepods/podx", "cpu.weight")
-    with pytest.raises(FileNotFoundError, match="memory.max"):
+    with pytest.raises(FileNotFoundError, match=r"memory\.max"):
         write_limits("/kubepods/podx", PodLimits(2, memory_bytes=1 << 20), unified)
     assert not (tmp_path / "kubepods/podx/memory.max").exists()
 

@@ -84,9 +84,7 @@ def _skipping(conditions: list[Instruction]) -> list[Instruction]:
     """Make each jump lead behind the two instructions of the answer."""
     last = len(conditions) + 1
     jumps = (_IF_EQUAL, _IF_NOT_EQUAL)
-    return [
-        one._replace(offset=last - place) if one.code in jumps else one for place, one in enumerate(conditions)
-    ]
+    return [one._replace(offset=last - place) if one.code in jumps else one for place, one in enumerate(conditions)]
 
 
 def _answer(*, allow: bool) -> list[Instruction]:

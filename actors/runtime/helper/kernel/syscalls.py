@@ -173,7 +173,7 @@ def pivot_root() -> None:
 
 
 def bpf(command: int, attributes: bytes, about: str) -> int:
-    """bpf(2): return a descriptor, or 0."""
+    """Ask the kernel's BPF; return a new descriptor, or 0."""
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     code: int = _libc.syscall(_BPF[os.uname().machine], command, buffer, ctypes.c_uint(len(attributes)))
     _check(code, about)
