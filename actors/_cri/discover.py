@@ -1,10 +1,12 @@
 """Finds the node's container runtime: the first endpoint that answers to CRI v1.
 
 `python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` prints it as one JSON object, for the supervisor,
-which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version"}, or {"error"} and exit code 1.
+which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version", "cgroup_driver"}, or {"error"}
+and exit code 1.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -32,6 +34,8 @@ class Found:
     runtime_version: str
     api_version: str
     """CRI version: v1."""
+    cgroup_driver: str = ""
+    """cgroupfs or systemd; empty when the runtime does not tell."""
 
 
 class NoRuntime(Exception):
@@ -60,12 +64,14 @@ def _ask(endpoint: str, timeout: float) -> Found:
         raise CriError.of("Unavailable", "it belongs to another user", "Version") from error
     if not there:
         raise CriError.of("Unavailable", "no such socket", "Version")
-    cri = Cri(endpoint)
+    cri, driver = Cri(endpoint), ""
     try:
         answer = cri.version(timeout=timeout).result()
+        with contextlib.suppress(CriError):
+            driver = cri.cgroup_driver(timeout=timeout).result()
     finally:
         cri.close()
-    return Found(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
+    return Found(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version, driver)
 
 
 def _reason(error: CriError) -> str:

@@ -160,6 +160,18 @@ class PodWorkers(Actor):
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
             return
         self._runtime_seen = True
+        self.spawn(self._compare_driver(), "compare_driver")
+
+    async def _compare_driver(self) -> None:
+        """Report a runtime with another cgroup driver: it did not answer at the agent's start, or has changed since."""
+        ours = self.settings.cgroup_driver
+        try:
+            driver = await self.context.cri.cgroup_driver()
+        except CriError as error:
+            log.debug("the container runtime does not tell its cgroup driver: %s", error)
+            return
+        if driver not in ("", ours):
+            log.error("the container runtime uses cgroup driver %s, the agent %s; restart the agent", driver, ours)
 
     async def _see_runtime_again(self) -> None:
         await self._see_runtime()

@@ -88,7 +88,7 @@ def _systemd(what: str) -> Iterator[_Systemd]:
         raise SystemdError(f"cannot {what}: the system bus: {error or type(error).__name__}; {why}") from error
 
 
-class _Systemd(DBusConnection):  # type: ignore[misc] - jeepney has no types
+class _Systemd(DBusConnection):  # type: ignore[misc]  # jeepney has no types
     """A connection whose every wait ends at one deadline, that of its greeting among them."""
 
     def __init__(self, deadline: float) -> None:
