@@ -1,8 +1,8 @@
-"""systemd's scopes for containers of our helper, with the systemd driver. crun and runc make their own.
+"""Makes systemd's scopes for containers of our helper, with the systemd driver. Crun and runc make their own.
 
-systemd owns the cgroups below its slices, and a daemon-reload takes the limits off a cgroup that it does not know. So
-each container has a transient scope, which systemd knows with its limits and delegates to us. The helper writes the
-limits again: systemd knows no huge pages, and rounds CPU quotas.
+A daemon-reload takes the limits off a cgroup in a slice, unless systemd knows it. So each container has a transient
+scope with its limits, delegated to the agent. The helper writes the limits again: systemd knows no huge pages, and
+rounds CPU quotas.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Stats:
 
 
 def _read(cgroup: str, *, detailed: bool = False) -> Figures | None:
-    """None for no cgroup, one of a syntax that is not ours, and one that does not exist."""
+    """Return None when the cgroup is empty, does not exist, or is no path."""
     return figures.read(cgroup, hierarchy(), time.time(), detailed=detailed) if cgroup.startswith("/") else None
 
 
