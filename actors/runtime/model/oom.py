@@ -1,7 +1,7 @@
 """Counts the kernel's OOM kills in the cgroup of a container that has ended.
 
-With the systemd driver the cgroup may be gone by then, because systemd removes a scope once it is empty. On cgroup v2 the
-parent's counter has the kills of removed children, too. An attribute of the parent's directory has the number that
+With the systemd driver the cgroup may be gone by then, because systemd removes a scope once it is empty. On cgroup v2
+the parent's counter has the kills of removed children, too. An attribute of the parent's directory has the number that
 ended containers account for; it lives as long as the counter.
 """
 
