@@ -61,6 +61,10 @@ def limited(command: list[str], memory: int = 64 << 20, name: str = "main") -> p
     return config
 
 
+def systemctl(*arguments: str) -> str:
+    return subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=True, timeout=120).stdout
+
+
 def cgroup_of(cri: Cri, container: str) -> Path:
     line = Path(f"/proc/{pid_of(cri, container)}/cgroup").read_text()
     return Path("/sys/fs/cgroup" + line.strip().removeprefix("0::"))
@@ -75,17 +79,18 @@ def test_limits_survive_a_reload_of_systemd(instance: EmbeddedInstance, sandbox:
     limits = {name: (cgroup / name).read_text().strip() for name in LIMITS}
     assert limits == LIMITS
     pids = (cgroup / "pids.max").read_text()
-    subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=120)
+    systemctl("daemon-reload")
     assert {name: (cgroup / name).read_text().strip() for name in LIMITS} == LIMITS
     assert (cgroup / "pids.max").read_text() == pids
     changed = pb.LinuxContainerResources(memory_limit_in_bytes=80 << 20, cpu_quota=30_000, cpu_period=100_000)
     instance.cri.update_container_resources(container, changed).result()
-    subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=120)
+    systemctl("daemon-reload")
     assert (cgroup / "memory.max").read_text().strip() == str(80 << 20)
     assert (cgroup / "cpu.max").read_text().strip() == "30000 100000"
     assert (cgroup / "cpu.weight").read_text().strip() == "39"
     instance.cri.stop_container(container, 0).result()
     wait_for(lambda: not cgroup.exists())
+    wait_for(lambda: "not-found" in systemctl("show", "-p", "LoadState", cgroup.name))
 
 
 def test_container_over_its_limit_is_oom_killed(instance: EmbeddedInstance, sandbox: pb.PodSandboxConfig) -> None:
@@ -121,7 +126,7 @@ def test_devices_stay_limited(instance: EmbeddedInstance, sandbox: pb.PodSandbox
     for _ in range(2):
         ran = instance.cri.exec_sync(container, ["sh", "-c", script], 30).result()
         assert (ran.exit_code != 0, b"/log" in ran.stderr, b"not permitted" in ran.stderr) == (True, True, True), ran
-        subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=120)
+        systemctl("daemon-reload")
 
 
 def test_statistics_have_pressure(instance: EmbeddedInstance, sandbox: pb.PodSandboxConfig) -> None:
