@@ -15,6 +15,8 @@ class Pod:
     """A pod's cgroup with containers. As in the kernel, its counter has all kills below, also in removed cgroups."""
 
     def __init__(self, mount: Path) -> None:
+        self.below = ""
+        """Of crun's cgroup in a container's scope."""
         self.tree = Hierarchy(unified=True, mounts={"": str(mount)})
         self._directory = mount / "pod.slice"
         self._directory.mkdir()
@@ -35,7 +37,7 @@ class Pod:
         shutil.rmtree(self._directory / name)
 
     def found(self, name: str) -> int:
-        return oom.kills(f"/pod.slice/{name}", self.tree)
+        return oom.kills(f"/pod.slice/{name}{self.below}", self.tree)
 
     def _write(self, directory: Path, kills: int) -> None:
         (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 7\noom 1\noom_kill {kills}\noom_group_kill 0\n")
@@ -46,8 +48,10 @@ def pod(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
 
 
+@pytest.mark.parametrize("below", ["", "/container"])
 @pytest.mark.parametrize("removed_before", [False, True])
-def test_kills_are_found_also_in_a_removed_cgroup(pod: Pod, removed_before: bool) -> None:
+def test_kills_are_found_also_in_a_removed_cgroup(pod: Pod, removed_before: bool, below: str) -> None:
+    pod.below = below
     for name in ("a.scope", "b.scope", "c.scope"):
         pod.start(name)
     pod.kill("a.scope", 2)

@@ -109,6 +109,13 @@ class Containers:
         container.started = read_started(directory)
         if container.started is None:
             raise MonitorError("the monitor cannot write that the container started; check for a full disk")
+        self._note_cgroup(container, container.started.pid)
+
+    def _note_cgroup(self, container: Container, pid: int) -> None:
+        """Record the cgroup where the OCI runtime makes one below systemd's scope, as crun does."""
+        cgroup = processes.cgroup_of(pid) if self._engine.machine.systemd_cgroups else ""
+        if cgroup.startswith(f"{container.record.cgroup}/"):
+            self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
 
     def _failed_to_start(self, container: Container, why: str) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):

@@ -55,7 +55,9 @@ def kills(cgroup: str, tree: Hierarchy | None = None) -> int:
 
 
 def _directory(cgroup: str, tree: Hierarchy) -> str:
-    return tree.path("memory", cgroup) or ""
+    """The directory of the container's cgroup; of its scope where crun has made one more cgroup in that."""
+    found = tree.path("memory", cgroup) or ""
+    return os.path.dirname(found) if found.endswith(".scope/container") else found
 
 
 def _kills(path: str) -> int | None:

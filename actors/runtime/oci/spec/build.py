@@ -13,9 +13,6 @@ from proto.cri import api_pb2 as pb
 
 DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-IN_SCOPE = {"run.oci.systemd.subgroup": ""}
-"""Annotation that makes crun put a container into systemd's scope itself, as runc does, not into a cgroup below."""
-
 
 class BadContainer(ValueError):
     """The container that CRI asks for is impossible; the message says why."""
@@ -87,7 +84,7 @@ def specification(
         "root": {"path": place.rootfs, "readonly": context.readonly_rootfs},
         "process": _process(config, image, user, place, machine) | {"capabilities": capabilities},
         "mounts": mounts.mounts(config, place.files, place.images, unified=machine.unified),
-        "annotations": {"io.kubernetes.cri.container-name": config.metadata.name} | IN_SCOPE,
+        "annotations": {"io.kubernetes.cri.container-name": config.metadata.name},
         "linux": linux,
     }
 
