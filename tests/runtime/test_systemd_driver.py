@@ -13,7 +13,7 @@ from actors._cri.client import Cri
 from proto.cri import api_pb2 as pb
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.instance import EmbeddedInstance, wait_for
-from tests.runtime.test_containers import pid_of, status, wait_exited
+from tests.runtime.test_containers import pid_of, status
 
 pytestmark = [pytest.mark.needs("systemd", "mounts")]
 LIMITS = {
@@ -23,7 +23,6 @@ LIMITS = {
     "memory.swap.max": "0",
     "memory.high": str(60 << 20),
 }
-GREEDY = ["sh", "-c", "x=a; while true; do x=$x$x; done"]
 
 
 @pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.needs("runc")), 2])
@@ -53,12 +52,24 @@ def start(cri: Cri, sandbox: pb.PodSandboxConfig, *containers: pb.ContainerConfi
     return made
 
 
-def limited(command: list[str], memory: int = 64 << 20, name: str = "main") -> pb.ContainerConfig:
-    config = container_config(command, name=name)
-    limits = {"memory_limit_in_bytes": memory, "memory_swap_limit_in_bytes": memory}
+def limited(command: list[str]) -> pb.ContainerConfig:
+    config = container_config(command)
+    limits = {"memory_limit_in_bytes": 64 << 20, "memory_swap_limit_in_bytes": 64 << 20}
     limits |= {"cpu_shares": 1024, "cpu_quota": 20_000, "cpu_period": 100_000}
     config.linux.resources.CopyFrom(pb.LinuxContainerResources(**limits))
     return config
+
+
+def greedy(name: str) -> pb.ContainerConfig:
+    config = container_config(["sh", "-c", "x=a; while true; do x=$x$x; done"], name=name)
+    config.linux.resources.memory_limit_in_bytes = config.linux.resources.memory_swap_limit_in_bytes = 16 << 20
+    return config
+
+
+def end_of(cri: Cri, container: str) -> tuple[int, str]:
+    wait_for(lambda: status(cri, container).state == pb.CONTAINER_EXITED, 120)
+    ended = status(cri, container)
+    return ended.exit_code, ended.reason
 
 
 def systemctl(*arguments: str) -> str:
@@ -95,30 +106,18 @@ def test_limits_survive_a_reload_of_systemd(instance: EmbeddedInstance, sandbox:
 
 
 def test_container_over_its_limit_is_oom_killed(instance: EmbeddedInstance, sandbox: pb.PodSandboxConfig) -> None:
-    """Each time: systemd removes the scope at about the moment at which the end is recorded."""
-    greedy = [limited(GREEDY, 16 << 20, f"greedy{number}") for number in range(6)]
-    ended = []
-    pod = instance.cri.run_pod_sandbox(sandbox).result()
-    for config in greedy:
-        container = instance.cri.create_container(pod, config, sandbox).result()
-        instance.cri.start_container(container).result()
-        end = wait_exited(instance.cri, container)
-        ended.append((end.exit_code, end.reason))
-    failing = container_config(["sh", "-c", "exit 3"])
-    container = instance.cri.create_container(pod, failing, sandbox).result()
-    instance.cri.start_container(container).result()
-    end = wait_exited(instance.cri, container)
-    assert ended == [(137, "OOMKilled")] * 6
-    assert (end.exit_code, end.reason) == (3, "Error")
+    """Each: systemd removes the scope at about the moment at which the end is recorded."""
+    failing = container_config(["sh", "-c", "exit 3"], name="failing")
+    configs = [*(greedy(f"greedy{number}") for number in range(4)), failing]
+    ended = [end_of(instance.cri, container) for container in start(instance.cri, sandbox, *configs)]
+    assert ended == [(137, "OOMKilled")] * 4 + [(3, "Error")]
 
 
 def test_only_the_container_that_was_killed_says_so(instance: EmbeddedInstance, sandbox: pb.PodSandboxConfig) -> None:
-    calm, greedy = start(
-        instance.cri, sandbox, limited(["sleep", "1000"], name="calm"), limited(GREEDY, 16 << 20, "greedy")
-    )
-    assert wait_exited(instance.cri, greedy).reason == "OOMKilled"
+    calm, killed = start(instance.cri, sandbox, limited(["sleep", "1000"]), greedy("greedy"))
+    assert end_of(instance.cri, killed) == (137, "OOMKilled")
     instance.cri.stop_container(calm, 0).result()
-    assert status(instance.cri, calm).reason == "Error"
+    assert end_of(instance.cri, calm) == (137, "Error")
 
 
 def test_devices_stay_limited(instance: EmbeddedInstance, sandbox: pb.PodSandboxConfig) -> None:
