@@ -68,8 +68,12 @@ def remove_pod_cgroup(name: str, settings: Settings, tree: Hierarchy | None = No
         return True
     if not pod_uid(settings.cgroup_driver, os.path.basename(name)):
         raise ValueError(f"cannot remove {name}: it is not the cgroup of a pod")
-    tree = tree or hierarchy()
-    if settings.cgroup_driver == "systemd":
+    return discard(name, settings.cgroup_driver, tree or hierarchy())
+
+
+def discard(name: str, driver: str, tree: Hierarchy) -> bool:
+    """Remove the cgroup `name` and all below it, with the driver that made it. False and raises as `remove`."""
+    if driver == "systemd":
         from actors._cgroup.systemd import units  # noqa: PLC0415 - loads jeepney
 
         if processes_below(name, tree):  # systemd would end them

@@ -1,8 +1,7 @@
 """Finds the node's container runtime: the first endpoint that answers to CRI v1.
 
-`python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` prints it as one JSON object, for the supervisor,
-which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version", "cgroup_driver"}, or {"error"}
-and exit code 1.
+`python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` is for the supervisor, which does not load gRPC.
+It prints `Found` as one JSON object, or {"error"} with exit code 1.
 """
 
 import argparse

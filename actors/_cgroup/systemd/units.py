@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jeepney import DBusAddress, DBusErrorResponse, MatchRule, message_bus, new_method_call
+from jeepney import DBusAddress, DBusErrorResponse, HeaderFields, MatchRule, message_bus, new_method_call
 from jeepney.bus import get_bus
 from jeepney.io.blocking import DBusConnection, prep_socket
 from jeepney.wrappers import unwrap_msg
@@ -93,6 +93,8 @@ class _Systemd(DBusConnection):  # type: ignore[misc]  # jeepney has no types
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
+        self._owner: str | None = None
+        """The sender of systemd's last answer."""
         socket = prep_socket(get_bus("SYSTEM"), timeout=DEADLINE_S)
         try:
             socket.settimeout(DEADLINE_S)
@@ -113,7 +115,9 @@ class _Systemd(DBusConnection):  # type: ignore[misc]  # jeepney has no types
     def call(self, member: str, signature: str | None, body: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call systemd's manager. Raises DBusErrorResponse, OSError."""
         message = new_method_call(DBusAddress(PATH, NAME, MANAGER), member, signature, body)
-        answer: tuple[Any, ...] = unwrap_msg(self.send_and_get_reply(message))
+        reply = self.send_and_get_reply(message)
+        self._owner = reply.header.fields.get(HeaderFields.sender)
+        answer: tuple[Any, ...] = unwrap_msg(reply)
         return answer
 
     def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
@@ -132,8 +136,9 @@ class _Systemd(DBusConnection):  # type: ignore[misc]  # jeepney has no types
 
     def wait(self, job: str) -> None:
         """Wait for the end of a job. Raises SystemdError when it did not do its work, TimeoutError."""
-        path = result = ""
-        while path != job:
-            _, path, _, result = self.recv_until_filtered(self._ended).body
+        path = sender = result = ""
+        while (path, sender) != (job, self._owner):  # any process on the bus may send us a signal
+            signal = self.recv_until_filtered(self._ended)
+            (_, path, _, result), sender = signal.body, signal.header.fields.get(HeaderFields.sender)
         if result != "done":
             raise SystemdError(f"its job ended as {result!r}; see journalctl")

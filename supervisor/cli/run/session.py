@@ -130,17 +130,22 @@ def remove_cgroups(name: str, *, kill: bool = False) -> bool:
         return False
     from actors._cgroup import fs  # noqa: PLC0415 - at the end of a session only
     from actors._cgroup.hierarchy import hierarchy  # noqa: PLC0415
+    from actors._cgroup.names import qos_cgroup  # noqa: PLC0415
 
     tree = hierarchy()
+    made = {name: "cgroupfs"}
+    slices = os.path.dirname(qos_cgroup("systemd", name, "Guaranteed"))  # with the runtime's cgroup driver
+    if any(map(os.path.isdir, tree.paths(slices))):
+        made[slices] = "systemd"
     deadline = time.monotonic() + (KILLED_S if kill else 1.0)  # ended processes leave a cgroup with a delay
     while True:
         with contextlib.suppress(OSError):
-            if fs.remove(name, tree):
+            if all(fs.discard(one, driver, tree) for one, driver in made.items()):
                 return True
         if time.monotonic() > deadline:
             return False
         if kill:
-            _kill_below(tree.paths(name))
+            _kill_below([path for one in made for path in tree.paths(one)])
         time.sleep(0.02)
 
 

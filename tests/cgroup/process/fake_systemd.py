@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jeepney import DBusAddress, HeaderFields, new_error, new_method_return, new_signal
+from jeepney.io.blocking import open_dbus_connection
 
 from tests.cgroups import make_files
 from tests.system_bus import BusPeer
@@ -90,6 +91,9 @@ class FakeSystemd(BusPeer):
     def _job(self, message: Any, unit: str) -> list[Any]:
         self._jobs += 1
         job = f"/org/freedesktop/systemd1/job/{self._jobs}"
+        forged = new_signal(MANAGER, "JobRemoved", "uoss", (self._jobs, job, unit, "failed"))
+        with open_dbus_connection(self.address) as stranger:
+            stranger.send(forged)
         ended = new_signal(MANAGER, "JobRemoved", "uoss", (self._jobs, job, unit, self.job_result))
         answer = new_method_return(message, "o", (job,))
         return [ended, answer] if self._subscribed else [answer]  # a short job may end before its answer

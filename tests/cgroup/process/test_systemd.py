@@ -17,6 +17,7 @@ from actors._cgroup.systemd import units
 from actors._cgroup.systemd.properties import UNLIMITED
 from proto.agent.settings import Settings
 from proto.v1 import Pod
+from supervisor.cli.run import session
 from tests.cgroup.process.fake_systemd import FakeSystemd
 
 pytestmark = pytest.mark.needs("dbus-daemon")
@@ -151,3 +152,16 @@ def test_failed_job_and_refusal_are_told(systemd: FakeSystemd, tree: Hierarchy) 
     systemd.job_result = "dependency"
     with pytest.raises(units.SystemdError, match=rf"cannot limit {UNIT}: its job ended as 'dependency'"):
         fs.create_pod_cgroup(pod(), SETTINGS, tree)
+
+
+def test_slices_of_a_session_are_stopped_at_its_end(
+    systemd: FakeSystemd, tree: Hierarchy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors._cgroup.hierarchy.hierarchy", lambda: tree)
+    root = "nodevisor_abcdefgh"
+    name = f"/{root}.slice/{root}-kubepods.slice"
+    units.ensure(f"{root}-kubepods.slice", [f"{root}.slice"], [])
+    assert systemd.path(f"{root}-kubepods.slice") == systemd.root / name[1:]
+    assert session.remove_cgroups("/nodevisor-abcdefgh")
+    assert f"{root}.slice" not in systemd.units
+    assert not (systemd.root / f"{root}.slice").exists()
