@@ -112,8 +112,8 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
 
 
 def write(path: str, text: str) -> None:
-    """Write one cgroup file. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Write one cgroup file. Raises OSError; FileNotFoundError when its controller is missing."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
     finally:

@@ -143,7 +143,7 @@ def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
     root = run / "oci"
     if isolation.level == 1:
         return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
-    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False)
+    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=systemd and isolation.mode == ROOT)
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:

@@ -12,6 +12,7 @@ Property = tuple[str, tuple[str, object]]
 """Name, and (D-Bus signature, value)."""
 
 UNLIMITED = (1 << 64) - 1
+_ACCOUNTING: list[Property] = [(f"{what}Accounting", ("b", True)) for what in ("CPU", "Memory", "IO", "Tasks")]
 _PERCENT_US = 10_000
 """systemd keeps a CPU quota as a percentage of one core: this many microseconds of a second."""
 
@@ -33,7 +34,20 @@ def of_unit(unit: str) -> list[Property]:
         ("Description", ("s", f"cgroup of pods {unit}")),
         ("Wants", ("as", [f"{parent}.slice" if parent else "-.slice"])),
         ("DefaultDependencies", ("b", False)),
-        *((f"{what}Accounting", ("b", True)) for what in ("CPU", "Memory", "IO", "Tasks")),
+        *_ACCOUNTING,
+    ]
+
+
+def of_scope(parent: str, pid: int) -> list[Property]:
+    """Return the properties of a container's new scope without limits: delegated, with one process, in a slice."""
+    return [
+        ("Description", ("s", "container")),
+        ("Slice", ("s", parent)),
+        ("PIDs", ("au", [pid])),
+        ("Delegate", ("b", True)),
+        ("DefaultDependencies", ("b", False)),
+        ("CollectMode", ("s", "inactive-or-failed")),
+        *_ACCOUNTING,
     ]
 
 

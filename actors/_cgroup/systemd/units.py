@@ -1,4 +1,4 @@
-"""Starts, limits and stops slices by calls to systemd on the system bus. `systemctl` is not needed.
+"""Starts, limits and stops slices and scopes by calls to systemd on the system bus. `systemctl` is not needed.
 
 Each function opens a connection of its own: none breaks while it is idle, and the next call finds a restarted bus.
 All waits of a function share one deadline. Changes are made at run time, and systemd keeps them over a daemon-reload.
@@ -16,7 +16,7 @@ from jeepney.bus import get_bus
 from jeepney.io.blocking import DBusConnection, prep_socket
 from jeepney.wrappers import unwrap_msg
 
-from actors._cgroup.systemd.properties import Property, of_unit
+from actors._cgroup.systemd.properties import Property, of_scope, of_unit
 
 DEADLINE_S = 20.0
 NAME, PATH = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
@@ -40,8 +40,23 @@ def ensure(unit: str, above: Iterable[str], limits: Sequence[Property]) -> None:
             systemd.wait(job)
             return
         if limits:
-            systemd.call("SetUnitProperties", "sba(sv)", (unit, True, list(limits)))
+            systemd.set_properties(unit, limits)
         systemd.wait(systemd.call("StartUnit", "ss", (unit, "replace"))[0])  # it may be on its way down
+
+
+def start_scope(unit: str, parent: str, pid: int, limits: Sequence[Property]) -> None:
+    """Start a scope with these limits in the slice `parent`; move process `pid` into it. Raises SystemdError."""
+    with _systemd(f"start {unit}") as systemd:
+        job = systemd.start_new(unit, [*of_scope(parent, pid), *limits])
+        if not job:
+            raise SystemdError("it is there already")
+        systemd.wait(job)
+
+
+def change(unit: str, limits: Sequence[Property]) -> None:
+    """Change the limits of a unit. Raises SystemdError."""
+    with _systemd(f"limit {unit}") as systemd:
+        systemd.set_properties(unit, limits)
 
 
 def stop(unit: str) -> None:
@@ -104,6 +119,10 @@ class _Systemd(DBusConnection):  # type: ignore[misc]  # jeepney has no types
         self._owner = reply.header.fields.get(HeaderFields.sender)
         answer: tuple[Any, ...] = unwrap_msg(reply)
         return answer
+
+    def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
+        """Set properties of a unit until the next boot."""
+        self.call("SetUnitProperties", "sba(sv)", (unit, True, list(properties)))
 
     def start_new(self, unit: str, properties: Sequence[Property]) -> str:
         """Start a transient unit. Return its job; empty when the unit is there already."""

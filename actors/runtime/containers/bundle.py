@@ -14,6 +14,7 @@ from actors._cri.image_reference import InvalidImageName
 from actors.runtime.containers import host_image
 from actors.runtime.engine.engine import Engine
 from actors.runtime.filesystems.rootfs import HOST_LAYER
+from actors.runtime.helper.cgroups import name_of
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import Lease
@@ -21,7 +22,7 @@ from actors.runtime.images.manifest import Execution
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.oci.spec.build import BadContainer, Place, resources, specification
+from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, resources, specification
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
@@ -79,7 +80,7 @@ class BundleBuilder:
             stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
-            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.cgroups_known else "",
+            cgroup=name_of(cgroups_path(parent, id_, self._engine.machine)) if self._engine.privileged else "",
         )
         return NewContainer(Container(record), execution, user)
 

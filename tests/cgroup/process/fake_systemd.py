@@ -1,4 +1,4 @@
-"""A fake systemd on a private bus: slices as directories, units with properties, jobs that end with a signal."""
+"""A fake systemd on a private bus: units as directories with properties, jobs that end with a signal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from jeepney import DBusAddress, HeaderFields, new_error, new_method_return, new_signal
 from jeepney.io.blocking import open_dbus_connection
 
+from tests.cgroups import make_files
 from tests.system_bus import BusPeer
 
 MANAGER = DBusAddress("/org/freedesktop/systemd1", None, "org.freedesktop.systemd1.Manager")
@@ -16,11 +17,16 @@ SIGNATURES = {
     **dict.fromkeys(("CPUWeight", "CPUShares", "MemoryMax", "MemoryLimit", "MemoryMin", "TasksMax"), "t"),
     **dict.fromkeys(("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"), "t"),
     **dict.fromkeys(("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting"), "b"),
-    "Description": "s",
+    **dict.fromkeys(("MemoryHigh", "MemoryLow", "MemorySwapMax"), "t"),
+    **dict.fromkeys(("Description", "Slice", "CollectMode"), "s"),
+    "PIDs": "au",
+    "Delegate": "b",
+    "AllowedMemoryNodes": "ay",
     "Wants": "as",
     "DefaultDependencies": "b",
     "AllowedCPUs": "ay",
 }
+FILES = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "pids.max", "cpuset.cpus")
 
 
 class FakeSystemd(BusPeer):
@@ -47,7 +53,9 @@ class FakeSystemd(BusPeer):
         }
 
     def path(self, unit: str) -> Path:
-        """The directory of a slice: one level for each dash."""
+        """The directory of a slice: one level for each dash; of a scope, below its slice."""
+        if unit.endswith(".scope"):
+            return self.path(self.units[unit]["Slice"]) / unit
         parts = unit.removesuffix(".slice").split("-")
         return Path(self.root, *("-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))))
 
@@ -72,7 +80,7 @@ class FakeSystemd(BusPeer):
             shutil.rmtree(self.path(unit), ignore_errors=True)
             del self.units[unit]
         elif member != "SetUnitProperties":
-            self.path(unit).mkdir(parents=True, exist_ok=True)
+            make_files(self.path(unit), *FILES)
         return [new_method_return(message)] if member == "SetUnitProperties" else self._job(message, unit)
 
     def _set(self, unit: str, properties: list[tuple[str, tuple[str, Any]]]) -> None:
