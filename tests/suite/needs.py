@@ -107,10 +107,6 @@ def _has_loop_devices() -> bool:
     return _ran("losetup", "-f")
 
 
-def _has_systemd_on_v2() -> bool:
-    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
-
-
 def _ran(*command: str) -> bool:
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
@@ -139,7 +135,6 @@ NEEDS = {
     "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
-    "systemd": Need("systemd as pid 1, on cgroup v2", _has_systemd_on_v2),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
 }
 
