@@ -23,31 +23,33 @@ def config() -> None:
 config.add_command(history)
 
 
-@config.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-def validate(files: tuple[str, ...]) -> None:
-    """Check each FILE by itself: syntax, fields, types and every rule.
+@config.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", metavar="FILE...|FLAG...", nargs=-1, required=True, type=click.UNPROCESSED)
+def validate(arguments: tuple[str, ...]) -> None:
+    """Check a configuration: syntax, fields, types and every rule. Warn of all that will not happen.
 
-    Errors are listed by file and line, and the exit code is 1. To check drop-ins together with their file, use
-    `config show --config FILE --config-dir DIR`.
+    Each FILE is checked by itself. FLAGs of `supervisor start` (or a kubelet's, as they are) are checked together,
+    with the files of --config and --config-dir. Errors are listed by file and line, and the exit code is 1.
     """
-    from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
-    from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.cli.agent.kubelet_flags import without_effect  # noqa: PLC0415
+    from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
 
+    with_flags = arguments[0].startswith("-")
+    checked = {"configuration": arguments} if with_flags else {file: (f"--config={file}",) for file in arguments}
     failed = 0
-    for file in files:
+    for name, flags in checked.items():
         try:
-            notes = assemble({}, file).notes
-        except ConfigurationError as error:
+            given = parse(flags)
+            effective = configuration(given)
+        except (CommandError, FlagError) as error:
             failed += 1
-            for problem in error.problems:
-                render.echo(str(problem), err=True)
+            render.echo(str(error), err=True)
         else:
-            for note in notes:
-                render.echo(f"warning: {note}", err=True)
-            render.echo(f"{file}: valid")
+            for line in [*effective.notes, *without_effect(given)]:
+                render.echo(f"warning: {line}", err=True)
+            render.echo(f"{name}: valid")
     if failed:
-        raise CommandError(f"{failed} of {len(files)} files cannot be used" if len(files) > 1 else "cannot be used")
+        raise CommandError(f"{failed} of {len(checked)} files cannot be used" if len(checked) > 1 else "cannot be used")
 
 
 @config.command(context_settings={"ignore_unknown_options": True})

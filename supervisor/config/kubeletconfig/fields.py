@@ -17,7 +17,7 @@ from supervisor.config.kubeletconfig.typed import encode, schema
 from supervisor.config.kubeletconfig.typed.base import ConfigStruct
 from supervisor.config.kubeletconfig.typed.schema import Kind
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
-from supervisor.config.kubeletconfig.verdicts import Verdict, verdicts
+from supervisor.config.kubeletconfig.verdicts import ASKS_NOTHING, Verdict, verdicts
 
 __all__ = ["PATH", "Verdict", "markdown", "to_settings", "verdicts", "without_effect"]
 
@@ -39,9 +39,9 @@ def without_effect(config: KubeletConfiguration) -> list[Problem]:
     """A warning for each field without effect that differs from its default, in a configuration with defaults."""
     found = verdicts()
     return [
-        Problem(path, f"is accepted without effect: {found[path].why}")
+        Problem(path, f"has no effect: {found[path].why}")
         for path in defaults.changed(config)
-        if found[path].kind == "accepted without effect"
+        if found[path].kind == "accepted without effect" and schema.get(config, path) != ASKS_NOTHING.get(path)
     ]
 
 
