@@ -148,7 +148,6 @@ EFFECTIVE: dict[str, Effect] = {
     "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
     "rotateCertificates": Effect("rotate_certificates", "certificates", bool),
     "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
-    "enableControllerAttachDetach": Effect("enable_controller_attach_detach", "node", bool),
     "eventRecordQPS": Effect("event_record_qps", "events", _rate),
     "eventBurst": Effect("event_burst", "events", _same),
     "shutdownGracePeriod": Effect("shutdown_grace", "node"),

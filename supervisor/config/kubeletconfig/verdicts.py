@@ -36,6 +36,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),
     "requests to the API server are in JSON": ("contentType",),
+    "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),
     _NO_PROFILING: ("enableContentionProfiling",),
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
@@ -61,6 +62,9 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
     "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }
+
+NOR_UPSTREAM = frozenset({"hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit", "runOnce"})
+"""Fields that have no effect in the kubelet either."""
 
 ASKS_NOTHING: dict[str, Any] = {"contentType": "application/json", "makeIPTablesUtilChains": False}
 """Values of fields without effect that describe what the agent does anyway."""

@@ -16,7 +16,9 @@ NODES = Path(__file__).parents[1] / "nodes"
 
 
 @pytest.mark.parametrize("kind", ["kubeadm", "k3s", "eks", "gke"])
-def test_validate_says_what_will_not_happen_on_a_node(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_says_what_will_not_happen_on_a_node(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = shutil.copytree(NODES / kind, tmp_path / kind)
     (node / "bin").mkdir()
     for plugin in ("ecr-credential-provider", "auth-provider-gcp"):
