@@ -71,6 +71,12 @@ def test_allocatable(written, expected):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_without_isolation_local_storage_is_no_resource():
+    settings = Settings(local_storage_capacity_isolation=False, kube_reserved={"ephemeral-storage": "1Gi"})
+    assert "ephemeral-storage" not in allocatable(MACHINE, settings)
+    assert allocatable(MACHINE, settings)["memory"] == allocatable(MACHINE, Settings())["memory"]
+
+
 def test_a_percentage_is_rounded_as_the_kubelet_does():
     machine = Machine(cpus=2, memory_bytes=24684092 * 1024, root_fs_bytes=264212084 * 1024)
     found = allocatable(machine, Settings(eviction_hard={"memory.available": "100Mi", "nodefs.available": "1%"}))
