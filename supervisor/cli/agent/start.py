@@ -86,10 +86,11 @@ def configuration(given: Given) -> Effective:
     """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
-    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
