@@ -19,6 +19,7 @@ from proto.v1.scalars.base import Record
 from supervisor.config import pages
 from supervisor.config.flags import table
 from supervisor.config.kubeletconfig.gates.verdicts import verdicts as gate_verdicts
+from supervisor.config.kubeletconfig.mapping import EFFECTIVE
 from supervisor.config.kubeletconfig.verdicts import verdicts as field_verdicts
 from supervisor.config.lists import reading
 from supervisor.config.lists.reading import MEANING, api_fields, api_types, field_tests, flag_tests
@@ -63,6 +64,17 @@ def test_each_named_test_exists() -> None:
     gates = {verdict.test.removeprefix("tests/") for verdict in gate_verdicts().values() if verdict.test}
     named = {*field_tests().values(), *flag_tests().values(), *gates, *(row.test for row in BUILT)}
     assert [test for test in sorted(named) if not exists(test)] == []
+
+
+def test_named_file_has_each_setting_that_is_said_to_be_effective() -> None:
+    fields, flags, silent = table.by_field(), table.flags(), []
+    for name, test in {**field_tests(), **flag_tests()}.items():
+        names = {name, name.rpartition(".")[2]}
+        names |= {EFFECTIVE[name].attribute} if name in EFFECTIVE else {flags[name].setting} if name in flags else set()
+        names |= {fields[name].name} if name in fields else set()
+        if "::" not in test and not re.search(rf"\b({'|'.join(names - {''})})\b", text_of(test)):
+            silent.append((name, test))
+    assert silent == []
 
 
 @pytest.mark.parametrize("test", sorted({row.test for row in BUILT}))
