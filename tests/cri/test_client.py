@@ -251,3 +251,13 @@ def test_client_works_in_a_fork_of_a_process_that_imported_it(fake: FakeRuntime)
     command = [sys.executable, "-c", FORK, fake.endpoint]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "fake\n"
+
+
+def test_image_calls_go_to_the_image_service_of_its_own(fake: FakeRuntime, tmp_path: Path) -> None:
+    cri = Cri(f"unix://{tmp_path}/nobody.sock", fake.endpoint)
+    try:
+        assert [image.id for image in cri.list_images().result()] == ["big"]
+        with pytest.raises(CriError):
+            cri.version().result()
+    finally:
+        cri.close()

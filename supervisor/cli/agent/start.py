@@ -87,9 +87,11 @@ def configuration(given: Given) -> Effective:
     """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
-    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
@@ -103,6 +105,10 @@ def configuration(given: Given) -> Effective:
         problems += map(str, error.problems)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    if given.values.get("kubeconfig") and effective.config.make_iptables_util_chains:
+        # The only field without effect whose default asks for something, and only where kube-proxy runs.
+        why = verdicts()["makeIPTablesUtilChains"].why
+        effective = effective._replace(notes=(*effective.notes, f"makeIPTablesUtilChains: has no effect: {why}"))
     return effective
 
 
@@ -179,15 +185,9 @@ def _node_name(override: str) -> str:
 
 def say(effective: Effective, given: Given) -> None:
     """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
-    from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
-
     for line in deprecations(given):
         render.echo(line, err=True)
-    for note in effective.notes:
-        log.warning("%s", note)
-    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
-    for line in [*without_effect(given), *idle]:
+    for line in [*effective.remarks, *effective.notes, *without_effect(given)]:
         log.warning("%s", line)
 
 

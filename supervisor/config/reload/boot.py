@@ -120,7 +120,7 @@ def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
         configuration=loader.encoded(effective),
         digest=before,
     )
-    return effective, Resolved(digest=before, candidate=candidate, notes=effective.notes)
+    return effective, Resolved(digest=before, candidate=candidate, notes=(*effective.remarks, *effective.notes))
 
 
 def digest(config: str, config_dir: str) -> str:
