@@ -19,11 +19,6 @@ def pid_of(pidfd: int) -> int:
     raise ProcessLookupError(f"descriptor {pidfd} is no pidfd")
 
 
-def started_ticks(pid: int) -> int:
-    """Return a process's start in clock ticks after boot (starttime, field 22 of proc(5)). Raises OSError."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-
-
 def boot_id() -> str:
     """Return the kernel's boot ID; empty when unknown, like the other IDs."""
     return _first("/proc/sys/kernel/random/boot_id")

@@ -7,7 +7,8 @@ import re
 from contextlib import suppress
 
 from actors._host.machine import swap_capacity
-from actors._host.system import pid_of, started_ticks
+from actors._host.system import pid_of
+from proto.common import procfs
 
 CGROUP_V1 = (
     "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to "
@@ -29,7 +30,7 @@ def identity(supervisor_pidfd: int) -> str:
     """Return the supervisor's `PID:STARTTIME`, unique since boot; empty when unknown."""
     with suppress(OSError):
         pid = pid_of(supervisor_pidfd)
-        return f"{pid}:{started_ticks(pid)}"
+        return f"{pid}:{started}" if (started := procfs.start_time(pid)) else ""
     return ""
 
 

@@ -9,8 +9,9 @@ import os
 import time
 from contextlib import suppress
 
-from actors._host.system import pid_of, started_ticks
+from actors._host.system import pid_of
 from actors._metrics import kubelet as metrics
+from proto.common import procfs
 
 
 def since_boot() -> float:
@@ -24,7 +25,7 @@ class NodeStartup:
     def __init__(self, supervisor_pidfd: int) -> None:
         self._agent = 0.0
         with suppress(OSError):
-            self._agent = started_ticks(pid_of(supervisor_pidfd)) / os.sysconf("SC_CLK_TCK")
+            self._agent = procfs.start_time(pid_of(supervisor_pidfd)) / os.sysconf("SC_CLK_TCK")
         self._attempt = self._created = 0.0
 
     def attempted(self) -> None:

@@ -33,7 +33,7 @@ from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
-from actors.pod_workers.steps.supplies import Found, container_objects
+from actors.pod_workers.steps.supplies import ObjectsByRef, container_objects
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured
 from proto.pods.volume import BindSubPaths, SubPath
@@ -79,7 +79,7 @@ class ContainerStart:
         self.created_id = ""
         self.pulling_s = 0.0
         """Seconds of pulls, failed ones included."""
-        self.objects: Found = {}
+        self.objects: ObjectsByRef = {}
         self.files: supplies.Files = {}
         self.mount_facts = volumes
         self.images: dict[str, pb.ImageSpec] = {}
