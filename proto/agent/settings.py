@@ -133,6 +133,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     enable_profiling_handler: bool = True
     enable_debug_flags_handler: bool = True
     enable_system_log_handler: bool = True
+    enable_system_log_query: bool = False
+    """Answer queries of journald and of /var/log at /logs/."""
     streaming_idle_timeout_s: float = 14_400.0
     """An exec, attach or port-forward ends after this time without a byte."""
     extend_websockets_to_kubelet: bool = True

@@ -350,7 +350,7 @@ def test_warnings_are_no_errors() -> None:
     assert validation.validate(config) == []
     assert [str(warning) for warning in validation.warnings(config)] == [
         "featureGates.NodeSwap: Setting GA feature gate NodeSwap=true. It will be removed in a future release.",
-        "featureGates.NodeLogQuery: has no effect: journald is not searched; remove it",
+        "featureGates.NodeLogQuery: Setting GA feature gate NodeLogQuery=true. It will be removed in a future release.",
         "evictionHard[containerfs.available]: has no effect: the agent derives this threshold itself",
         "tlsCipherSuites[0]: Use of insecure cipher 'TLS_RSA_WITH_RC4_128_SHA' detected.",
     ]

@@ -179,6 +179,7 @@ EFFECTIVE: dict[str, Effect] = {
     "enableProfilingHandler": Effect("enable_profiling_handler", "server", bool),
     "enableDebugFlagsHandler": Effect("enable_debug_flags_handler", "server", bool),
     "enableSystemLogHandler": Effect("enable_system_log_handler", "server", bool),
+    "enableSystemLogQuery": Effect("enable_system_log_query", "server", bool),
     "featureGates": Effect("extend_websockets_to_kubelet", "node, server; see feature-gates.md"),
     "streamingConnectionIdleTimeout": Effect("streaming_idle_timeout_s", "server, runtime", _seconds),
     "containerLogMaxSize": Effect("container_log_max_bytes", "container_gc", _bytes),

@@ -32,7 +32,6 @@ _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the server's library chooses the curves": ("tlsCurvePreferences",),
-    "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),
     _NO_CLUSTER: ("contentType",),
     _NO_PROFILING: ("enableContentionProfiling",),

@@ -70,8 +70,8 @@ _READ_BY = {
         server_address server_port read_only_port page_address tls_cert_file tls_private_key_file tls_cipher_suites
         tls_min_version client_ca_file anonymous_auth webhook_authentication token_cache_s authorization_mode
         authorized_cache_s unauthorized_cache_s enable_debugging_handlers enable_profiling_handler
-        enable_debug_flags_handler enable_system_log_handler streaming_idle_timeout_s extend_websockets_to_kubelet
-        runtime_request_timeout_s
+        enable_debug_flags_handler enable_system_log_handler enable_system_log_query streaming_idle_timeout_s
+        extend_websockets_to_kubelet runtime_request_timeout_s
     """,
     "stats": "root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos",
     "status": "root_dir kubeconfig kube_api_qps kube_api_burst node_name",
