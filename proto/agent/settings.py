@@ -243,6 +243,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Fallback only: exits come from pidfds, our own changes from the pod workers."""
     heartbeat_period_s: float = 5.0
     verbosity: int = 2
+    tracing_endpoint: str = ""
+    """A collector of OTLP over gRPC, as a gRPC target; empty: nothing is traced."""
+    tracing_sampling_rate_per_million: int = 0
+    """How many of a million new traces are recorded. With 0, senders of requests decide alone."""
     log_format: str = "text"
     """logging.format: text or json."""
 

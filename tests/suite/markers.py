@@ -86,6 +86,7 @@ FOLDERS = {
     "suite/process": PROCESS,
     "supervisor": PROCESS,
     "supervisor/pure": PURE,
+    "tracing": PROCESS,
     "volume": PROCESS,
     "volume/pure": PURE,
 }

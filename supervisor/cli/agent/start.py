@@ -331,6 +331,7 @@ def plan_of(settings: Settings, given: Given) -> agent.Plan:
         and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
         server=serves_its_api(settings),
         runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
+        tracing=bool(settings.tracing_endpoint),
     )
     try:
         if supervisor_config:

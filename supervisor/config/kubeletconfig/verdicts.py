@@ -56,7 +56,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "logging.vmodule",
     ),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
-    "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }
 
 _AT_START: dict[str, str] = {

@@ -75,6 +75,7 @@ _READ_BY = {
     """,
     "stats": "root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos",
     "status": "root_dir kubeconfig kube_api_qps kube_api_burst node_name",
+    "tracing": "tracing_endpoint node_name",
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection node_name sync_frequency_s max_pods node_labels
         system_reserved kube_reserved eviction_hard volume_stats_agg_period_s
@@ -102,11 +103,12 @@ FIXED: dict[str, str] = {
     "cgroups_per_qos": "the cgroups of running pods are named by it",
     "rotate_certificates": "it decides which processes run",
     "server_tls_bootstrap": "it decides which processes run",
+    "tracing_endpoint": "it decides which processes run",
     "heartbeat_period_s": "the supervisor's own state is built on it",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
 
-EVERYWHERE = frozenset({"log_format", "extra"})
+EVERYWHERE = frozenset({"log_format", "tracing_endpoint", "tracing_sampling_rate_per_million", "extra"})
 """Read in every process."""
 
 TOLD = frozenset({"verbosity"})

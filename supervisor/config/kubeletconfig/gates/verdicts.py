@@ -83,6 +83,7 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "InPlacePodVerticalScaling": ("resize of containers", "pod_workers/test_resize.py"),
     "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
     "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
+    "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
     "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
     "NodeLogQuery": ("enableSystemLogQuery", "server/test_log_query.py"),
     "NodeSwap": ("memorySwap.swapBehavior", "cgroup/test_resources.py"),
@@ -111,7 +112,6 @@ _GRADUATED_MISSING: dict[str, str] = {
     _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
     "the cgroup driver is that of cgroupDriver, the runtime is not asked": "KubeletCgroupDriverFromCRI",
-    "no traces are sent": "KubeletTracing",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
 """Locked gates of the kubelet whose feature is not here."""
