@@ -246,7 +246,7 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     tracing_endpoint: str = ""
     """A collector of OTLP over gRPC, as a gRPC target; empty: nothing is traced."""
     tracing_sampling_rate_per_million: int = 0
-    """How many of a million new traces are recorded. With 0, senders of requests decide alone."""
+    """Number of new traces, of a million, that are recorded. At 0 only the senders of requests decide."""
     log_format: str = "text"
     """logging.format: text or json."""
 

@@ -54,7 +54,8 @@ def test_traced_call_has_a_span_and_its_traceparent(
         fake.fail_with = failure
         with tracing.span("step", parent=parent) as step, contextlib.suppress(CriError):
             client.version().result()
-        wait_for(lambda n=2 * len(spans) + 2: recorder.flush() or sum(len(one.spans) for one in told) == n)
+        count = 2 * len(spans) + 2
+        wait_for(lambda count=count: recorder.flush() or sum(len(one.spans) for one in told) == count)
         spans = [span for message in told for span in message.spans if span.kind == "client"]
         assert step is not None
         assert (spans[-1].context, spans[-1].parent) == (fake.traceparent, step.context)
