@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -70,7 +70,7 @@ def start(given: Given) -> None:
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
     plan = plan_of(with_runtime(settings), given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -190,11 +190,17 @@ def say(effective: Effective, given: Given) -> None:
         log.warning("%s", line)
 
 
-def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+def encoded(effective: Effective, given: Given) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, with secrets masked, and each flag's value for /flagz."""
+    from supervisor.config.flags.shown import shown as shown_flags  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
-    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    plain = encode.plain(effective.config)
+    shown = {
+        "configuration": plain,
+        "sources": effective.origins(),
+        "flags": shown_flags(encode.leaves(effective.config), given.values),
+    }
     return msgspec.Raw(msgspec.json.encode(shown))
 
 

@@ -48,8 +48,8 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
 }
 
 _ON: dict[str, tuple[str, str]] = {
-    "ComponentFlagz": ("server has /flagz", "server/test_handlers.py"),
-    "ComponentStatusz": ("server has /statusz", "server/test_handlers.py"),
+    "ComponentFlagz": ("server has /flagz, as text and structured", "server/test_handlers.py"),
+    "ComponentStatusz": ("server has /statusz, as text and structured", "server/test_handlers.py"),
     "ContainerCheckpoint": ("server has /checkpoint", "server/test_handlers.py"),
     "ContainerRestartRules": ("restart policy and rules of one container", "pod_workers/test_restart_policy.py"),
     "ContainerStopSignals": ("lifecycle.stopSignal, where the pod has it", "pod_workers/test_config.py"),
