@@ -249,6 +249,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Number of new traces, of a million, that are recorded. At 0 only the senders of requests decide."""
     log_format: str = "text"
     """logging.format: text or json."""
+    vmodule: dict[str, int] = {}
+    """logging.vmodule: verbosities by file."""
 
     extra: dict[str, Any] = {}
     """Further settings without a published field; the readers document the keys."""

@@ -44,7 +44,7 @@ def prepare() -> None:
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
     """Run the actor until it is stopped. Exits with 0 after a stop, 70 after a crash; never returns."""
     setproctitle.setproctitle(f"supervisor: {name}")
-    logs.setup(name, settings.verbosity, settings.log_format)
+    logs.setup(name, settings.verbosity, settings.log_format, settings.vmodule)
     threading.stack_size(THREAD_STACK_BYTES)
     _exclude_memory_from_core_dumps()
     listener_store.close_unless_used_by(name)

@@ -63,7 +63,7 @@ def start(given: Given) -> None:
     effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
-    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     say(effective, given)
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)

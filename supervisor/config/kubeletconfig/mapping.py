@@ -63,6 +63,10 @@ def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ..
     return dict(value or {})
 
 
+def _vmodule(value: Any) -> dict[str, int]:
+    return {one.file_pattern: one.verbosity for one in value or ()}
+
+
 def _map(value: dict[str, str] | None) -> dict[str, str]:
     return dict(value or {})
 
@@ -144,6 +148,7 @@ EFFECTIVE: dict[str, Effect] = {
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
     "logging.format": Effect("log_format", "every process", _same),
+    "logging.vmodule": Effect("vmodule", "every process; names of Python files", _vmodule),
     "tracing.endpoint": Effect("tracing_endpoint", "every process; the packages of nodevisor[tracing] are needed"),
     "tracing.samplingRatePerMillion": Effect("tracing_sampling_rate_per_million", "every process"),
     "kubeAPIQPS": Effect("kube_api_qps", "node, status, objects", float),
