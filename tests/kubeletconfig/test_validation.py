@@ -14,6 +14,7 @@ from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin,
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig.validation import logs
 from supervisor.config.kubeletconfig.validation.eviction import hard
 from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
@@ -297,6 +298,15 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
 )  # fmt: skip
 def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     assert errors(**fields) == []
+
+
+def test_tracing_is_refused_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert errors(tracing={}) == []
+    monkeypatch.setattr(logs, "find_spec", lambda _: None)
+    assert errors(tracing={}) == [
+        "tracing: needs OpenTelemetry's exporter; install it: pip install 'nodevisor[tracing]'"
+    ]
+    assert errors() == []
 
 
 def test_a_back_off_cap_is_needed_while_its_gate_is_on() -> None:
