@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors._cgroup.hierarchy import hierarchy
+from actors._host import selinux
 from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
@@ -68,8 +69,8 @@ class Runtime:
 def isolation_here() -> Isolation:
     """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
-    wish = os.environ.get(ISOLATION, "")
-    asked = int(wish) if wish in ("1", "2", "3") else 0
+    setting = os.environ.get(ISOLATION, "")
+    asked = int(setting) if setting in ("1", "2", "3") else 0
     offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
         return chosen  # probing for the other levels takes two processes
@@ -143,7 +144,7 @@ def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
     root = run / "oci"
     if isolation.level == 1:
         return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
-    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False)
+    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=systemd and isolation.mode == ROOT)
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:
@@ -167,6 +168,7 @@ def _machine(systemd: bool, isolation: Isolation) -> Machine:
         systemd_cgroups=systemd,
         hugetlb=_limits_huge_pages(),
         apparmor=isolation.level == 1 and _has_apparmor(),
+        selinux=selinux.enforce() == "1",
         lowest_oom_score_adj=-1000 if can_lower else int(Path("/proc/self/oom_score_adj").read_text()),
     )
 

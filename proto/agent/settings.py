@@ -90,8 +90,6 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     node_lease_duration_s: float = 40.0
     node_status_max_images: int = 50
     """-1: all."""
-    enable_controller_attach_detach: bool = True
-    """Let the controller attach volumes; the Node has an annotation for it."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
     """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
     container_runtime_endpoint: str = ""

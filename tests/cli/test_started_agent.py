@@ -91,7 +91,7 @@ def test_kubeadm_configuration_starts_and_is_shown_unchanged(agent: Agent) -> No
     assert (found["configuration"]["maxPods"], found["sources"]["maxPods"]) == (20, "--max-pods")
     assert (agent.dir / "run/configuration.json").stat().st_mode & 0o777 == 0o600
     log = agent.log.read_text()
-    assert "is accepted without effect" not in log
+    assert "has no effect" not in log
     assert "Flag --max-pods has been deprecated" in log
     assert agent.end() == 0
 

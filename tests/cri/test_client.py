@@ -161,7 +161,22 @@ def test_a_runtime_that_is_starting_counts_as_down(fake: FakeRuntime, client: Cr
 
 def test_an_rpc_the_runtime_lacks_is_unimplemented(client: Cri) -> None:
     with pytest.raises(Unimplemented):
-        client.runtime_config().result()
+        client.cgroup_driver().result()
+
+
+@pytest.mark.parametrize(
+    ("answer", "driver"),
+    [
+        (pb.RuntimeConfigResponse(), ""),
+        (pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration()), "systemd"),
+        (pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.CGROUPFS)), "cgroupfs"),
+    ],
+)
+def test_cgroup_driver_is_the_runtimes(
+    fake: FakeRuntime, client: Cri, answer: pb.RuntimeConfigResponse, driver: str
+) -> None:
+    fake.runtime_config = answer
+    assert client.cgroup_driver().result() == driver
 
 
 def test_a_missing_socket_is_a_runtime_that_is_down(tmp_path: Path) -> None:
@@ -264,3 +279,13 @@ def test_client_works_in_a_fork_of_a_process_that_imported_it(fake: FakeRuntime)
     command = [sys.executable, "-c", FORK, fake.endpoint]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "fake\n"
+
+
+def test_image_calls_go_to_the_image_service_of_its_own(fake: FakeRuntime, tmp_path: Path) -> None:
+    cri = Cri(f"unix://{tmp_path}/nobody.sock", fake.endpoint)
+    try:
+        assert [image.id for image in cri.list_images().result()] == ["big"]
+        with pytest.raises(CriError):
+            cri.version().result()
+    finally:
+        cri.close()

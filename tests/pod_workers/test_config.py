@@ -287,7 +287,7 @@ def test_groups_capabilities_and_switches():
             "allowPrivilegeEscalation": False,
             "runAsGroup": 0,
             "procMount": "Unmasked",
-            "seLinuxOptions": {"level": "s0"},
+            "seLinuxOptions": {"level": "s0", "role": "r", "type": "t", "user": "u"},
         },
         {
             "fsGroup": 9,
@@ -303,7 +303,8 @@ def test_groups_capabilities_and_switches():
     assert (got.privileged, got.readonly_rootfs, got.no_new_privs) == (True, True, True)
     assert got.HasField("run_as_group")
     assert (list(got.masked_paths), list(got.readonly_paths)) == ([], [])
-    assert got.selinux_options.level == "s0"
+    labels = got.selinux_options
+    assert (labels.level, labels.role, labels.type, labels.user) == ("s0", "r", "t", "u")
     assert list(got.supplemental_groups) == [9, 1, 2]
     assert got.supplemental_groups_policy == pb.Strict
 

@@ -23,7 +23,7 @@ from supervisor.config.flags.parser import Given
 from supervisor.config.reload import boot
 from supervisor.core import agent
 from supervisor.host import endpoint, host_setup, rootdir, unprivileged
-from supervisor.ownership.start_check import Claim
+from supervisor.ownership.held_claims import HeldClaim
 from supervisor.supervision import specfile, specs
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def start(given: Given) -> None:
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
     lock_file, lock_fd = take_lock_file(given)
+    settings = with_runtime(settings)  # before the claims: it chooses the pods' cgroup
     claims = claim(settings, effective)
-    plan = plan_of(with_runtime(settings), given)
+    plan = plan_of(settings, given)
     plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
@@ -86,9 +87,11 @@ def configuration(given: Given) -> Effective:
     """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
-    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
@@ -102,6 +105,10 @@ def configuration(given: Given) -> Effective:
         problems += map(str, error.problems)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    if given.values.get("kubeconfig") and effective.config.make_iptables_util_chains:
+        # The only field without effect whose default asks for something, and only where kube-proxy runs.
+        why = verdicts()["makeIPTablesUtilChains"].why
+        effective = effective._replace(notes=(*effective.notes, f"makeIPTablesUtilChains: has no effect: {why}"))
     return effective
 
 
@@ -178,15 +185,9 @@ def _node_name(override: str) -> str:
 
 def say(effective: Effective, given: Given) -> None:
     """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
-    from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
-
     for line in deprecations(given):
         render.echo(line, err=True)
-    for note in effective.notes:
-        log.warning("%s", note)
-    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
-    for line in [*without_effect(given), *idle]:
+    for line in [*effective.remarks, *effective.notes, *without_effect(given)]:
         log.warning("%s", line)
 
 
@@ -222,7 +223,7 @@ def take_lock_file(given: Given) -> tuple[str, int]:
         raise CommandError(str(error)) from error
 
 
-def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
+def claim(settings: Settings, effective: Effective) -> tuple[HeldClaim, ...]:
     """Claim everything that the agent owns, before any change of the machine. Raises CommandError."""
     from supervisor.ownership import starting  # noqa: PLC0415 - --version and --run-once do not need it
 
@@ -273,7 +274,7 @@ def with_runtime(settings: Settings) -> Settings:
             settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
         )
         log.log(logs.NOTICE, "container runtime: %s, as configured", settings.container_runtime_endpoint)
-        return settings
+        return _with_driver(settings, _driver_of(settings.container_runtime_endpoint))
     try:
         found = endpoint.find()
     except endpoint.NoRuntime as error:
@@ -282,9 +283,32 @@ def with_runtime(settings: Settings) -> Settings:
     log.log(
         logs.NOTICE,
         "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
-        *found,
+        *found[:4],
     )
-    return msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint)
+    return _with_driver(
+        msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint), found.cgroup_driver
+    )
+
+
+def _driver_of(url: str) -> str:
+    """The cgroup driver of a configured runtime; empty when it does not tell, or does not answer yet."""
+    if not os.path.exists(url.removeprefix("unix://")):
+        return ""  # no wait: the agent starts without its runtime, too
+    try:
+        return endpoint.find(url).cgroup_driver
+    except endpoint.NoRuntime as error:
+        log.warning("cannot ask the container runtime for its cgroup driver: %s", error)
+        return ""
+
+
+def _with_driver(settings: Settings, driver: str) -> Settings:
+    """The settings with the runtime's cgroup driver, which wins over the configuration (KEP-4033)."""
+    if driver in ("", settings.cgroup_driver):
+        return settings
+    log.log(
+        logs.NOTICE, "cgroup driver: %s, the container runtime's, not %s (cgroupDriver)", driver, settings.cgroup_driver
+    )
+    return msgspec.structs.replace(settings, cgroup_driver=driver)
 
 
 def _with_embedded_runtime(settings: Settings, why: str) -> Settings:

@@ -142,7 +142,9 @@ EFFECTIVE: dict[str, Effect] = {
     "evictionSoftGracePeriod": Effect("eviction_soft_grace_s", "eviction", _durations),
     "evictionMinimumReclaim": Effect("eviction_minimum_reclaim", "eviction", _map),
     "evictionMaxPodGracePeriod": Effect("eviction_max_pod_grace_period_s", "eviction", _same),
-    "localStorageCapacityIsolation": Effect("local_storage_capacity_isolation", "eviction", bool),
+    "localStorageCapacityIsolation": Effect(
+        "local_storage_capacity_isolation", "eviction, pod_workers, volume, node", bool
+    ),
     "volumeStatsAggPeriod": Effect("volume_stats_agg_period_s", "volume", _seconds),
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
@@ -158,7 +160,6 @@ EFFECTIVE: dict[str, Effect] = {
     "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
     "rotateCertificates": Effect("rotate_certificates", "certificates", bool),
     "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
-    "enableControllerAttachDetach": Effect("enable_controller_attach_detach", "node", bool),
     "eventRecordQPS": Effect("event_record_qps", "events", _rate),
     "eventBurst": Effect("event_burst", "events", _same),
     "shutdownGracePeriod": Effect("shutdown_grace", "node"),

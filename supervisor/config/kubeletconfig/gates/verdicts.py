@@ -81,6 +81,7 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "ImageMaximumGCAge": ("imageMaximumGCAge", "image_gc/pure/test_policy.py"),
     "ImageVolume": ("image volumes", "agent/volumes/test_image_volumes.py"),
     "InPlacePodVerticalScaling": ("resize of containers", "pod_workers/test_resize.py"),
+    "KubeletCgroupDriverFromCRI": ("the runtime's cgroup driver wins", "cli/test_start.py"),
     "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
     "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
     "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
@@ -111,7 +112,6 @@ _GRADUATED_MISSING: dict[str, str] = {
     _NO_MANAGER: "CPUManagerPolicyOptions TopologyManagerPolicyOptions",
     _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
-    "the cgroup driver is that of cgroupDriver, the runtime is not asked": "KubeletCgroupDriverFromCRI",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
 """Locked gates of the kubelet whose feature is not here."""
