@@ -304,6 +304,7 @@ class PodWorkers(Actor):
             desired=self.desired.pods.get(uid),
             pending=self.allocations.allocator.pending.get(uid),
             termination=termination,
+            trace=self.desired.traces.pop(uid, None),
         )
         if termination is None:
             self.allocations.admitted(pod)

@@ -28,6 +28,7 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.hooks import Hooks
@@ -35,7 +36,7 @@ from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.sync import RETRY, RETRY_NETWORK_S, NetworkNotReadyError, Sync, log_name, resync_s
-from proto.pods.pod_workers import ProbeResult
+from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
 
@@ -64,6 +65,8 @@ class InitialState:
     """The pod with the resources its source wants; None when those are allocated."""
     pending: Pending | None = None
     """Why they are not allocated."""
+    trace: PodTrace | None = None
+    """The trace of its start."""
 
 
 class PodWorker(PooledActor):
@@ -81,7 +84,9 @@ class PodWorker(PooledActor):
         """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and must be replaced."""
         super().__init__(context.timers)
         self.context = context
-        self.scope = scope = PodScope(context, pod, initial.desired or pod, self.sleep, self.spawn)
+        self.scope = scope = PodScope(
+            context, pod, initial.desired or pod, self.sleep, self.spawn, PodTracer(pod, initial.trace)
+        )
         self.stage: Stage = "sync"
         self.termination: TerminationRequest | None = None
         self.runtime = RuntimeView(scope, initial.view)
@@ -303,8 +308,10 @@ class PodWorker(PooledActor):
         began, kind = time.monotonic(), self._kind if self.stage == "sync" else "kill"
         self._kind = "sync"
         try:
-            return await self._next_step()
+            with self.scope.trace.step(self.stage):
+                return await self._next_step()
         finally:
+            self.scope.trace.idle()
             metrics.step_done(kind, began)
 
     async def _next_step(self) -> float:

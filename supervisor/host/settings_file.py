@@ -1,7 +1,7 @@
 """Writes and reads the agent's present settings in the run directory, for commands. Edits of them have no effect.
 
 The file settings.json has Settings, for `supervisor logs`. The file configuration.json has the KubeletConfiguration in
-force, the source of each value and the feature gates, for `config show`, /configz and metrics.
+force, the source of each value, the feature gates and each flag, for `config show`, /configz, /flagz and metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write(settings: Settings) -> None:
 
 
 def write_configuration(run_dir: str, encoded: bytes) -> None:
-    """Replace configuration.json, a JSON object of `configuration`, `sources` and `features`. Raises OSError."""
+    """Replace configuration.json: an object of `configuration`, `sources`, `features` and `flags`. Raises OSError."""
     _write(Path(run_dir) / CONFIGURATION, encoded)
 
 

@@ -131,7 +131,7 @@ def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:
 
     def lines(actor: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in agent.log.read_text().splitlines() if line.startswith("{")]
-        return [entry for entry in entries if entry["actor"] == actor]
+        return [entry for entry in entries if entry["logger"] == actor]
 
     assert agent.command("verbosity", "probe", "4").returncode == 0
     assert agent.command("verbosity", "status", "0").returncode == 0

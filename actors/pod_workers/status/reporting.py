@@ -152,6 +152,7 @@ class StatusReporter:
         self._note_lives(view)
         if self._probed:
             self.context.published.probing(self._probed_pod(view, status))
+        self.scope.trace.published(status)
         publication = (status, self._stage())
         if publication == self._sent or (self._probed and not self.context.probes_known):
             return

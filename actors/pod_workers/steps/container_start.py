@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from actors._base.messaging import tracing
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
 from actors._host.files import paths
@@ -218,7 +219,8 @@ class ContainerStart:
         self.context.events.pod(self.pod, kind, reason, message, self.container.name)
 
     async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
-        files = await self.context.blocking(FILES_S, self._prepare_files)
+        with tracing.span("prepareFiles"):
+            files = await self.context.blocking(FILES_S, self._prepare_files)
         config = build_container_config(
             self.pod,
             self.container,

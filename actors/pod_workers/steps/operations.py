@@ -10,6 +10,7 @@ import logging
 import time
 
 from actors._base import gather
+from actors._base.messaging import tracing
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
@@ -198,7 +199,8 @@ class Operations:
         if handler is None:
             return
         try:
-            with self.scope.wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
+            hook = f"postStart hook of container {container.name}"
+            with self.scope.wait_reasons.waiting_for(hook), tracing.span("postStartHook"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
             # Without the hook's output, which may hold a secret: many can read events.

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 from actors._base import gather
+from actors._base.messaging import tracing
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
@@ -168,7 +169,8 @@ class Sync:
 
     async def _create_sandbox(self, attempt: int) -> bool:
         try:
-            await self.operations.create_sandbox(attempt)
+            with tracing.span("createSandbox"):
+                await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created[""] += 1
@@ -194,7 +196,9 @@ class Sync:
         if not await self._volumes_answer(container):
             return RETRY_S
         try:
-            found = await self.operations.start_container(container, self.report.published_restarts(container.name))
+            with tracing.span("startContainer", attributes={"k8s.container.name": container.name}):
+                restarts = self.report.published_restarts(container.name)
+                found = await self.operations.start_container(container, restarts)
         except StartFailedError as failure:
             log.warning(
                 "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message

@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -63,7 +63,7 @@ def start(given: Given) -> None:
     effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
-    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     say(effective, given)
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
@@ -71,7 +71,7 @@ def start(given: Given) -> None:
     settings = with_runtime(settings)  # before the claims: it chooses the pods' cgroup
     claims = claim(settings, effective)
     plan = plan_of(settings, given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -191,15 +191,17 @@ def say(effective: Effective, given: Given) -> None:
         log.warning("%s", line)
 
 
-def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+def encoded(effective: Effective, given: Given) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, with secrets masked, and each flag's value for /flagz."""
+    from supervisor.config.flags.shown import shown as shown_flags  # noqa: PLC0415
     from supervisor.config.kubeletconfig import feature_gates  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "configuration": encode.plain(effective.config),
         "sources": effective.origins(),
         "features": feature_gates.in_effect(effective.config.feature_gates or {}),
+        "flags": shown_flags(encode.leaves(effective.config), given.values),
     }
     return msgspec.Raw(msgspec.json.encode(shown))
 
@@ -360,6 +362,7 @@ def plan_of(settings: Settings, given: Given) -> agent.Plan:
         and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
         server=serves_its_api(settings),
         runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
+        tracing=bool(settings.tracing_endpoint),
     )
     try:
         if supervisor_config:

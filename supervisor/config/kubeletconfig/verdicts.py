@@ -28,12 +28,10 @@ _NO_IPTABLES = (
     "there is no chain KUBE-IPTABLES-HINT, so images that look for it choose their kind of iptables by counting rules"
 )
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
-_ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the server's library chooses the curves": ("tlsCurvePreferences",),
-    "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),
     "requests to the API server are in JSON": ("contentType",),
     "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),
@@ -55,12 +53,8 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
-    _ONE_FORMAT: (
-        "logging.flushFrequency",
-        "logging.vmodule",
-    ),
+    "the agent's log is not buffered": ("logging.flushFrequency",),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
-    "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }
 
 NOR_UPSTREAM = frozenset({"hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit", "runOnce"})
