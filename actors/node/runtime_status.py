@@ -26,13 +26,14 @@ class RuntimeStatus(NamedTuple):
 
 
 class NodeRuntime:
-    """State: the last known version, and the pod CIDR that the runtime has."""
+    """State: the last known version of the runtime."""
 
     def __init__(self, cri: RelayedCri, max_images: int) -> None:
         self._cri = cri
         self._max_images = max_images
         self._version = ""
-        self._pod_cidr = ""
+        self.pod_cidr = ""
+        """The address ranges that the present runtime has from us."""
 
     async def look(self) -> RuntimeStatus:
         """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
@@ -41,7 +42,7 @@ class NodeRuntime:
             version, status, listed = await gather(self._cri.version(), self._cri.status(), self._cri.list_images())
         except CriError as error:
             log.debug("the runtime does not answer: %s", error)
-            self._pod_cidr = ""  # the next runtime needs it again
+            self.pod_cidr = ""  # the next runtime needs it again
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
         problems = policy.runtime_problems(
@@ -66,9 +67,16 @@ class NodeRuntime:
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
         return RuntimeStatus(self._version, problems, extra)
 
+    async def notice_restart(self) -> None:
+        """Forget the pod CIDR while the runtime does not answer: the next one needs it again."""
+        try:
+            await self._cri.version()
+        except CriError:
+            self.pod_cidr = ""
+
     async def give_pod_cidr(self, cidr: str) -> None:
         """Send the pods' address range to the runtime (rpc UpdateRuntimeConfig), once for each range and runtime."""
-        if not cidr or cidr == self._pod_cidr:
+        if not cidr or cidr == self.pod_cidr:
             return
         try:
             await self._cri.update_runtime_config(cidr)
@@ -76,4 +84,4 @@ class NodeRuntime:
             log.warning("cannot give the runtime the pod CIDR %s: %s; tried again", cidr, error)
             return
         log.info("the runtime has the pod CIDR %s", cidr)
-        self._pod_cidr = cidr
+        self.pod_cidr = cidr

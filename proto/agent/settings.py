@@ -94,6 +94,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Let the controller attach volumes; the Node has an annotation for it."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
     """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
+    pod_cidr: str = ""
+    """The pods' address ranges for the runtime, until a Node has some."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""

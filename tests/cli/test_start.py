@@ -12,15 +12,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proto.agent.settings import Settings
+from proto.agent.settings import Settings, ShutdownGrace
 from supervisor.cli import group
 from supervisor.cli.agent.start import (
     configuration,
     say,
-    serves_its_api,
     settings_of,
     socket_url,
-    why_no_api,
     with_runtime,
 )
 from supervisor.cli.errors import CommandError
@@ -28,6 +26,7 @@ from supervisor.config.flags.parser import parse
 from supervisor.config.kubeletconfig.feature_gates import known
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.host import endpoint
+from supervisor.supervision.specs import parts_of, why_no_api
 from tests.kubeletconfig.samples import KUBEADM
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -371,9 +370,20 @@ def test_invalid_page_address_is_refused(given: str) -> None:
         settings(f"--page-address={given}")
 
 
-def test_standalone_agent_has_a_server_only_for_its_page() -> None:
-    assert not serves_its_api(settings())
-    assert serves_its_api(settings("--page-address=10260"))
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, set()),
+        ({"page_address": "10260"}, {"server"}),
+        ({"objects_dir": "/objects"}, {"objects"}),
+        ({"shutdown_grace": (ShutdownGrace(priority=0, grace_s=5),)}, {"node"}),
+        ({"pod_cidr": "10.1.0.0/24"}, {"node"}),
+        ({"kubeconfig": "/k"}, {"objects", "node", "server"}),
+        ({"kubeconfig": "/k", "rotate_certificates": True}, {"objects", "node", "server", "certificates"}),
+    ],
+)
+def test_optional_processes_run_where_they_have_work(changes: dict[str, Any], parts: set[str]) -> None:
+    assert parts_of(msgspec.structs.replace(settings(), **changes)) == parts
 
 
 @pytest.mark.parametrize(
@@ -391,4 +401,4 @@ def test_standalone_agent_has_a_server_only_for_its_page() -> None:
 def test_unusable_api_is_not_served_and_the_reason_given(changes: dict[str, Any], words: str) -> None:
     given = msgspec.structs.replace(settings(), **changes)
     assert (words in why_no_api(given)) if words else not why_no_api(given)
-    assert serves_its_api(given) == (not words and given.enable_server)
+    assert ("server" in parts_of(given)) == (not words and given.enable_server)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -26,8 +28,9 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 class FakeLogind:
     """A context manager. `address` is the bus's, `locks` the locks taken so far; `held`: one is held now."""
 
-    def __init__(self, longest_s: float = 60.0) -> None:
-        self.longest_s = longest_s
+    def __init__(self, longest_s: float = 60.0, drop_in: Path | None = None) -> None:
+        """`drop_in` is read again at systemd's KillUnit, as logind reads its configuration at SIGHUP."""
+        self.longest_s, self._drop_in = longest_s, drop_in
         self.under_way = False
         self.locks: list[tuple[str, ...]] = []
         self._open: list[int] = []
@@ -45,7 +48,8 @@ class FakeLogind:
         assert self._daemon.stdout is not None
         assert self._daemon.stdout.readline(), "dbus-daemon does not start"
         self._bus = open_dbus_connection(self.address, enable_fds=True)
-        self._bus.send_and_get_reply(message_bus.RequestName("org.freedesktop.login1"))
+        for name in ("org.freedesktop.login1", "org.freedesktop.systemd1"):
+            self._bus.send_and_get_reply(message_bus.RequestName(name))
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -100,6 +104,13 @@ class FakeLogind:
                 "InhibitDelayMaxUSec": ("t", int(self.longest_s * 1e6)), "PreparingForShutdown": ("b", self.under_way),
             }  # fmt: skip
             return new_method_return(message, "v", (values[message.body[1]],))
+        if member == "KillUnit" and self._drop_in is not None:
+            assert message.body == ("systemd-logind.service", "all", signal.SIGHUP)
+            found = configparser.ConfigParser()
+            found.optionxform = str  # type: ignore[assignment,method-assign]
+            found.read(self._drop_in)
+            self.longest_s = found.getfloat("Login", "InhibitDelayMaxSec")
+            return new_method_return(message)
         if member == "Inhibit" and not self.under_way:
             reading, writing = os.pipe()
             self._open.append(reading)

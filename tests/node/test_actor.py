@@ -284,6 +284,23 @@ def test_runtime_gets_pod_cidr_again_after_it_was_away(server: FaultyServer, tmp
         wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
 
 
+def test_configured_pod_cidr_is_given_until_the_node_has_one(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, pod_cidr="10.9.0.0/24") as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.runtime.cidrs == ["10.9.0.0/24"], 10)
+        one.server.put(NODE, one.node | {"spec": {"podCIDRs": ["10.1.0.0/24"]}})
+        wait_for(lambda: one.runtime.cidrs[1:] == ["10.1.0.0/24"], 10)
+
+
+def test_standalone_runtime_gets_the_configured_pod_cidr(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, kubeconfig="", pod_cidr="10.9.0.0/24,fd00::/64") as one:
+        wait_for(lambda: one.runtime.cidrs == ["10.9.0.0/24,fd00::/64"], 10)
+        one.runtime.up = False
+        wait_for(lambda: not one.state()["pod_cidr"], 10)
+        one.runtime.up = True
+        wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
+
+
 def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, node_status_update_frequency_s=60.0) as one:
         wait_for(one.ready, 20)

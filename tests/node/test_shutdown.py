@@ -145,6 +145,39 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
 
 
 @pytest.mark.needs("dbus-daemon")
+def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeLogind() as logind, FaultyServer(Server()) as server:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        workers = PodWorkers()
+        peers = {"pod_workers": {ListPodWorkers: workers.list, EvictPod: workers.evict}, "status": {}}
+        with world(server, tmp_path, peers=peers, shutdown_grace=GRACES, kubeconfig="") as one:
+            one.process.peers["status"].answers[Flush] = lambda _: Flushed()
+            wait_for(logind.held, 20, "the lock is held")
+            logind.shutdown(True)
+            wait_for(lambda: [told.pod_uid for told in workers.told] == ["web"], 20)
+            assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
+            workers.rows.clear()
+            wait_for(lambda: not logind.held(), 20, "the machine may go")
+            assert "NodeShutdown" in one.reasons()
+        assert not server.behind.kept  # type: ignore[attr-defined]
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
+    monkeypatch.setattr("actors.node.logind.DROP_IN", drop_in)
+    with FakeLogind(5.0, drop_in) as machine:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
+        follower = threading.Thread(target=follow, args=(Logind(30.0, lambda *_: None, lambda _: None),))
+        follower.start()
+        wait_for(machine.held, 20, "the lock is held")
+        assert machine.longest_s == 30.0
+        assert drop_in.read_text() == "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=30\n"
+    follower.join(20)
+    assert not follower.is_alive()
+
+
+@pytest.mark.needs("dbus-daemon")
 def test_cancelled_shutdown_admits_pods_and_takes_a_new_lock(
     going: tuple[World, FakeLogind, PodWorkers],
 ) -> None:

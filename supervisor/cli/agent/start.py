@@ -65,7 +65,7 @@ def start(given: Given) -> None:
         sys.exit(_run_once(given, settings.run_dir))
     logs.setup("supervisor", settings.verbosity, settings.log_format)
     say(effective, given)
-    if why := why_no_api(settings):
+    if why := specs.why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
     lock_file, lock_fd = take_lock_file(given)
     claims = claim(settings, effective)
@@ -222,7 +222,7 @@ def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
 
     config = effective.config
     wanted = starting.ports_of(settings, config.healthz_bind_address, config.healthz_port or 0)
-    if not serves_its_api(settings):
+    if not specs.serves_its_api(settings):
         wanted = [one for one in wanted if one.option != "--port"]
     try:
         return starting.claim(settings, wanted, take_over=settings.take_over)
@@ -296,42 +296,13 @@ def socket_url(endpoint: str) -> str:
     return f"unix://{path}"
 
 
-def serves_its_api(settings: Settings) -> bool:
-    """True when a client could use the kubelet's API, the read-only port or the page; else no server process starts."""
-    if settings.read_only_port or settings.page_address:
-        return True
-    if not settings.enable_server:
-        return False
-    return not why_no_api(settings)
-
-
-def why_no_api(settings: Settings) -> str:
-    """The reason why no client could use the configured API port; empty when clients can, or it is not configured.
-
-    Without an API server, clients need AlwaysAllow, and a client CA or anonymous requests. A kubelet with unusable
-    settings does not start.
-    """
-    if not settings.enable_server or settings.kubeconfig:
-        return ""
-    if settings.authorization_mode != "AlwaysAllow":
-        return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
-    if not (settings.client_ca_file or settings.anonymous_auth):
-        return "clients cannot authenticate: set authentication.x509.clientCAFile"
-    return ""
-
-
 def plan_of(settings: Settings, given: Given) -> agent.Plan:
     """The settings, and the specs of the actors to run. Raises CommandError."""
     supervisor_config = given.values.get("supervisor-config")
-    wanted = specs.builtin(
-        settings.heartbeat_period_s,
-        objects=bool(settings.objects_dir or settings.kubeconfig),
-        cluster=bool(settings.kubeconfig),
-        certificates=bool(settings.kubeconfig)
-        and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
-        server=serves_its_api(settings),
-        runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
-    )
+    parts = specs.parts_of(settings)
+    if settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir):
+        parts |= {"runtime"}
+    wanted = specs.builtin(settings.heartbeat_period_s, parts)
     try:
         if supervisor_config:
             wanted = specfile.load(supervisor_config, wanted)

@@ -48,7 +48,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "topologyManagerPolicyOptions",
         "reservedMemory",
     ),
-    "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
+    "pods' networks are the runtime's CNI plugins'": ("hairpinMode",),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "there are no FlexVolume plugins": ("volumePluginDir",),

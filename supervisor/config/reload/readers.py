@@ -42,8 +42,8 @@ _READ_BY = {
     "node": """
         root_dir kubeconfig kube_api_qps kube_api_burst register_node provider_id cloud_provider
         node_status_update_frequency_s node_status_report_frequency_s node_lease_duration_s node_status_max_images
-        enable_controller_attach_detach shutdown_grace node_name node_ip server_port extend_websockets_to_kubelet
-        max_pods node_labels register_with_taints system_reserved kube_reserved eviction_hard
+        enable_controller_attach_detach shutdown_grace pod_cidr node_name node_ip server_port max_pods node_labels
+        extend_websockets_to_kubelet register_with_taints system_reserved kube_reserved eviction_hard
     """,
     "objects": """
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
@@ -100,8 +100,6 @@ FIXED: dict[str, str] = {
     "cgroup_driver": "running pods are in that driver's cgroups",
     "cgroup_root": "the cgroups of running pods are below it",
     "cgroups_per_qos": "the cgroups of running pods are named by it",
-    "rotate_certificates": "it decides which processes run",
-    "server_tls_bootstrap": "it decides which processes run",
     "heartbeat_period_s": "the supervisor's own state is built on it",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
