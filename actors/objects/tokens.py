@@ -32,7 +32,8 @@ def body(wish: GetToken) -> dict[str, Any]:
     }
     if wish.expiration_s is not None:
         spec["expirationSeconds"] = wish.expiration_s
-    return {"apiVersion": API_VERSION, "kind": "TokenRequest", "spec": spec}
+    meta = {"metadata": {"uid": wish.account_uid}} if wish.account_uid else {}
+    return {"apiVersion": API_VERSION, "kind": "TokenRequest", **meta, "spec": spec}
 
 
 def issued(answer: dict[str, Any], chance: float) -> Token:

@@ -364,6 +364,26 @@ def test_page_is_on_loopback_without_an_address(given: str, address: str) -> Non
     assert settings(f"--page-address={given}").page_address == address
 
 
+@pytest.mark.parametrize("gate", [True, False])
+def test_provider_with_tokens_needs_its_feature_gate(tmp_path: Path, gate: bool) -> None:
+    attributes = {"serviceAccountTokenAudience": "r", "cacheType": "Token", "requireServiceAccount": False}
+    provider = {"name": "p", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "matchImages": ["r.io"]}
+    provider |= {"defaultCacheDuration": "0s", "tokenAttributes": attributes}
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [provider]}
+    (tmp_path / "providers").write_text(json.dumps(config))
+    (tmp_path / "p").touch(0o755)
+    flags = [
+        f"--image-credential-provider-config={tmp_path}/providers",
+        f"--image-credential-provider-bin-dir={tmp_path}",
+        f"--feature-gates=KubeletServiceAccountTokenForCredentialProviders={gate}",
+    ]
+    if gate:
+        assert settings(*flags).image_credential_provider_bin_dir == str(tmp_path)
+    else:
+        with pytest.raises(CommandError, match=r"providers\[p\]: tokenAttributes: requires feature gate"):
+            settings(*flags)
+
+
 @pytest.mark.parametrize("given", ["x", "1.2.3.4", "host:80", "127.0.0.1:0", "127.0.0.1:70000", ":", "[::1]"])
 def test_invalid_page_address_is_refused(given: str) -> None:
     with pytest.raises(CommandError, match="--page-address"):

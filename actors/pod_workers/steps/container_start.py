@@ -111,6 +111,7 @@ class ContainerStart:
             policy=policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
             field_path=where,
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
+            service_account=self.pod.spec.service_account_name or "",
         )
         try:
             return await self.context.images.ask(request, PULL_DEADLINE_S)

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,28 +96,33 @@ def configuration(given: Given) -> Effective:
         problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
     if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
         problems.append("--exit-on-lock-contention: needs --lock-file")
-    problems += _credential_providers(given)
+    gates: Mapping[str, bool] = {}
     try:
         effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+        gates = effective.config.feature_gates or {}
     except ConfigurationError as error:
         problems += map(str, error.problems)
+    problems += _credential_providers(given, gates)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
     return effective
 
 
-def _credential_providers(given: Given) -> list[str]:
+def _credential_providers(given: Given, gates: Mapping[str, bool]) -> list[str]:
     """Errors of the credential providers, with which the kubelet does not start either."""
     path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
     if not path and not bin_dir:
         return []
     from proto.schema.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.gated import provider_tokens  # noqa: PLC0415
 
     try:
-        load(path, bin_dir)
+        found = load(path, bin_dir)
     except ProviderConfigError as error:
         return [str(error)]
-    return []
+    refusal = provider_tokens(gates)
+    with_tokens = (one.name for one in found if one.token_attributes is not None)
+    return [f"{path}: providers[{name}]: tokenAttributes: {refusal}" for name in with_tokens if refusal]
 
 
 def _lines(problems: list[str]) -> list[str]:
