@@ -1,6 +1,7 @@
-"""The node actor: reports the Node to the API server, ends pods at the machine's shutdown, hands out the pod CIDR.
+"""The node actor: reports the Node to the API server, ends pods at the machine's shutdown, prepares pods' networks.
 
-It runs with a kubeconfig, and without one where a grace period of shutdown or a pod CIDR is configured.
+It runs with a kubeconfig, and without one where a grace period of shutdown, a pod CIDR or iptables chains are
+configured.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from actors._base import Actor, handles
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
+from actors.node.iptables import IptablesChains
 from actors.node.node_status import NodeStatus
 from actors.node.reporting import NodeReport
 from actors.node.runtime_status import NodeRuntime
 from proto.node.node import SetVolumesInUse
 
 if TYPE_CHECKING:
-    from actors.node.graceful_shutdown import Shutdown
+    from actors.node.shutdown.manager import Shutdown
 
 
 RETRY_S = 1.0
@@ -37,9 +39,10 @@ class Node(Actor):
         self._shutdown: Shutdown | None = None
         self._report: NodeReport | None = None
         if settings.shutdown_grace:
-            from actors.node.graceful_shutdown import Shutdown  # noqa: PLC0415 - few nodes need a D-Bus client
+            from actors.node.shutdown.manager import Shutdown  # noqa: PLC0415 - few nodes need a D-Bus client
 
             self._shutdown = Shutdown(self, events, self._readiness_changed)
+        self._chains = IptablesChains(self) if settings.make_iptables_util_chains else None
         if settings.kubeconfig:
             status = NodeStatus(self, self._runtime, self._shutting_down)
             self._report = NodeReport(self, self._runtime, events, status)
@@ -52,6 +55,8 @@ class Node(Actor):
             self.spawn(self._pod_cidr_loop(), "pod CIDR")
         if self._shutdown is not None:
             self._shutdown.start()
+        if self._chains is not None:
+            self.spawn(self._chains.keep_loop(), "iptables")
 
     def describe(self) -> dict[str, Any]:
         """State for the console, of each part that there is."""
@@ -59,6 +64,7 @@ class Node(Actor):
             "pod_cidr": self._runtime.pod_cidr,
             **(self._report.describe() if self._report is not None else {}),
             **({"shutdown": self._shutdown.describe()} if self._shutdown is not None else {}),
+            **({"iptables": self._chains.describe()} if self._chains is not None else {}),
         }
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature

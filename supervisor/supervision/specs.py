@@ -111,7 +111,7 @@ def parts_of(settings: Settings) -> frozenset[str]:
     renews = settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap
     wanted = {
         "objects": cluster or settings.objects_dir,
-        "node": cluster or settings.shutdown_grace or settings.pod_cidr,
+        "node": cluster or settings.shutdown_grace or settings.pod_cidr or settings.make_iptables_util_chains,
         "certificates": cluster and renews,
         "server": serves_its_api(settings),
     }

@@ -54,6 +54,7 @@ def settings(*arguments: str) -> Settings:
         ("--pod-logs-dir=/l", "pod_logs_dir", "/l"),
         ("--container-logs-dir=/c", "container_logs_dir", "/c"),
         ("--max-pods=7", "max_pods", 7),
+        ("--experimental-allocatable-ignore-eviction", "allocatable_ignores_eviction", True),
         ("--pods-per-core=1000", "max_pods", 110),
         ("--pod-max-pids=-1", "pod_pids_limit", -1),
         ("--sync-frequency=1m30s", "sync_frequency_s", 90.0),
@@ -85,7 +86,7 @@ def test_flag_sets_a_setting(argument: str, attribute: str, value: object) -> No
 @pytest.mark.needs("root")
 def test_without_flags_the_settings_are_the_defaults() -> None:
     found = settings("--hostname-override=n")
-    assert found == Settings(run_dir="/x", node_name="n")
+    assert found == Settings(run_dir="/x", node_name="n", make_iptables_util_chains=False)  # made in a cluster
 
 
 def test_flags_win_over_the_file_for_their_fields_only(tmp_path: Path) -> None:
@@ -364,6 +365,19 @@ def test_page_is_on_loopback_without_an_address(given: str, address: str) -> Non
     assert settings(f"--page-address={given}").page_address == address
 
 
+@pytest.mark.parametrize(
+    ("flags", "made"),
+    [
+        ((), False),
+        (("--make-iptables-util-chains",), True),
+        (("--kubeconfig=/k",), True),
+        (("--kubeconfig=/k", "--make-iptables-util-chains=false"), False),
+    ],
+)
+def test_iptables_chains_are_made_in_a_cluster_or_where_written(flags: tuple[str, ...], made: bool) -> None:
+    assert settings(*flags).make_iptables_util_chains is made
+
+
 @pytest.mark.parametrize("gate", [True, False])
 def test_provider_with_tokens_needs_its_feature_gate(tmp_path: Path, gate: bool) -> None:
     attributes = {"serviceAccountTokenAudience": "r", "cacheType": "Token", "requireServiceAccount": False}
@@ -398,6 +412,7 @@ def test_invalid_page_address_is_refused(given: str) -> None:
         ({"objects_dir": "/objects"}, {"objects"}),
         ({"shutdown_grace": (ShutdownGrace(priority=0, grace_s=5),)}, {"node"}),
         ({"pod_cidr": "10.1.0.0/24"}, {"node"}),
+        ({"make_iptables_util_chains": True}, {"node"}),
         ({"kubeconfig": "/k"}, {"objects", "node", "server"}),
         ({"kubeconfig": "/k", "rotate_certificates": True}, {"objects", "node", "server", "certificates"}),
     ],

@@ -155,6 +155,7 @@ def world(
         "node_ip": "192.0.2.7",
         "node_status_update_frequency_s": 0.5,
         "node_lease_duration_s": 2.0,
+        "make_iptables_util_chains": False,
     }
     runtime = Runtime()
     names = ("pleg", "eviction", "events", "volume", *(peers or {}))
@@ -294,7 +295,7 @@ def test_configured_pod_cidr_is_given_until_the_node_has_one(server: FaultyServe
 
 def test_standalone_runtime_gets_the_configured_pod_cidr(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, kubeconfig="", pod_cidr="10.9.0.0/24,fd00::/64") as one:
-        wait_for(lambda: one.runtime.cidrs == ["10.9.0.0/24,fd00::/64"], 10)
+        wait_for(lambda: one.state()["pod_cidr"] == "10.9.0.0/24,fd00::/64", 10)
         one.runtime.up = False
         wait_for(lambda: not one.state()["pod_cidr"], 10)
         one.runtime.up = True

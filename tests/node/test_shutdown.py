@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors._host.node.shutdown import ended_by_shutdown
-from actors.node import shutdown_policy as policy
-from actors.node.logind import Logind
-from actors.node.shutdown_policy import Group, PodEnd
+from actors.node.shutdown import policy
+from actors.node.shutdown.logind import Logind
+from actors.node.shutdown.policy import Group, PodEnd
 from proto.agent.actor import Describe
 from proto.agent.settings import ShutdownGrace
 from proto.pods.events import RecordEvent
@@ -165,7 +165,7 @@ def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypat
 @pytest.mark.needs("dbus-daemon")
 def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
-    monkeypatch.setattr("actors.node.logind.DROP_IN", drop_in)
+    monkeypatch.setattr("actors.node.shutdown.logind.DROP_IN", drop_in)
     with FakeLogind(5.0, drop_in) as machine:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
         follower = threading.Thread(target=follow, args=(Logind(30.0, lambda *_: None, lambda _: None),))

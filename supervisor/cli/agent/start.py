@@ -137,6 +137,8 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     settings = to_settings(config, Settings())
     if effective.source("logging.verbosity") is not None:
         flags["verbosity"] = config.logging.verbosity  # an explicit 0 too; as a default, 0 means 2
+    if not flags.get("kubeconfig") and effective.source("makeIPTablesUtilChains") is None:
+        flags["make_iptables_util_chains"] = False  # by default, an agent without a cluster leaves the machine's rules
     if effective.source("containerRuntimeEndpoint") is not None:
         # An explicit default too. Without an explicit value, the agent searches for a runtime.
         flags["container_runtime_endpoint"] = config.container_runtime_endpoint

@@ -25,7 +25,6 @@ _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a mana
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
-_NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
@@ -50,7 +49,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     ),
     "pods' networks are the runtime's CNI plugins'": ("hairpinMode",),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
-    _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     _ONE_FORMAT: (
         "logging.flushFrequency",

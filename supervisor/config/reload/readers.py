@@ -44,6 +44,7 @@ _READ_BY = {
         node_status_update_frequency_s node_status_report_frequency_s node_lease_duration_s node_status_max_images
         enable_controller_attach_detach shutdown_grace pod_cidr node_name node_ip server_port max_pods node_labels
         extend_websockets_to_kubelet register_with_taints system_reserved kube_reserved eviction_hard
+        allocatable_ignores_eviction make_iptables_util_chains
     """,
     "objects": """
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
@@ -57,7 +58,7 @@ _READ_BY = {
         system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
         memory_reserved_by_qos_percent cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
-        crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s
+        crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s allocatable_ignores_eviction
     """,
     "probe": "root_dir container_runtime_endpoint",
     "runtime": """
@@ -77,7 +78,7 @@ _READ_BY = {
     "status": "root_dir kubeconfig kube_api_qps kube_api_burst node_name",
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection node_name sync_frequency_s max_pods node_labels
-        system_reserved kube_reserved eviction_hard volume_stats_agg_period_s
+        system_reserved kube_reserved eviction_hard volume_stats_agg_period_s allocatable_ignores_eviction
     """,
 }
 """The settings that each actor's own modules read, by actor. `runtime` is the embedded container runtime."""

@@ -144,7 +144,7 @@ def test_unchanged_files_are_not_reported() -> None:
     [
         *({name: "/other"} for name in readers.FIXED if isinstance(getattr(Settings(), name), str)),
         {"at_start": {"x": 1}},
-        {"pod_cidr": "10.1.0.0/24"},
+        {"make_iptables_util_chains": False},
         {"page_address": "127.0.0.1:10260"},
     ],
 )

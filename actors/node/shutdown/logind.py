@@ -19,7 +19,7 @@ from jeepney import DBusAddress, DBusErrorResponse, MatchRule, Properties, messa
 from jeepney.io.blocking import open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
-from actors.node.shutdown_policy import logind_drop_in
+from actors.node.shutdown.policy import logind_drop_in
 
 log = logging.getLogger(__name__)
 
