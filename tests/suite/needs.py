@@ -12,9 +12,12 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from actors.objects.local.keep import in_memory
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -65,6 +68,15 @@ def _can_write_cgroups() -> bool:
 
 
 @functools.cache
+def disk_directory() -> str | None:
+    """A directory on a disk where this user may write, or None. /tmp is in memory on many machines."""
+    for directory in (tempfile.gettempdir(), "/var/tmp", os.getcwd()):
+        if os.access(directory, os.W_OK) and not in_memory(directory):
+            return directory
+    return None
+
+
+@functools.cache
 def _has_user_namespaces() -> bool:
     """Return True when an ordinary user has them: tests of root act as that user."""
     user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
@@ -97,6 +109,7 @@ NEEDS = {
     "openssl": _program("openssl"),
     "runc": _program("runc"),
     "root": Need("root", lambda: os.geteuid() == 0),
+    "disk": Need("a directory outside memory", lambda: disk_directory() is not None),
     "mounts": Need("the right to mount", _can_mount),
     "networks": Need("the right to make network namespaces", _can_make_networks),
     "nftables": Need("nftables in the kernel", _has_nftables),
