@@ -29,12 +29,12 @@ class Node(Actor):
     """State: the report to the API server, and the shutdown of the machine."""
 
     name = "node"
-    asks = frozenset({"pleg", "eviction", "pod_workers", "status"})
+    asks = frozenset({"pleg", "objects", "eviction", "pod_workers", "status"})
 
     async def rebuild(self) -> None:
         """Make the parts that the configuration asks for."""
         settings = self.settings
-        self._runtime = NodeRuntime(RelayedCri(self.peer("pleg")), settings.node_status_max_images)
+        self._runtime = NodeRuntime(RelayedCri(self.peer("pleg")), settings)
         events = Recorder(self.peer("events"))
         self._shutdown: Shutdown | None = None
         self._report: NodeReport | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import NamedTuple
 
 from actors._base import gather
@@ -10,8 +11,14 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors.node import policy
 from actors.node.policy import Object
+from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+PATIENCE_S = 30.0
+"""A runtime that does not answer for less keeps its last state: it may just be restarting. As in the kubelet."""
+NEVER_SEEN = ("container runtime status check may not have completed yet", "network state unknown")
 
 
 class RuntimeStatus(NamedTuple):
@@ -28,9 +35,11 @@ class RuntimeStatus(NamedTuple):
 class NodeRuntime:
     """State: the last known version of the runtime."""
 
-    def __init__(self, cri: RelayedCri, max_images: int) -> None:
+    def __init__(self, cri: RelayedCri, settings: Settings) -> None:
         self._cri = cri
-        self._max_images = max_images
+        self._max_images = settings.node_status_max_images
+        self._patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
+        self._last: tuple[float, RuntimeStatus] | None = None
         self._version = ""
         self.pod_cidr = ""
         """The address ranges that the present runtime has from us."""
@@ -43,6 +52,11 @@ class NodeRuntime:
         except CriError as error:
             log.debug("the runtime does not answer: %s", error)
             self.pod_cidr = ""  # the next runtime needs it again
+            if self._last is None:
+                return RuntimeStatus("", list(NEVER_SEEN), {})
+            since, last = self._last
+            if time.monotonic() - since < self._patience_s:
+                return last
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
         problems = policy.runtime_problems(
@@ -65,7 +79,9 @@ class NodeRuntime:
             extra["runtimeHandlers"] = handlers
         if status.HasField("features"):
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
-        return RuntimeStatus(self._version, problems, extra)
+        answer = RuntimeStatus(self._version, problems, extra)
+        self._last = (time.monotonic(), answer)
+        return answer
 
     async def notice_restart(self) -> None:
         """Forget the pod CIDR while the runtime does not answer: the next one needs it again."""

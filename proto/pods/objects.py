@@ -127,6 +127,16 @@ class SetCsiDrivers(Message, frozen=True, kw_only=True):
     complete: bool
 
 
+class CsiNodeState(Message, frozen=True, kw_only=True):
+    """True once the CSINode of this machine's Node has been written."""
+
+    written: bool
+
+
+class GetCsiNodeState(Request[CsiNodeState], frozen=True, kw_only=True):
+    """From node: the CSINode's state. A repeat is harmless."""
+
+
 class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):
     """From volume: write the claim's new capacity to its status, after the volume was expanded on the node.
 

@@ -19,6 +19,7 @@ from proto.agent.actor import Describe
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
     CsiDriver,
+    GetCsiNodeState,
     GetObjects,
     GetToken,
     ListObjects,
@@ -316,6 +317,7 @@ def test_drivers_are_written_to_the_cluster(control_plane: ControlPlane) -> None
     with world(control_plane) as own:
         path = f"/api/v1/nodes/{own.node}"
         made = wait_for(lambda: csi_node(own), 20, "there is a CSINode before there is a driver")
+        wait_for(lambda: own.process.ask(GetCsiNodeState()).written, 10, "the Node may be Ready")
         node = own.server.call("GET", path)
         assert made["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
         first = CsiDriver(name="a.csi", node_id="n-1", max_volumes=7, topology={"topology.a.csi/zone": "z1"})
