@@ -37,6 +37,12 @@ def status(reason: str) -> bytes:
         (502, b"<html>bad gateway</html>", errors.ServerTrouble, "HTTP 502: <html>bad gateway</html>"),
         (503, b"", errors.ServerTrouble, "HTTP 503"),
         (400, b"[]", ApiError, "HTTP 400: []"),
+        (
+            404,
+            b'{"kind": "Status", "reason": {}}',
+            errors.NotFound,
+            "not a valid Status: Expected `str | null`, got `object` - at `$.reason`",
+        ),
     ],
 )
 def test_every_status_code_has_its_error_class(code: int, body: bytes, kind: type[ApiError], text: str) -> None:
