@@ -123,12 +123,17 @@ def test_an_endpoint_is_a_unix_socket() -> None:
             socket_url(bad)
 
 
-def test_embedded_runtime_is_used_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_runtime_is_used_without_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def none() -> None:
-        raise endpoint.NoRuntime("cannot find a container runtime: none.")
+        raise endpoint.NoRuntime("cannot find a container runtime: none. Install one")
 
     monkeypatch.setattr(endpoint, "find", none)
+    caplog.set_level(logging.INFO)
     assert with_runtime(Settings(run_dir="/r")).container_runtime_endpoint == "unix:///r/cri.sock"
+    assert "embedded" in caplog.text
+    assert "cannot" not in caplog.text
 
 
 def test_embedded_runtime_can_be_configured() -> None:

@@ -278,9 +278,12 @@ def with_runtime(settings: Settings) -> Settings:
         return settings
     try:
         found = endpoint.find()
+    except endpoint.SearchFailed as error:
+        log.warning("%s", error)
+        return _with_embedded_runtime(settings, "the search for another one failed")
     except endpoint.NoRuntime as error:
-        log.info("%s", error)
-        return _with_embedded_runtime(settings, "none of the usual endpoints answers")
+        log.debug("%s", error)
+        return _with_embedded_runtime(settings, "none of the usual endpoints answers; -v=4 logs their errors")
     log.log(
         logs.NOTICE,
         "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
