@@ -58,7 +58,7 @@ def _name(pod: Pod, settings: Settings) -> str:
     return pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
 
 
-def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001
+def remove_pod_cgroup(cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:
     """Remove the pod's cgroup and all below it. Return False while a process runs in it. Idempotent. Raises OSError."""
     if not cgroup_parent or settings.cgroup_driver == "systemd" or not settings.cgroups_per_qos:
         return True

@@ -22,7 +22,7 @@ HOW_TO_GET_ONE = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Runtime:
     """A runtime that answers."""
 
     endpoint: str
@@ -38,7 +38,7 @@ class NoRuntime(Exception):
     """No endpoint answers to CRI v1. The message lists the endpoints, why each failed, and what to do."""
 
 
-def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Found:
+def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Runtime:
     """Find the first of `endpoints` that answers to CRI v1 within `timeout` seconds each.
 
     Raises NoRuntime when none does and BadEndpoint for an invalid endpoint. Opens gRPC channels: not before a fork.
@@ -52,7 +52,7 @@ def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -
     raise NoRuntime(f"cannot find a container runtime: {'; '.join(failures)}. {HOW_TO_GET_ONE}")
 
 
-def _ask(endpoint: str, timeout: float) -> Found:
+def _ask(endpoint: str, timeout: float) -> Runtime:
     # Most of the usual sockets are missing on a node, and starting gRPC for each takes long.
     try:
         there = Path(endpoint.removeprefix("unix://")).exists()
@@ -65,7 +65,7 @@ def _ask(endpoint: str, timeout: float) -> Found:
         answer = cri.version(timeout=timeout).result()
     finally:
         cri.close()
-    return Found(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
+    return Runtime(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
 
 
 def _reason(error: CriError) -> str:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DISK_S = 5.0
 
-Held = Mapping[PullSecret, Credentials]
+CredentialsBySecret = Mapping[PullSecret, Credentials]
 """Credentials for an image, by the pod's Secrets."""
 
 CHECKS = {"yes": "credentialPolicyAllowed", "no": "mustAuthenticate", "found": "credentialRecordFound"}
@@ -115,7 +115,7 @@ class Ledger:
         ref: Reference,
         image_ref: str,
         used: Credentials | None,
-        own: Held,
+        own: CredentialsBySecret,
         accounts: Mapping[Credentials, PullServiceAccount],
     ) -> None:
         """Record a pull with the credentials `used`, None without any. See `verification.pull_credentials`."""

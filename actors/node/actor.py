@@ -12,12 +12,11 @@ from actors._base import Actor, handles
 from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors.node.iptables import IptablesChains
-from actors.node.node_status import NodeStatus
-from actors.node.reporting import NodeReport
 from actors.node.runtime_status import NodeRuntime
 from proto.node.node import SetVolumesInUse
 
 if TYPE_CHECKING:
+    from actors.node.reporting import NodeReport
     from actors.node.shutdown.manager import Shutdown
 
 
@@ -44,6 +43,9 @@ class Node(Actor):
             self._shutdown = Shutdown(self, events, self._readiness_changed)
         self._chains = IptablesChains(self) if settings.make_iptables_util_chains else None
         if settings.kubeconfig:
+            from actors.node.node_status import NodeStatus  # noqa: PLC0415 - saves the API client's memory
+            from actors.node.reporting import NodeReport  # noqa: PLC0415
+
             status = NodeStatus(self, self._runtime, self._shutting_down)
             self._report = NodeReport(self, self._runtime, events, status)
 

@@ -48,12 +48,12 @@ class NodeStatus:
         found: Machine
         runtime: RuntimeStatus
         known = stored.get("conditions") or ()
-        looks = (
-            self._look_at_machine, self._runtime.look, self._pressure, self._pleg_problem, self._look_at_storage,
-            self._look_at_agent, self._look_at_csi_node,
+        reads = (
+            self._read_machine, self._runtime.read, self._pressure, self._pleg_problem, self._check_storage,
+            self._ask_for_health, self._ask_for_csi_node,
         )  # fmt: skip
         found, runtime, pressures, pleg, storage, health, written = await gather(
-            *[self._actor.spawn(look(), look.__name__) for look in looks]
+            *[self._actor.spawn(read(), read.__name__) for read in reads]
         )
         csi_node = policy.csi_node_problem(known, time.monotonic() - self._began, written=written)
         problems = [*runtime.problems, pleg, csi_node, NOT_READY if self._shutting_down() else ""]
@@ -76,7 +76,7 @@ class NodeStatus:
             status["volumesInUse"] = volumes_in_use
         return status
 
-    async def _look_at_machine(self) -> Machine:
+    async def _read_machine(self) -> Machine:
         try:
             self._machine = await self._actor.blocking(DISK_S, read_machine, self._actor.settings.root_dir)
         except (OSError, AskTimeout) as error:
@@ -99,7 +99,7 @@ class NodeStatus:
             log.debug("cannot ask pleg for its last list: %s", error)
             return ""  # calls of the runtime go through pleg, so they fail too
 
-    async def _look_at_csi_node(self) -> bool:
+    async def _ask_for_csi_node(self) -> bool:
         """True once the CSINode was written; it is not asked for again then."""
         if not self._csi_node_written:
             try:
@@ -109,14 +109,14 @@ class NodeStatus:
                 log.debug("cannot ask objects for the CSINode: %s", error)
         return self._csi_node_written
 
-    async def _look_at_agent(self) -> AgentHealth:
+    async def _ask_for_health(self) -> AgentHealth:
         try:
             self._health = await self._actor.peer("supervisor").ask(GetAgentHealth(), PRESSURE_S)
         except ActorError as error:
             log.debug("cannot ask the supervisor for the agent's health: %s; reporting the last one", error)
         return self._health
 
-    async def _look_at_storage(self) -> str:
+    async def _check_storage(self) -> str:
         """The error of a write below the root directory; empty when it can be written."""
         path = f"{paths.checkpoints_dir(self._actor.settings.root_dir)}/write-probe"
         late = f"a write of {path} does not end"

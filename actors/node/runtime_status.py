@@ -44,7 +44,7 @@ class NodeRuntime:
         self.pod_cidr = ""
         """The address ranges that the present runtime has from us."""
 
-    async def look(self) -> RuntimeStatus:
+    async def read(self) -> RuntimeStatus:
         """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
         try:
             # At once: users wait for a new node, and each answer takes long on a machine that starts.

@@ -19,10 +19,9 @@ from proto.agent.supervisor import (
     RestartActor,
     StopAgent,
 )
-from proto.common import logs
+from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done
-from supervisor.process import procfs
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions

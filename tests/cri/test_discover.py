@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from actors._cri.discover import Found, NoRuntime, discover
+from actors._cri.discover import NoRuntime, Runtime, discover
 from actors._cri.endpoint import BadEndpoint
 from tests.cri.fake import FakeRuntime
 
@@ -24,7 +24,7 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
 
 def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: Path) -> None:
     found = discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
-    assert found == Found(fake.endpoint, "fake", "1.0", "v1")
+    assert found == Runtime(fake.endpoint, "fake", "1.0", "v1")
 
 
 def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         "b": "/kubepods/burstable/podb",
         "c": "/kubepods/podc",
     }
-    for uid, name in fs.list_pod_cgroups(settings, unified).items():
-        assert fs.remove_pod_cgroup(uid, name, settings, unified)
+    for name in fs.list_pod_cgroups(settings, unified).values():
+        assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
     assert (tmp_path / "kubepods/burstable").is_dir()
 
@@ -176,7 +176,7 @@ def test_with_the_systemd_driver_nothing_is_made_or_removed(unified: Hierarchy, 
     slice_ = tmp_path / "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"
     slice_.mkdir(parents=True)
     assert list(fs.list_pod_cgroups(settings, unified)) == ["u-1"]
-    assert fs.remove_pod_cgroup("u-1", "/kubepods.slice", settings, unified)
+    assert fs.remove_pod_cgroup("/kubepods.slice", settings, unified)
     assert slice_.exists()
 
 
@@ -220,7 +220,7 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
     assert usage is not None
     assert usage.pids == 0
     for _ in range(2):
-        assert fs.remove_pod_cgroup("u-1", name, settings)
+        assert fs.remove_pod_cgroup(name, settings)
     assert fs.list_pod_cgroups(settings) == {}
 
 
@@ -237,7 +237,7 @@ def test_pod_cgroup_below_just_created_parents_can_be_entered(settings: Settings
                 Path(path, "cgroup.procs").write_text(str(process.pid))
         finally:
             process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-3", name, settings), 20, "it goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 20, "it goes")
 
 
 @pytest.mark.needs("cgroups")
@@ -254,9 +254,9 @@ def test_a_process_inside_keeps_a_cgroup_and_its_end_frees_it(settings: Settings
         usage = fs.usage(name)
         assert usage is not None
         assert usage.pids == 1
-        assert fs.remove_pod_cgroup("u-2", name, settings) is False
+        assert fs.remove_pod_cgroup(name, settings) is False
         process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-2", name, settings), 5, "the emptied cgroup goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 5, "the emptied cgroup goes")
 
 
 def test_the_root_uses_memory() -> None:
