@@ -7,13 +7,16 @@ are imported only where they are configured.
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
 from actors._base.actor import ActorContext
 from actors._base.messaging import tracing
+from actors._host.files import paths
 from actors.config.sources import files
 from actors.config.sources.files import ManifestPods
 from proto.pods.config import ListSources, Relist, Sources
@@ -49,6 +52,9 @@ class Config(Actor):
 
     async def rebuild(self) -> None:
         """Load the checkpoint of each source."""
+        if self._url is None:
+            with suppress(OSError):
+                os.unlink(paths.url_pods(self.settings.root_dir))  # a URL that is set again is another start
         for source in self._sources.values():
             source.recover()
 

@@ -211,6 +211,11 @@ class PodWorkers(Actor):
     def on_pod_update(self, update: PodUpdate) -> None:
         """From a source: pods to add, change, end (by a deletionTimestamp) or remove."""
         change = self.desired.apply(update)
+        for uid in change.contested:
+            log.error(
+                "a pod of source %s has the UID %s of pod %s of source %s, and waits until that is removed; change its "
+                "metadata.uid", update.source, uid, full_name(self.desired.pods[uid]), self.desired.source_of[uid],
+            )  # fmt: skip
         self.api_gate.pods_updated(change.updated)
         for uid in change.removed:
             self.api_gate.pod_gone(uid)

@@ -92,6 +92,12 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """-1: all."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
     """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
+    allocatable_ignores_eviction: bool = False
+    """Node allocatable includes what is below hard eviction thresholds."""
+    make_iptables_util_chains: bool = True
+    """False without a cluster, unless the configuration has it."""
+    pod_cidr: str = ""
+    """The pods' address ranges for the runtime, until a Node has some."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""

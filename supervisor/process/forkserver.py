@@ -68,6 +68,7 @@ IN_A_CLUSTER = (
     "actors._kube.watch",
     "actors.config.sources.api",
     "actors.events.sending",
+    "actors.node.reporting",
     "actors.objects.api.source",
     "actors.status.api_sync",
 )

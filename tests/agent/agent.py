@@ -67,7 +67,8 @@ class Agent:
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--cert-dir", self.dir / "pki",
             "--node-ip", "127.0.0.1",
-            "--tune-kernel=false", "--healthz-port=0", "--config", self.config, *self.flags, *flags,
+            "--tune-kernel=false", "--make-iptables-util-chains=false", "--healthz-port=0", "--config", self.config,
+            *self.flags, *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)

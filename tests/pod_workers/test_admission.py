@@ -65,6 +65,7 @@ OK = ("Admitted", "")
         ({"system_reserved": {"memory": "9Gi"}}, {"memory": 0}),
         ({"kube_reserved": {"ephemeral-storage": "50Gi"}, "eviction_hard": {}}, {"ephemeral-storage": 50 * GI}),
         ({"max_pods": 7}, {"pods": 7}),
+        ({"eviction_hard": {"memory.available": "1Gi"}, "allocatable_ignores_eviction": True}, {"memory": 8 * GI}),
     ],
 )  # fmt: skip
 def test_allocatable(written, expected):

@@ -1,6 +1,7 @@
 """Sandbox and container configs: cases that the golden pod does not cover."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from actors.pod_workers.cri_config.host_files import (
 )
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.mounts import MountInputs, image_volumes, sub_paths, to_bind
-from actors.pod_workers.cri_config.sandbox_config import sandbox_config
+from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, sandbox_config
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import SandboxView
 from proto.agent.settings import Settings
@@ -105,6 +106,30 @@ def test_dns_by_policy(spec, servers, searches, options):
 
 def test_without_a_cluster_dns_pods_use_the_nodes_own():
     assert pod_dns(pod(), (), "", HOST) == HOST
+
+
+class Events:
+    """Keeps the kinds of objects with events."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+
+    def node(self, *_: str) -> None:
+        self.of.append("node")
+
+    def pod(self, *_: object) -> None:
+        self.of.append("pod")
+
+
+@pytest.mark.parametrize(("kubeconfig", "recorded"), [("", ["node"]), ("/kubeconfig", ["node", "pod", "node", "pod"])])
+def test_missing_cluster_dns_is_one_event_without_a_cluster(kubeconfig, recorded):
+    context = SimpleNamespace(
+        settings=Settings(kubeconfig=kubeconfig, resolv_conf=""), events=Events(), missing_dns_reported=False,
+        host_ips=(), userns=SimpleNamespace(of=lambda _: pb.UserNamespace()),
+    )  # fmt: skip
+    for subject in (pod(), pod(dnsPolicy="Default"), pod()):
+        build_sandbox_config(subject, 0, context)
+    assert context.events.of == recorded
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def allocatable(machine: Machine, settings: Settings) -> Amounts:
     """Return the total that pods may request, by resource. Raises QuantityError."""
     whole = capacity(machine, settings)
     kept = reserved(settings)
-    for resource, quantity in eviction_reserved(settings.eviction_hard, whole).items():
+    thresholds = {} if settings.allocatable_ignores_eviction else settings.eviction_hard
+    for resource, quantity in eviction_reserved(thresholds, whole).items():
         kept[resource] = kept.get(resource, 0) + quantity
     return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
 

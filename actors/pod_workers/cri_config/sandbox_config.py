@@ -53,14 +53,23 @@ def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
     settings = context.settings
     host = read_resolv_conf(settings.resolv_conf) if settings.resolv_conf else None
     if wants_cluster_dns(pod) and not settings.cluster_dns:
-        context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
-        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
-        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
+        _report_missing_dns(pod, context)
     full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, context.host_ips)
     dns, problems = within_limits(full)
     for problem in problems:
         context.events.pod(pod, "Warning", "DNSConfigForming", problem)
     return dns
+
+
+def _report_missing_dns(pod: Pod, context: WorkerContext) -> None:
+    """Record it for each pod, as the kubelet. Without a cluster no pod can have it: record it for the node, once."""
+    if context.missing_dns_reported:
+        return
+    context.missing_dns_reported = not context.settings.kubeconfig
+    context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+    if context.settings.kubeconfig:
+        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
+        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
 
 
 def pod_cgroup_parent(pod: Pod, context: WorkerContext) -> str:

@@ -179,6 +179,8 @@ class WorkerContext:
     """UIDs of pods that come from the checkpoint alone, since the API server has not answered yet."""
     probes_known: bool = False
     """probe has sent its results since this actor started. No readiness is published before that."""
+    missing_dns_reported: bool = False
+    """An event of the node says that pods get no cluster DNS; without a cluster there is one such event."""
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """No process of the pod with this UID runs any more."""
     on_back_off: Callable[[], None] = lambda: None

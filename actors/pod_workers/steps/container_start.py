@@ -115,6 +115,7 @@ class ContainerStart:
             policy=policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
             field_path=where,
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
+            service_account=self.pod.spec.service_account_name or "",
         )
         began = time.monotonic()
         try:

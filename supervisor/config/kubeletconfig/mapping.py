@@ -165,6 +165,12 @@ EFFECTIVE: dict[str, Effect] = {
     "shutdownGracePeriod": Effect("shutdown_grace", "node"),
     "shutdownGracePeriodCriticalPods": Effect("shutdown_grace", "node"),
     "shutdownGracePeriodByPodPriority": Effect("shutdown_grace", "node"),
+    "makeIPTablesUtilChains": Effect(
+        "make_iptables_util_chains",
+        "node; with the machine's iptables; without a cluster only where true is written",
+        bool,
+    ),
+    "podCIDR": Effect("pod_cidr", "node", _same),
     "registerNode": Effect("register_node", "node", bool),
     "providerID": Effect("provider_id", "node", _same),
     "nodeStatusUpdateFrequency": Effect("node_status_update_frequency_s", "node", _seconds),

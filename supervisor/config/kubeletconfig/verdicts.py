@@ -24,9 +24,6 @@ _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a mana
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
-_NO_IPTABLES = (
-    "there is no chain KUBE-IPTABLES-HINT, so images that look for it choose their kind of iptables by counting rules"
-)
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _DEPRECATED = "has no effect in the kubelet either"
 
@@ -48,10 +45,8 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "topologyManagerPolicyOptions",
         "reservedMemory",
     ),
-    "pods' networks are the runtime's CNI plugins'": ("podCIDR",),
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
-    _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     "the agent's log is not buffered": ("logging.flushFrequency",),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),

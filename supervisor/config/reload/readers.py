@@ -42,9 +42,9 @@ _READ_BY = {
     "node": """
         root_dir kubeconfig kube_api_qps kube_api_burst register_node provider_id cloud_provider
         node_status_update_frequency_s node_status_report_frequency_s node_lease_duration_s node_status_max_images
-        shutdown_grace node_name node_ip server_port extend_websockets_to_kubelet
-        max_pods node_labels register_with_taints system_reserved kube_reserved eviction_hard
-        local_storage_capacity_isolation
+        shutdown_grace pod_cidr node_name node_ip server_port extend_websockets_to_kubelet max_pods node_labels
+        register_with_taints system_reserved kube_reserved eviction_hard local_storage_capacity_isolation
+        allocatable_ignores_eviction make_iptables_util_chains
     """,
     "objects": """
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
@@ -59,6 +59,7 @@ _READ_BY = {
         memory_reserved_by_qos_percent cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
         crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation
+        allocatable_ignores_eviction
     """,
     "probe": "root_dir container_runtime_endpoint",
     "runtime": """
@@ -80,6 +81,7 @@ _READ_BY = {
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection node_name sync_frequency_s max_pods node_labels
         system_reserved kube_reserved eviction_hard volume_stats_agg_period_s local_storage_capacity_isolation
+        allocatable_ignores_eviction
     """,
 }
 """The settings that each actor's own modules read, by actor. `runtime` is the embedded container runtime."""
@@ -102,9 +104,6 @@ FIXED: dict[str, str] = {
     "cgroup_driver": "running pods are in that driver's cgroups",
     "cgroup_root": "the cgroups of running pods are below it",
     "cgroups_per_qos": "the cgroups of running pods are named by it",
-    "rotate_certificates": "it decides which processes run",
-    "server_tls_bootstrap": "it decides which processes run",
-    "tracing_endpoint": "it decides which processes run",
     "heartbeat_period_s": "the supervisor's own state is built on it",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""

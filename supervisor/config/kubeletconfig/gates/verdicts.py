@@ -43,6 +43,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "image_pull verifies credentials of present images",
         "image_pull/pure/test_verification.py",
     ),
+    "KubeletServiceAccountTokenForCredentialProviders": (
+        "needed for tokenAttributes of credential providers",
+        "image_pull/test_accounts.py",
+    ),
     "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
 }
@@ -139,7 +143,6 @@ _NOT_BUILT: dict[str, str] = {
     "errors of a user namespace are not ignored": "KubeletInUserNamespace",
     "the Node is read first, and created if it does not exist": "KubeletRegistrationGetOnExistsOnly",
     "containers' writable layers are taken to be on the image file system": "KubeletSeparateDiskGC",
-    "credential providers get no service account tokens": "KubeletServiceAccountTokenForCredentialProviders",
     "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "metrics have classic histograms": "NativeHistograms",
     "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",
