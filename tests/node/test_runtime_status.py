@@ -7,6 +7,7 @@ import pytest
 
 from actors.node import node_info
 from actors.node.runtime_status import NodeRuntime
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 
 HANDLER = pb.RuntimeHandler(
@@ -36,7 +37,7 @@ class Runtime:
 
 def test_features_of_the_runtime_are_in_the_status() -> None:
     runtime: Any = Runtime()
-    found = asyncio.run(NodeRuntime(runtime, 50).look())
+    found = asyncio.run(NodeRuntime(runtime, Settings()).read())
     assert found.version == "containerd://2.1"
     assert found.status == {
         "images": [{"names": ["busybox:1"], "sizeBytes": 5}],
