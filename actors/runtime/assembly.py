@@ -68,8 +68,8 @@ class Runtime:
 def isolation_here() -> Isolation:
     """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
-    wish = os.environ.get(ISOLATION, "")
-    asked = int(wish) if wish in ("1", "2", "3") else 0
+    setting = os.environ.get(ISOLATION, "")
+    asked = int(setting) if setting in ("1", "2", "3") else 0
     offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
         return chosen  # probing for the other levels takes two processes

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from actors._cri.discover import Found, NoRuntime, discover
+from actors._cri.discover import NoRuntime, Runtime, discover
 from actors._cri.endpoint import BadEndpoint
 from proto.cri import api_pb2 as pb
 from tests.cri.fake import FakeRuntime
@@ -25,7 +25,7 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
 
 def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: Path) -> None:
     found = discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
-    assert found == Found(fake.endpoint, "fake", "1.0", "v1")
+    assert found == Runtime(fake.endpoint, "fake", "1.0", "v1")
 
 
 def test_cgroup_driver_is_asked_of_the_runtime(fake: FakeRuntime) -> None:

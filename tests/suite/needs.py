@@ -103,10 +103,6 @@ def _has_loop_devices() -> bool:
     return _ran("losetup", "-f")
 
 
-def _has_systemd_on_v2() -> bool:
-    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
-
-
 def _ran(*command: str) -> bool:
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
@@ -134,7 +130,6 @@ NEEDS = {
     "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
-    "systemd": Need("systemd as pid 1, on cgroup v2", _has_systemd_on_v2),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
 }
 

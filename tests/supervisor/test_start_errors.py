@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from proto.agent.settings import Settings
+from proto.common import procfs
 from supervisor.host.rundir import RunDir, StartError, check_socket_paths, make_private
-from supervisor.process import procfs, state
+from supervisor.process import state
 from supervisor.supervision.specs import ChildSpec
 from tests.supervisor.agent import _CODE, CHILDREN, Agent, spec
 

@@ -30,7 +30,7 @@ from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
-from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
+from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import AskTimeout, Refused
 
@@ -74,11 +74,11 @@ class Operations:
             raise
         self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
-    async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
+    async def check_volumes(self, container: Container, deadline_s: float) -> None:
         """Check that the servers of the container's volumes answer. Raises Refused."""
         paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
-            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(CheckVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """Ask for the volumes in the next step: the pod has changed, or the volume actor has restarted."""
@@ -227,7 +227,7 @@ class Operations:
         until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.crash_loop)
         return until - now
 
-    def _back_off(self, name: str) -> back_off.BackOff | None:
+    def _back_off(self, name: str) -> back_off.RestartDelay | None:
         """The back-off, if the container's definition has not changed."""
         return back_off.standing(
             self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)

@@ -53,8 +53,8 @@ class Containers:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         if not config.metadata.name:
             raise invalid("a container needs a name in its metadata")
-        with self._engine.store.holding() as held:
-            prepared = self._bundles.new(sandbox, config, held)
+        with self._engine.store.lease() as lease:
+            prepared = self._bundles.new(sandbox, config, lease)
             container = prepared.container
             self._engine.state.reserve(container.key, container.record.id)
             try:

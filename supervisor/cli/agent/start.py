@@ -23,7 +23,7 @@ from supervisor.config.flags.parser import Given
 from supervisor.config.reload import boot
 from supervisor.core import agent
 from supervisor.host import endpoint, host_setup, rootdir, unprivileged
-from supervisor.ownership.start_check import Claim
+from supervisor.ownership.held_claims import HeldClaim
 from supervisor.supervision import specfile, specs
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def take_lock_file(given: Given) -> tuple[str, int]:
         raise CommandError(str(error)) from error
 
 
-def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
+def claim(settings: Settings, effective: Effective) -> tuple[HeldClaim, ...]:
     """Claim everything that the agent owns, before any change of the machine. Raises CommandError."""
     from supervisor.ownership import starting  # noqa: PLC0415 - --version and --run-once do not need it
 

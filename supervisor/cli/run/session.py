@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors._host.files import mounts
 from supervisor.host.rundir import StartError, make_private
 
 DIRECTORY_VARIABLE = "NODEVISOR_SESSIONS_DIR"
@@ -160,7 +161,7 @@ def _kill_below(paths: Sequence[str]) -> None:
 
 def remove_directory(directory: Path, say: Say) -> bool:
     """Remove a session's directory; False when it stays, for example because of a mount below it."""
-    if left := mounts_below(directory):
+    if left := [mount.mount_point for mount in mounts.mounts_under(os.path.realpath(directory))]:
         say(f"{directory} stays: still mounted below it: {', '.join(left)}")
         return False
     for _ in range(REMOVALS):  # a process that is about to end may change files meanwhile
@@ -169,10 +170,3 @@ def remove_directory(directory: Path, say: Say) -> bool:
             return True
     say(f"{directory} stays: it cannot be removed")
     return False
-
-
-def mounts_below(directory: Path) -> list[str]:
-    """Mount points below `directory`."""
-    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    inside = f"{os.path.realpath(directory)}/"
-    return [point for point in points if point.startswith(inside)]
