@@ -17,7 +17,7 @@ from proto.v1 import Pod
 from tests.agent.agent import Agent
 from tests.agent.api_source import ApiSource
 from tests.containerd import ContainerdInstance
-from tests.guest import slices
+from tests.agent.systemd import slices
 from tests.harness import wait_for
 
 pytestmark = [pytest.mark.needs("systemd"), pytest.mark.timeout(1200)]
