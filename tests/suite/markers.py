@@ -19,7 +19,7 @@ FOLDERS = {
     "agent/node": PROCESS,
     "agent/recovery": PROCESS,
     "agent/specs": PROCESS,
-    "agent/systemd": CONTAINERD,
+    "agent/systemd": PROCESS,
     "agent/volumes": PROCESS,
     "base": PROCESS,
     "base/pure": PURE,
