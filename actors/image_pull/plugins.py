@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from actors._base import Actor, Task, gather
+from actors._metrics import kubelet as metrics
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.keyring import Entries, Keyring
 from actors.image_pull.providers import Answer, PluginError
@@ -59,13 +60,16 @@ class Plugins:
         kept = self._cache.get(provider.name, repository, time.monotonic())
         if kept is not None:
             return kept
+        began = time.monotonic()
         try:
             limit_s = exec_provider.TIMEOUT_S + MARGIN_S
             answer: Answer = await self._actor.blocking(limit_s, exec_provider.run, self._bin_dir, provider, repository)
         except (PluginError, AskTimeout) as error:
             log.error("Failed getting credential from external registry credential provider: %s", error)
+            metrics.CREDENTIAL_PLUGIN_ERRORS.inc(provider.name)
             return {}
         finally:
+            metrics.CREDENTIAL_PLUGIN_SECONDS.observe(time.monotonic() - began, provider.name)
             self._asked.pop((provider.name, repository), None)
         self._cache.put(provider.name, answer, time.monotonic())
         return answer.entries

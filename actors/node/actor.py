@@ -25,6 +25,7 @@ from actors.node.lease import Lease
 from actors.node.policy import Object, WrittenStatus
 from actors.node.registration import is_fresh, register
 from actors.node.runtime_status import NodeRuntime, RuntimeStatus
+from actors.node.startup import NodeStartup
 from proto.common import rfc3339
 from proto.node.eviction import GetPressure
 from proto.node.node import SetVolumesInUse
@@ -80,6 +81,7 @@ class Node(Actor):
         self._last_error = ""
         self._name_conflict = ""
         self._due: Future[None] = Future()
+        self._startup = NodeStartup(self.bus.supervisor_pidfd)
 
     def on_ready(self) -> None:
         """Start the loops. The Lease does not wait for the registration, as it needs no Node."""
@@ -168,6 +170,7 @@ class Node(Actor):
         failures = 0
         while not self._uid:
             try:
+                self._startup.attempted()
                 node, created = await register(self._ordinary, self.settings, await self._status({}))
             except (ApiError, OSError, AskTimeout) as error:
                 self._log_error(error)
@@ -176,6 +179,7 @@ class Node(Actor):
                 continue
             self._remember(node)
             if created:
+                self._startup.created()
                 self._record_transitions([], (node.get("status") or {}).get("conditions") or [])
             elif is_fresh(self._lease.found):
                 self._check_name_conflict(node)
@@ -207,6 +211,7 @@ class Node(Actor):
         self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
         if not self._was_ready and wanted["conditions"][-1]["status"] == "True":
             self._was_ready = True
+            self._startup.ready()
             log.info("the node is Ready")
 
     def _confirm_volumes(self, reported: tuple[str, ...] | None) -> None:

@@ -72,7 +72,7 @@ class Shutdown:
             metrics.SHUTDOWN_BEGAN.set(time.time())
         what = "event" if begins else "cancellation"
         log.warning("shutdown of the machine: %s", what)
-        self._events.node("Normal", "NodeShutdown", f"Shutdown manager detected shutdown {what}")
+        self._events.node("Normal", "Shutdown", f"Shutdown manager detected shutdown {what}")
         self.tell_pod_workers()
         self._changed()
         if self._task is not None:

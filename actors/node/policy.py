@@ -70,14 +70,8 @@ def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, st
     }
 
 
-def default_annotations(attach_detach: bool) -> dict[str, str]:
-    """Annotations of a new Node. `attach_detach`: the attach-detach controller attaches its volumes."""
-    return {ATTACH: "true"} if attach_detach else {}
-
-
 def new_node(
-    name: str, wanted: Mapping[str, str], annotations: Mapping[str, str], taints: Iterable[Object], provider_id: str,
-    status: Object,
+    name: str, wanted: Mapping[str, str], taints: Iterable[Object], provider_id: str, status: Object
 ) -> Object:  # fmt: skip
     """The Node to create, with `wanted` labels."""
     spec: Object = {"taints": list(taints)} if taints else {}
@@ -88,13 +82,13 @@ def new_node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": dict(wanted), "annotations": dict(annotations)},
+        "metadata": {"name": name, "labels": dict(wanted), "annotations": {ATTACH: "true"}},
         "spec": spec,
         "status": status,
     }
 
 
-def metadata_patch_of(node: Object, wanted: Mapping[str, str], annotations: Mapping[str, str]) -> Object | None:
+def metadata_patch_of(node: Object, wanted: Mapping[str, str]) -> Object | None:
     """The merge patch for the metadata of an existing Node; None when nothing differs.
 
     As in the kubelet it restores the default labels only; other --node-labels and taints apply to new Nodes.
@@ -103,8 +97,8 @@ def metadata_patch_of(node: Object, wanted: Mapping[str, str], annotations: Mapp
     has = meta.get("labels") or {}
     stale = {key: wanted[key] for key in DEFAULT_LABELS if key in wanted and has.get(key) != wanted[key]}
     patch: Object = {"labels": stale} if stale else {}
-    if (meta.get("annotations") or {}).get(ATTACH) != annotations.get(ATTACH):
-        patch["annotations"] = {ATTACH: annotations.get(ATTACH)}
+    if (meta.get("annotations") or {}).get(ATTACH) != "true":
+        patch["annotations"] = {ATTACH: "true"}
     return {"metadata": patch} if patch else None
 
 
@@ -185,21 +179,6 @@ def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
         else:
             reason, _ = PRESSURES[kind][holds]
             found.append(reason.replace("Kubelet", "Node"))
-    return found
-
-
-def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The runtime's conditions (rpc Status) that make the node not ready, in the kubelet's words."""
-    known = {one["type"]: one for one in runtime}
-    found = []
-    for kind, words in (
-        ("RuntimeReady", "container runtime not ready"),
-        ("NetworkReady", "container runtime network not ready"),
-    ):
-        one = known.get(kind)
-        if one is None or not one["status"]:
-            reason, message = (one["reason"], one["message"]) if one else ("", "")
-            found.append(f"{words}: {kind}=false reason:{reason} message:{message}")
     return found
 
 

@@ -6,6 +6,7 @@ import logging
 from typing import NamedTuple
 
 from actors._base import gather
+from actors._cri import conditions
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors.node import policy
@@ -44,10 +45,6 @@ class NodeRuntime:
             self._pod_cidr = ""  # the next runtime needs it again
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
-        problems = policy.runtime_problems(
-            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
-            for one in status.status.conditions
-        )
         named = (((*image.repo_digests, *image.repo_tags), image.size) for image in listed)
         extra: Object = {"images": policy.images(named, self._max_images)}
         handlers = [
@@ -64,7 +61,7 @@ class NodeRuntime:
             extra["runtimeHandlers"] = handlers
         if status.HasField("features"):
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
-        return RuntimeStatus(self._version, problems, extra)
+        return RuntimeStatus(self._version, conditions.problems(status), extra)
 
     async def give_pod_cidr(self, cidr: str) -> None:
         """Send the pods' address range to the runtime (rpc UpdateRuntimeConfig), once for each range and runtime."""

@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 
 ACTORS = (
     Entry("runtime", "node", "runs containers itself and serves CRI (embedded runtime)", needs="runtime"),
+    Entry("tracing", "node", "sends spans of traces to an OTLP collector", needs="tracing"),
     Entry("events", "pods", "records Events and sends them to the API server (event recorder)"),
     Entry("stats", "node", "measures CPU, memory and disk of the node and its pods (stats provider)"),
     Entry(

@@ -99,15 +99,17 @@ def builtin(
     certificates: bool = False,
     server: bool = False,
     runtime: bool = False,
+    tracing: bool = False,
 ) -> tuple[ChildSpec, ...]:
     """The actors of an agent, in start order.
 
     `objects` adds the actor with ConfigMaps, Secrets and other objects of pods. `cluster` adds the actors that need an
     API server. `certificates` adds the actor that requests the node's certificates. `server` adds the kubelet's API.
-    `runtime` adds the embedded container runtime, on which all its callers depend.
+    `runtime` adds the embedded container runtime, on which all its callers depend. `tracing` adds the actor that sends
+    spans to a collector.
     """
     given = {"": True, "objects": objects, "cluster": cluster, "certificates": certificates}
-    given |= {"server": server, "runtime": runtime}
+    given |= {"server": server, "runtime": runtime, "tracing": tracing}
     present = {entry.name: entry for entry in registry.ACTORS if given[entry.needs]}
     return tuple(
         ChildSpec(

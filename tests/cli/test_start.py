@@ -27,6 +27,7 @@ from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.kubeletconfig.feature_gates import known
 from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.lists.reading import api_types
 from supervisor.host import endpoint
 from tests.kubeletconfig.samples import KUBEADM
 
@@ -218,6 +219,9 @@ def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], capl
         (["--exit-on-lock-contention"], ["--exit-on-lock-contention: needs --lock-file"]),
         (["--bootstrap-kubeconfig=/b"], ["--bootstrap-kubeconfig: needs --kubeconfig"]),
         (["--node-labels=kubernetes.io/x=y"], ["--node-labels"]),
+        (["--node-ip=host"], ["--node-ip: must be an IP address, or one IPv4 and one IPv6 address: 'host' does"]),
+        (["--node-ip=192.0.2.1,192.0.2.2"], ["--node-ip: must be one IP address"]),
+        (["--node-ip=192.0.2.1,::"], ["--node-ip: must not have 0.0.0.0 or :: in a pair"]),
         (["--config=/nowhere"], ["/nowhere: does not exist"]),
         (["--config=/"], ["/: is a directory"]),
         (["--config-dir=/nowhere"], ["/nowhere: cannot be read: No such file or directory"]),
@@ -327,7 +331,7 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     assert len(lines) == 1 + len(schema.leaves())
     (line,) = runner.invoke(group, ["config", "fields", "MAXPODS"]).output.splitlines()[1:]
     assert line.split()[:5] == ["maxPods", "int32", "110", "--max-pods", "effective"]
-    assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node"]
+    assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node", "pod_workers/test_admission.py"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 
@@ -339,6 +343,13 @@ def test_gates_are_listed_with_their_verdicts(runner: CliRunner) -> None:
     assert line.split()[:5] == ["MemoryQoS", "alpha", "false", "not", "built"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "--gates", "NodeSwap", "-o", "json"]).output)
     assert (row["stage"], row["default"], row["here"]) == ("GA, locked", True, "graduated, built")
+
+
+def test_fields_of_objects_are_listed_with_their_verdicts(runner: CliRunner) -> None:
+    lines = runner.invoke(group, ["config", "fields", "--api"]).output.splitlines()
+    assert len(lines) == 1 + sum(map(len, api_types().values()))
+    (row,) = json.loads(runner.invoke(group, ["config", "fields", "--api", "Spec.HOSTUSERS", "-o", "json"]).output)
+    assert row == {"field": "PodSpec.hostUsers", "here": "built", "why": "", "test": "pod_workers/test_userns.py"}
 
 
 def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: Path) -> None:

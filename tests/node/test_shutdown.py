@@ -133,7 +133,7 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
     wait_for(lambda: not one.ready(), 10, "the Node is not Ready")
     assert one.node["status"]["conditions"][-1]["message"] == "node is shutting down"
     assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
-    wait_for(lambda: "NodeShutdown" in one.reasons(), 10)
+    wait_for(lambda: "Shutdown" in one.reasons(), 10)
     del workers.rows["web"]
     wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20)
     assert workers.told[1].grace_period_s == 10
@@ -158,7 +158,7 @@ def test_cancelled_shutdown_admits_pods_and_takes_a_new_lock(
 
     def messages() -> list[str]:
         runtime = one.process.peers["events"].of(RecordEvent)
-        return [record.message for record in runtime if record.reason == "NodeShutdown"]
+        return [record.message for record in runtime if record.reason == "Shutdown"]
 
     wanted = [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
     wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")

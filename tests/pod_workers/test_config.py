@@ -5,7 +5,7 @@ import os
 import pytest
 
 from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
-from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
+from actors.pod_workers.cri_config.dns import DnsConfig, host_problem, parse_resolv_conf, pod_dns, within_limits
 from actors.pod_workers.cri_config.host_files import (
     HostFiles,
     gets_hosts_file,
@@ -49,6 +49,20 @@ def test_resolv_conf_is_read_as_a_resolver_does():
     lines = ("# note", "; note", "nameserver 192.0.2.1", "search a.", "search b.c. .", "options ndots:2  rotate")
     text = "\n".join((*lines, "options timeout:1 ndots:3", "nonsense", ""))
     assert parse_resolv_conf(text) == DnsConfig(("192.0.2.1",), ("b.c", "."), ("ndots:3", "rotate", "timeout:1"))
+
+
+@pytest.mark.parametrize(
+    ("searches", "domain", "problem"),
+    [
+        (["a"] * 32, "", ""),
+        (["a"] * 33, "", "'/r' contains search line consisting of more than 32 domains!"),
+        (["a"] * 30, "cluster.local", "'/r' contains search line consisting of more than 29 domains!"),
+        (["a" * 254], "", '"/r" contains a search path which length is more than allowed 253 chars!'),
+        (["a" * 250] * 9, "", "'/r' contains search line which length is more than allowed 2048 chars!"),
+    ],
+)
+def test_limits_of_the_nodes_resolv_conf(searches, domain, problem):
+    assert host_problem("/r", tuple(searches), domain) == (problem and f"Resolv.conf file {problem}")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +301,7 @@ def test_groups_capabilities_and_switches():
             "allowPrivilegeEscalation": False,
             "runAsGroup": 0,
             "procMount": "Unmasked",
-            "seLinuxOptions": {"level": "s0"},
+            "seLinuxOptions": {"level": "s0", "role": "r", "type": "t", "user": "u"},
         },
         {
             "fsGroup": 9,
@@ -303,7 +317,8 @@ def test_groups_capabilities_and_switches():
     assert (got.privileged, got.readonly_rootfs, got.no_new_privs) == (True, True, True)
     assert got.HasField("run_as_group")
     assert (list(got.masked_paths), list(got.readonly_paths)) == ([], [])
-    assert got.selinux_options.level == "s0"
+    labels = got.selinux_options
+    assert (labels.level, labels.role, labels.type, labels.user) == ("s0", "r", "t", "u")
     assert list(got.supplemental_groups) == [9, 1, 2]
     assert got.supplemental_groups_policy == pb.Strict
 

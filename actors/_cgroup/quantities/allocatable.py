@@ -31,11 +31,12 @@ def amount(resource: str, quantity: str | int | float) -> int:
 
 
 def capacity(machine: Machine, settings: Settings) -> Amounts:
-    """Return the whole capacity of the machine, by resource."""
+    """Return the whole capacity of the machine, by resource; without local storage if that is not accounted for."""
+    local = {"ephemeral-storage": machine.root_fs_bytes} if settings.local_storage_capacity_isolation else {}
     return {
         "cpu": machine.cpus * 1000,
         "memory": machine.memory_bytes,
-        "ephemeral-storage": machine.root_fs_bytes,
+        **local,
         **machine.huge_page_bytes,
         "pods": settings.max_pods,
     }
@@ -73,7 +74,7 @@ def eviction_reserved(thresholds: Mapping[str, str], whole: Mapping[str, int]) -
     """Return the amounts below hard eviction thresholds, where a pod would be evicted. Raises QuantityError."""
     found: Amounts = {}
     for signal, resource in _EVICTION_RESERVES.items():
-        text = thresholds.get(signal, "").strip()
+        text = thresholds.get(signal, "").strip() if resource in whole else ""
         if text.endswith("%"):
             found[resource] = share(whole[resource], float(text[:-1])) if text not in ("0%", "100%") else 0
         elif text:

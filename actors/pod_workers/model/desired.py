@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from proto.cri.labels import CONFIG_SEEN
-from proto.pods.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodTrace, PodUpdate
 from proto.v1 import Pod
 
 API = "api"
@@ -43,6 +43,8 @@ class Desired:
     seen: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
     """UIDs from the checkpoint of API pods that the API server has not named yet."""
+    traces: dict[str, PodTrace] = field(default_factory=dict)
+    """By UID: traces of starts that no worker has begun."""
 
     def ready(self) -> bool:
         """Return True once every source has sent a SET."""
@@ -77,6 +79,7 @@ class Desired:
         for uid in (*added, *updated):
             self.pods[uid] = incoming[uid]
             self.source_of[uid] = update.source
+        self.traces |= {uid: update.traces[uid] for uid in added if uid in update.traces}
         return Change(added, updated, removed)
 
     def _remove(self, uids: Iterable[str]) -> tuple[str, ...]:
@@ -84,6 +87,7 @@ class Desired:
         for uid in gone:
             del self.pods[uid]
             del self.source_of[uid]
+            self.traces.pop(uid, None)
             self.restored.discard(uid)
         return gone
 

@@ -21,6 +21,7 @@ from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
 from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
 from actors.pod_workers.shared.userns import UserNamespaces
@@ -157,6 +158,7 @@ class WorkerContext:
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks
+    network: RuntimeNetwork
     blocking: Callable[..., Future[Any]]
     """`Actor.blocking`: deadline in seconds, function, arguments."""
     allocated: ResourceState

@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -63,7 +63,7 @@ def start(given: Given) -> None:
     effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
-    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     say(effective, given)
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
@@ -71,7 +71,7 @@ def start(given: Given) -> None:
     settings = with_runtime(settings)  # before the claims: it chooses the pods' cgroup
     claims = claim(settings, effective)
     plan = plan_of(settings, given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -87,9 +87,11 @@ def configuration(given: Given) -> Effective:
     """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
-    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
@@ -103,6 +105,10 @@ def configuration(given: Given) -> Effective:
         problems += map(str, error.problems)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    if given.values.get("kubeconfig") and effective.config.make_iptables_util_chains:
+        # The only field without effect whose default asks for something, and only where kube-proxy runs.
+        why = verdicts()["makeIPTablesUtilChains"].why
+        effective = effective._replace(notes=(*effective.notes, f"makeIPTablesUtilChains: has no effect: {why}"))
     return effective
 
 
@@ -179,23 +185,24 @@ def _node_name(override: str) -> str:
 
 def say(effective: Effective, given: Given) -> None:
     """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
-    from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
-
     for line in deprecations(given):
         render.echo(line, err=True)
-    for note in effective.notes:
-        log.warning("%s", note)
-    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
-    for line in [*without_effect(given), *idle]:
+    for line in [*effective.remarks, *effective.notes, *without_effect(given)]:
         log.warning("%s", line)
 
 
-def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+def encoded(effective: Effective, given: Given) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, with secrets masked, and each flag's value for /flagz."""
+    from supervisor.config.flags.shown import shown as shown_flags  # noqa: PLC0415
+    from supervisor.config.kubeletconfig import feature_gates  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
-    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    shown: dict[str, object] = {
+        "configuration": encode.plain(effective.config),
+        "sources": effective.origins(),
+        "features": feature_gates.in_effect(effective.config.feature_gates or {}),
+        "flags": shown_flags(encode.leaves(effective.config), given.values),
+    }
     return msgspec.Raw(msgspec.json.encode(shown))
 
 
@@ -355,6 +362,7 @@ def plan_of(settings: Settings, given: Given) -> agent.Plan:
         and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
         server=serves_its_api(settings),
         runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
+        tracing=bool(settings.tracing_endpoint),
     )
     try:
         if supervisor_config:

@@ -82,7 +82,7 @@ def test_what_every_process_reads_is_accounted_for() -> None:
 
 
 def test_field_table_names_the_same_actors() -> None:
-    known = {spec.name for spec in builtin(cluster=True, certificates=True, server=True, runtime=True)}
+    known = {spec.name for spec in builtin(cluster=True, certificates=True, server=True, runtime=True, tracing=True)}
     for field, effect in EFFECTIVE.items():
         named = {word.strip(",;:") for word in effect.used_by.split()} & known
         if "every process" not in effect.used_by:

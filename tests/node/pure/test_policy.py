@@ -66,18 +66,6 @@ def test_several_problems_are_one_message() -> None:
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "KubeletNotReady", "[a, b]")
 
 
-def test_runtime_problems_are_in_the_kubelets_words() -> None:
-    found = policy.runtime_problems(
-        [
-            {"type": "RuntimeReady", "status": True, "reason": "", "message": ""},
-            {"type": "NetworkReady", "status": False, "reason": "NetworkPluginNotReady", "message": "no config"},
-        ]
-    )
-    assert found == [
-        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no config"
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "amount", "text"),
     [
@@ -103,12 +91,12 @@ def test_largest_images_are_reported_with_five_names_at_most() -> None:
 
 def test_existing_node_gets_default_labels_and_keeps_the_rest() -> None:
     wanted = policy.labels("n", "amd64", {"disk": "fast"})
-    node = json.loads(json.dumps(policy.new_node("n", wanted, policy.default_annotations(True), (), "", {})))
-    attached = policy.default_annotations(True)
-    assert policy.metadata_patch_of(node, wanted, attached) is None
-    assert policy.metadata_patch_of(node, wanted, {}) == {"metadata": {"annotations": {policy.ATTACH: None}}}
+    node = json.loads(json.dumps(policy.new_node("n", wanted, (), "", {})))
+    assert policy.metadata_patch_of(node, wanted) is None
+    other = node | {"metadata": {**node["metadata"], "annotations": {}}}
+    assert policy.metadata_patch_of(other, wanted) == {"metadata": {"annotations": {policy.ATTACH: "true"}}}
     node["metadata"]["labels"] |= {"kubernetes.io/arch": "s390x", "disk": "slow"}
-    assert policy.metadata_patch_of(node, wanted, attached) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert policy.metadata_patch_of(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
 def test_lease_keeps_its_fields_and_gets_its_node_as_owner() -> None:
