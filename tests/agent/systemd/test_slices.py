@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
+from actors._cgroup.fs import discard
+from actors._cgroup.hierarchy import hierarchy
 from proto.v1 import Pod
 from tests.agent.agent import Agent
 from tests.agent.api_source import ApiSource
+from tests.agent.systemd import slices
 from tests.containerd import ContainerdInstance
-from tests.guest import slices
 from tests.harness import wait_for
 
 pytestmark = [pytest.mark.needs("systemd"), pytest.mark.timeout(1200)]
@@ -77,7 +79,9 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    assert not (slices.CGROUPS / "kubepods.slice").exists(), "another agent's pods are on this machine"
     with ExitStack() as stack:
+        stack.callback(discard, "/kubepods.slice", "systemd", hierarchy())
         containerd = stack.enter_context(ContainerdInstance(tmp_path_factory.mktemp("containerd"), systemd=True))
         agent = stack.enter_context(closing(Agent(containerd, api=True)))
         written = yaml.safe_load(agent.config.read_text()) | slices.CONFIGURATION
