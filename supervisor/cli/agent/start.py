@@ -89,7 +89,6 @@ def configuration(given: Given) -> Effective:
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
     from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
     found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
     problems = [str(problem) for problem in found]
@@ -108,10 +107,6 @@ def configuration(given: Given) -> Effective:
     problems += _credential_providers(given, gates)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
-    if given.values.get("kubeconfig") and effective.config.make_iptables_util_chains:
-        # The only field without effect whose default asks for something, and only where kube-proxy runs.
-        why = verdicts()["makeIPTablesUtilChains"].why
-        effective = effective._replace(notes=(*effective.notes, f"makeIPTablesUtilChains: has no effect: {why}"))
     return effective
 
 

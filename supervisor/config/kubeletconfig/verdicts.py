@@ -55,7 +55,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
 NOR_UPSTREAM = frozenset({"hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit", "runOnce"})
 """Fields that have no effect in the kubelet either."""
 
-ASKS_NOTHING: dict[str, Any] = {"contentType": "application/json", "makeIPTablesUtilChains": False}
+ASKS_NOTHING: dict[str, Any] = {"contentType": "application/json"}
 """Values of fields without effect that describe what the agent does anyway."""
 
 _AT_START: dict[str, str] = {
