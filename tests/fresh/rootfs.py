@@ -57,7 +57,7 @@ def make_debian(directory: Path, include: str, hooks: Sequence[str], sources: Se
         "-",
     ]
     text = "\n".join(sources) + "\n"
-    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=540)
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=1200)
     if made.returncode != 0:
         raise CannotMake(f"cannot make a minimal Debian ({made.returncode}):\n{made.stderr[-2000:]}")
 

@@ -1,6 +1,6 @@
 """A running guest with this checkout in it, and what tests do there.
 
-`NODEVISOR_GUEST=root@HOST` names another machine that is reached by ssh, in place of a guest under qemu. It is to be of
+`NODEVISOR_GUEST=root@HOST[:PORT]` names another machine that is reached by ssh, in place of a guest under qemu. It is to be of
 this machine's release, with the packages of `image`. Tests leave their traces there.
 """
 
@@ -66,7 +66,7 @@ class Guest:
         make_file_system(copy, disks.checkout, CHECKOUT_SIZE)
         shutil.rmtree(copy)
         port = free_port()
-        self.shell = Shell(self._scratch, "root@127.0.0.1", port, found.key)
+        self.shell = Shell(self._scratch, f"root@127.0.0.1:{port}", found.key)
         self._machine = machine = Machine(self._scratch, disks, found.acceleration(), port)
         machine.resume(found.snapshot)
         self.shell.connect(_SSH_S, lambda: not machine.ended)

@@ -131,7 +131,7 @@ def _make_ready(made: Image) -> None:
         if _carries_kvm(scratch, disks):
             (made.ready / "kvm").touch()
         port = free_port()
-        shell = Shell(scratch, "root@127.0.0.1", port, made.key)
+        shell = Shell(scratch, f"root@127.0.0.1:{port}", made.key)
         with Machine(scratch, disks, made.acceleration(), port) as machine:
             machine.boot()
             try:

@@ -34,11 +34,15 @@ OWN_KEY = """\
 class Shell:
     """`ssh -F CONFIG guest` for programs and people."""
 
-    def __init__(self, directory: Path, address: str, port: int = 22, key: Path | None = None) -> None:
-        """`address` is USER@HOST; `directory` gets the configuration, which names everything."""
-        user, _, host = address.rpartition("@")
+    def __init__(self, directory: Path, address: str, key: Path | None = None) -> None:
+        """`address` is USER@HOST or USER@HOST:PORT; `directory` gets the configuration, which names everything.
+
+        `key` is for a guest of ours. Another machine's host key has to be known.
+        """
+        user, _, place = address.rpartition("@")
+        host, _, port = place.partition(":")
         self.config = directory / "ssh_config"
-        text = OPTIONS.format(host=host, user=user or "root", port=port, directory=directory)
+        text = OPTIONS.format(host=host, user=user or "root", port=port or 22, directory=directory)
         self.config.write_text(text + (OWN_KEY.format(key=key) if key else ""))
 
     def command(self, script: str, *, terminal: bool = False) -> list[str]:

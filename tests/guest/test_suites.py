@@ -15,4 +15,5 @@ def test_suite_passes_on_systemd_and_cgroup_v2(guest: Guest, suite: str) -> None
         1500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-8000:]
+    if done.returncode != 0:
+        pytest.fail(f"{suite} failed in the guest:\n{done.stdout[-12000:]}", pytrace=False)
