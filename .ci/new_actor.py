@@ -55,9 +55,9 @@ class $kind(Actor):
 
     def on_ready(self) -> None:
         """Look once at the start, then each period."""
-        self.every(Until(policy.PERIOD_S), self._look, "look")
+        self.every(Until(policy.PERIOD_S), self._check, "check")
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._looks += 1
         self._last_s = time.monotonic()
 

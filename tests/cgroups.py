@@ -21,6 +21,13 @@ def own_cgroup_root(name: str = "") -> Iterator[str]:
     remove_cgroups(name)
 
 
+def make_files(directory: Path, *names: str) -> None:
+    """The files of a cgroup, in a directory that looks like one. In a real one the kernel makes them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (directory / name).touch()
+
+
 def remove_cgroups(name: str) -> None:
     """The cgroup of this name in every hierarchy, and the slice of this name, with all below them."""
     for hierarchy in (MOUNT, *MOUNT.iterdir()):

@@ -27,7 +27,7 @@ from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.agent.settings import Settings
-from proto.agent.supervisor import PeerState, Ready, World
+from proto.agent.supervisor import PeerState, PeerStates, Ready
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.wire import codec
 from proto.wire.envelope import Header, Kind
@@ -338,7 +338,7 @@ class ActorProcess:
             line.close(linger=0)
 
     def publish(self, event: Message) -> None:
-        """Publish an event as the supervisor (Started, Exited, World)."""
+        """Publish an event as the supervisor (Started, Exited, PeerStates)."""
         self._to_publish.append(event)
 
     _to_publish: list[Message] = []
@@ -377,12 +377,12 @@ class ActorProcess:
         elif peer is not None:
             self._to_peer(socket, peer, frames)
         elif frames[0][:1] == b"\x01":
-            self._send_event(self.world())
+            self._send_event(self.peer_states())
             self._listens.set()
 
-    def world(self) -> World:
+    def peer_states(self) -> PeerStates:
         """Every stand-in is in service, in incarnation 1."""
-        return World(peers=tuple(PeerState(name=name, incarnation=1, ready=True) for name in self.peers))
+        return PeerStates(peers=tuple(PeerState(name=name, incarnation=1, ready=True) for name in self.peers))
 
     def _send_event(self, event: Message) -> None:
         name = type(event).__name__

@@ -95,7 +95,7 @@ def read(name: str, tree: Hierarchy, now: float, *, detailed: bool = False) -> F
     where = tree.path("memory", name)
     if where is None or not os.path.isdir(where):
         return None
-    return _read_v2(where, now, detailed) if tree.unified else _read_v1(name, tree, now, detailed)
+    return _read_v2(name, where, now, detailed) if tree.unified else _read_v1(name, tree, now, detailed)
 
 
 def processes(name: str, tree: Hierarchy) -> list[int]:
@@ -185,10 +185,12 @@ def _detail_v1(name: str, tree: Hierarchy, values: dict[str, int]) -> Detail:
 # v2
 
 
-def _read_v2(where: str, now: float, detailed: bool) -> Figures:
+def _read_v2(name: str, where: str, now: float, detailed: bool) -> Figures | None:
     values, cpu = stat(f"{where}/memory.stat"), stat(f"{where}/cpu.stat")
     current = _read(f"{where}/memory.current")
-    used = int(current) if current else memory_used()  # the root has no such file
+    if not current and name.strip("/"):  # only the root has no such file; elsewhere the cgroup has just gone
+        return None
+    used = int(current) if current else memory_used()
     figures = Figures(
         time=now,
         cpu_ns=cpu.get("usage_usec", 0) * 1000,

@@ -1,7 +1,8 @@
 """Creates, measures and removes cgroups, above all those of pods.
 
-Every call touches a few files in kernel memory and may run in an actor's thread. With the systemd driver nothing is
-created or removed here: slices belong to systemd, which makes them for the runtime and drops them once empty.
+With the driver cgroupfs a call touches a few files in kernel memory. With systemd it first waits for systemd, which
+owns the slices (`systemd`): it runs in a pool thread. The files are written with either driver: systemd knows no huge
+pages, rounds CPU quotas and, on cgroup v1, handles only some controllers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from actors._cgroup.limits import write, write_limits
 from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
+from actors._cgroup.systemd.properties import of_limits, slice_of, slices_above
 from actors._host.machine import memory_used
 from actors._metrics.kubelet import CGROUP_SECONDS
 from proto.agent.settings import Settings
@@ -41,10 +43,9 @@ class Usage:
 
 def create_pod_cgroup(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> None:
     """Create the pod's cgroup in every controller and set its limits. Idempotent. Raises OSError, QuantityError."""
-    name = _name(pod, settings)
-    if name and settings.cgroup_driver != "systemd":
+    if name := _name(pod, settings):
         limits = pod_limits(pod, settings, settings.pod_pids_limit, huge_page_sizes())
-        create(name, limits, tree or hierarchy())
+        ensure(name, limits, settings.cgroup_driver, tree or hierarchy())
 
 
 def pod_cgroup_exists(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> bool:
@@ -58,11 +59,37 @@ def _name(pod: Pod, settings: Settings) -> str:
     return pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
 
 
-def remove_pod_cgroup(uid: str, cgroup_parent: str, settings: Settings, tree: Hierarchy | None = None) -> bool:  # noqa: ARG001
-    """Remove the pod's cgroup and all below it. Return False while a process runs in it. Idempotent. Raises OSError."""
-    if not cgroup_parent or settings.cgroup_driver == "systemd" or not settings.cgroups_per_qos:
+def remove_pod_cgroup(name: str, settings: Settings, tree: Hierarchy | None = None) -> bool:
+    """Remove the pod's cgroup and all below it. Return False while a process runs in it. Idempotent. Raises OSError.
+
+    Raises ValueError when `name` is not the cgroup of a pod.
+    """
+    if not name or not settings.cgroups_per_qos:
         return True
-    return remove(cgroup_parent, tree or hierarchy())
+    if not pod_uid(settings.cgroup_driver, os.path.basename(name)):
+        raise ValueError(f"cannot remove {name}: it is not the cgroup of a pod")
+    return discard(name, settings.cgroup_driver, tree or hierarchy())
+
+
+def discard(name: str, driver: str, tree: Hierarchy) -> bool:
+    """Remove the cgroup `name` and all below it, with the driver that made it. False and raises as `remove`."""
+    if driver == "systemd":
+        from actors._cgroup.systemd import units  # noqa: PLC0415 - loads jeepney
+
+        if processes_below(name, tree):  # systemd would end them
+            return False
+        units.stop(slice_of(name))
+    return remove(name, tree)
+
+
+def processes_below(name: str, tree: Hierarchy) -> set[int]:
+    """Return the pids in the cgroup `name` and below it."""
+    pids: set[int] = set()
+    for path in tree.paths(name):
+        for directory, _, _ in os.walk(path):
+            with contextlib.suppress(FileNotFoundError):
+                pids.update(map(int, Path(directory, "cgroup.procs").read_text().split()))
+    return pids
 
 
 def list_pod_cgroups(settings: Settings, tree: Hierarchy | None = None) -> dict[str, str]:
@@ -79,6 +106,15 @@ def list_pod_cgroups(settings: Settings, tree: Hierarchy | None = None) -> dict[
                     if uid := pod_uid(driver, name):
                         found[uid] = f"{above}/{name}"
     return found
+
+
+def ensure(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
+    """Create the cgroup `name` and its parents unless they exist, and set its limits. Raises OSError."""
+    if driver == "systemd":
+        from actors._cgroup.systemd import units  # noqa: PLC0415 - loads jeepney
+
+        units.ensure(slice_of(name), slices_above(name), of_limits(limits, unified=tree.unified))
+    create(name, limits, tree)
 
 
 def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:

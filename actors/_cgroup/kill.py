@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
 
+from actors._cgroup.fs import processes_below
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
+from actors._cgroup.names import pod_uid
 
 
 def kill_processes(name: str, tree: Hierarchy | None = None) -> int:
@@ -19,13 +20,9 @@ def kill_processes(name: str, tree: Hierarchy | None = None) -> int:
 
     Raises OSError, and ValueError when `name` is not the cgroup of a pod.
     """
-    if not os.path.basename(name).startswith(("pod", "kubepods-")):
+    if not any(pod_uid(driver, os.path.basename(name)) for driver in ("cgroupfs", "systemd")):
         raise ValueError(f"cannot kill the processes in {name}: it is not the cgroup of a pod")
-    pids: set[int] = set()
-    for path in (tree or hierarchy()).paths(name):
-        for directory, _, _ in os.walk(path):
-            with contextlib.suppress(FileNotFoundError):
-                pids.update(map(int, Path(directory, "cgroup.procs").read_text().split()))
+    pids = processes_below(name, tree or hierarchy())
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

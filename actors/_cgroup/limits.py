@@ -85,7 +85,11 @@ def _files_v1(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
         ("cpu", "cpu.cfs_quota_us", limits.cpu_quota_us or None),
         ("memory", "memory.limit_in_bytes", limits.memory_bytes),
         ("pids", "pids.max", limits.pids),
-        *(("hugetlb", f"hugetlb.{size}.limit_in_bytes", count) for size, count in limits.huge_pages),
+        *(
+            ("hugetlb", f"hugetlb.{size}.{file}", count)
+            for size, count in limits.huge_pages
+            for file in ("limit_in_bytes", "rsvd.limit_in_bytes")
+        ),
     ]
 
 
@@ -98,13 +102,18 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
         ("memory", "memory.max", limits.memory_bytes),
         ("memory", "memory.min", limits.memory_min_bytes),
         ("pids", "pids.max", limits.pids),
-        *(("hugetlb", f"hugetlb.{size}.max", count) for size, count in limits.huge_pages),
+        ("cpuset", "cpuset.cpus", limits.cpus or None),
+        *(
+            ("hugetlb", f"hugetlb.{size}.{file}", count)
+            for size, count in limits.huge_pages
+            for file in ("max", "rsvd.max")
+        ),
     ]
 
 
 def write(path: str, text: str) -> None:
-    """Write one cgroup file. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Write one cgroup file. Raises OSError; FileNotFoundError when its controller is missing."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
     finally:

@@ -1,6 +1,6 @@
 """Limits the cgroups above pods: the one of all pods, the QoS classes, and the reserved cgroups beside them.
 
-Pure functions compute the limits; `apply` and `apply_existing` write them. Huge pages stay unlimited at these levels.
+Pure functions compute the limits; `apply` and `apply_existing` write them. Huge pages are unlimited at these levels.
 Source: pkg/kubelet/cm (node_container_manager_linux.go, qos_container_manager_linux.go) and
 https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/.
 """
@@ -8,19 +8,20 @@ https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from actors._cgroup import fs
-from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.hierarchy import Hierarchy, huge_page_sizes
 from actors._cgroup.quantities.allocatable import PID, Amounts, amount, capacity, enforced
 from actors._cgroup.quantities.qos import QosClass
-from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares, shares_to_weight
+from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares
 from actors._host.machine import Machine
 from proto.agent.settings import Settings
 
-SYSTEMCTL_S = 10.0
+NO_HUGE_PAGE_LIMIT = 1 << 62
+"""The kubelet's, which the kernel shows as this number."""
 
 
 class Requests(Protocol):
@@ -37,9 +38,11 @@ def of_all_pods(machine: Machine, settings: Settings) -> PodLimits:
 
     Without enforceNodeAllocatable it is the whole machine: without CPU shares pods would starve beside the system.
     """
+    amounts = capacity(machine, settings) | ({PID: machine.pids} if machine.pids else {})
     if "pods" in settings.enforce_node_allocatable:
-        return _limits(enforced(machine, settings))
-    return _limits(capacity(machine, settings) | ({PID: machine.pids} if machine.pids else {}))
+        amounts = enforced(machine, settings)
+    # systemd takes away a controller that no property of a slice asks for, and containers need cpuset.
+    return replace(_limits(amounts), cpus=machine.cpu_list)
 
 
 def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> PodLimits:
@@ -77,11 +80,9 @@ def _limits(amounts: Mapping[str, int]) -> PodLimits:
 
 
 def apply(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
-    """Create the cgroup and set its limits. Raises OSError: the kernel rejects a limit below the current use."""
-    if driver == "systemd":
-        _systemctl(systemd_command(name, limits, unified=tree.unified))
-    else:
-        fs.create(name, limits, tree)
+    """Create a cgroup of pods and set its limits. Raises OSError: the kernel rejects a limit below the current use."""
+    unlimited = tuple((size, NO_HUGE_PAGE_LIMIT) for size in huge_page_sizes())
+    fs.ensure(name, replace(limits, huge_pages=unlimited), driver, tree)
 
 
 def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
@@ -91,23 +92,8 @@ def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -
         where = tree.path(controller, name)
         if where is not None and not os.path.isdir(where):
             raise FileNotFoundError(f'["{name.strip("/")}"] cgroup does not exist')
-    apply(name, limits, driver, tree)
-
-
-def systemd_command(name: str, limits: PodLimits, *, unified: bool) -> list[str]:
-    """Return the command by which systemd limits a slice. Only systemd may write a slice's files."""
-    keys, cpu = ("CPUShares", "MemoryLimit", "TasksMax"), limits.cpu_shares
-    if unified:
-        keys, cpu = ("CPUWeight", "MemoryMax", "TasksMax"), None if cpu is None else shares_to_weight(cpu)
-    properties = zip(keys, (cpu, limits.memory_bytes, limits.pids), strict=True)
-    given = [f"{key}={value}" for key, value in properties if value is not None]
-    return ["systemctl", "set-property", "--runtime", os.path.basename(name), *given]
-
-
-def _systemctl(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SYSTEMCTL_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"cannot run {' '.join(command)}: no end after {SYSTEMCTL_S:.0f} s") from error
-    if done.returncode:
-        raise OSError(f"cannot run {' '.join(command)}: {done.stderr.strip()}")
+    if driver == "systemd" and not name.endswith(".slice"):
+        raise OSError(
+            f"cannot limit {name} with the systemd driver: it is not a slice; name one, such as /system.slice"
+        )
+    fs.ensure(name, limits, driver, tree)

@@ -54,9 +54,12 @@ class CriCalls:
         """The conditions RuntimeReady and NetworkReady; with `verbose` also the runtime's configuration in `info`."""
         return self._call("Status", pb.StatusRequest(verbose=verbose), timeout)
 
-    def runtime_config(self) -> Call[pb.RuntimeConfigResponse]:
-        """The runtime's cgroup driver. Unimplemented before containerd 2.0 and CRI-O 1.28."""
-        return self._call("RuntimeConfig", pb.RuntimeConfigRequest(), READ_SECONDS)
+    def cgroup_driver(self, *, timeout: float = READ_SECONDS) -> Call[str]:
+        """The runtime's cgroup driver: cgroupfs or systemd; empty when it names none that we know.
+
+        Unimplemented before containerd 2.0 and CRI-O 1.28.
+        """
+        return self._call("RuntimeConfig", pb.RuntimeConfigRequest(), timeout, _cgroup_driver)
 
     def update_runtime_config(self, pod_cidr: str) -> Call[None]:
         """Tell the runtime the node's pod CIDR, or several with commas between."""
@@ -301,6 +304,12 @@ class Cri(CriCalls):
 
 def _spec(image: str | pb.ImageSpec) -> pb.ImageSpec:
     return pb.ImageSpec(image=image) if isinstance(image, str) else image
+
+
+def _cgroup_driver(answer: pb.RuntimeConfigResponse) -> str:
+    if not answer.HasField("linux"):  # its driver would read as the enum's first
+        return ""
+    return {pb.SYSTEMD: "systemd", pb.CGROUPFS: "cgroupfs"}.get(answer.linux.cgroup_driver, "")
 
 
 def _nothing(_: Any) -> None:

@@ -1,10 +1,11 @@
 """Finds the node's container runtime: the first endpoint that answers to CRI v1.
 
-`python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` prints it as one JSON object, for the supervisor,
-which does not load gRPC: {"endpoint", "runtime_name", "runtime_version", "api_version"}, or {"error"} and exit code 1.
+`python -m actors._cri.discover [--timeout SECONDS] [ENDPOINT...]` is for the supervisor, which does not load gRPC.
+It prints `Runtime` as one JSON object, or {"error"} with exit code 1.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ HOW_TO_GET_ONE = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Runtime:
     """A runtime that answers."""
 
     endpoint: str
@@ -32,13 +33,15 @@ class Found:
     runtime_version: str
     api_version: str
     """CRI version: v1."""
+    cgroup_driver: str = ""
+    """cgroupfs or systemd; empty when the runtime does not tell."""
 
 
 class NoRuntime(Exception):
     """No endpoint answers to CRI v1. The message lists the endpoints, why each failed, and what to do."""
 
 
-def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Found:
+def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -> Runtime:
     """Find the first of `endpoints` that answers to CRI v1 within `timeout` seconds each.
 
     Raises NoRuntime when none does and BadEndpoint for an invalid endpoint. Opens gRPC channels: not before a fork.
@@ -52,7 +55,7 @@ def discover(timeout: float = 2.0, endpoints: Sequence[str] = USUAL_ENDPOINTS) -
     raise NoRuntime(f"cannot find a container runtime: {'; '.join(failures)}. {HOW_TO_GET_ONE}")
 
 
-def _ask(endpoint: str, timeout: float) -> Found:
+def _ask(endpoint: str, timeout: float) -> Runtime:
     # Most of the usual sockets are missing on a node, and starting gRPC for each takes long.
     try:
         there = Path(endpoint.removeprefix("unix://")).exists()
@@ -60,12 +63,14 @@ def _ask(endpoint: str, timeout: float) -> Found:
         raise CriError.of("Unavailable", "it belongs to another user", "Version") from error
     if not there:
         raise CriError.of("Unavailable", "no such socket", "Version")
-    cri = Cri(endpoint)
+    cri, driver = Cri(endpoint), ""
     try:
         answer = cri.version(timeout=timeout).result()
+        with contextlib.suppress(CriError):
+            driver = cri.cgroup_driver(timeout=timeout).result()
     finally:
         cri.close()
-    return Found(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version)
+    return Runtime(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version, driver)
 
 
 def _reason(error: CriError) -> str:

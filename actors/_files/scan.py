@@ -57,7 +57,7 @@ def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str
     held_back = {name for name in names if is_being_written(writing.get(os.path.basename(name)), _has_other_name(name))}
     for name in names:
         if name not in held_back:
-            _look(name, kind, known.get(name), listing, alone=name == path)
+            _scan_path(name, kind, known.get(name), listing, alone=name == path)
     return Listing(listing.stamps, listing.contents, frozenset(held_back))
 
 
@@ -70,7 +70,7 @@ def _has_other_name(path: str) -> bool:
     return stat.S_ISLNK(status.st_mode) or status.st_nlink > 1
 
 
-def _look(path: str, kind: Kind, known: Stamp | None, listing: Listing, *, alone: bool) -> None:
+def _scan_path(path: str, kind: Kind, known: Stamp | None, listing: Listing, *, alone: bool) -> None:
     if not path.isascii() and (shown := os.fsencode(path).decode(errors="backslashreplace")) != path:
         # Listed under a printable form, because no message, log or checkpoint can hold the real name.
         listing.contents[shown] = kind.error(shown, 0, "", "its name is not UTF-8; rename the file")

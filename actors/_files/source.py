@@ -31,7 +31,7 @@ Take = Callable[[Listing], Coroutine[Any, None, None]]
 
 
 class FileSource:
-    """Everything runs in the actor's mailbox thread but `_look` and `_readable`."""
+    """Everything runs in the actor's mailbox thread but `_list` and `_readable`."""
 
     def __init__(self, actor: Actor, path: str, kind: Kind, take: Take, meanwhile: str) -> None:
         """`take` gets each scan, and the next scan waits for it. `meanwhile` is a text for the log: the effect of an
@@ -114,7 +114,7 @@ class FileSource:
         writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
         self._writing = {name: entry for name, entry in self._writing.items() if now - entry[1] < QUIET_S}
         try:
-            listing = await self._actor.blocking(SCAN_TIMEOUT_S, self._look, dict(self._stamps), writing)
+            listing = await self._actor.blocking(SCAN_TIMEOUT_S, self._list, dict(self._stamps), writing)
         except (OSError, AskTimeout) as error:
             self._removed |= removed
             self._say_unreadable(f"{error}; check that it exists and is readable")
@@ -135,7 +135,7 @@ class FileSource:
     def _say_unreadable(self, problem: str) -> None:
         self._say(f"cannot read {self._kind.error.what}s at {self.path}: {problem}")
 
-    def _look(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
+    def _list(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
         """Scan in a pool thread."""
         self._watch.ensure()
         return scan(self.path, self._kind, known, writing)

@@ -35,6 +35,8 @@ class Machine:
     """Resource (`hugepages-2Mi`) to reserved bytes, 0 for a size without pages."""
     pids: int = 0
     """The smaller of kernel.pid_max and kernel.threads-max; 0 when unknown."""
+    cpu_list: str = ""
+    """The CPUs online, as the kernel lists them (`0-3`); empty when unknown."""
 
 
 def read_machine(root_dir: str) -> Machine:
@@ -46,6 +48,7 @@ def read_machine(root_dir: str) -> Machine:
         root_fs_bytes=file_system.f_blocks * file_system.f_frsize,
         huge_page_bytes=huge_pages(HUGE_PAGES),
         pids=_pids(),
+        cpu_list=_cpus_online(),
     )
 
 
@@ -102,6 +105,13 @@ def _pids() -> int:
         except (OSError, ValueError):
             continue
     return min(limits, default=0)
+
+
+def _cpus_online() -> str:
+    try:
+        return Path("/sys/devices/system/cpu/online").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _existing(path: str) -> str:

@@ -18,8 +18,8 @@ from actors._kube.connection.counters import throttled
 from actors._kube.connection.session import Session
 from actors._kube.connection.stream import Stream
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
-from actors._kube.throttle import TokenBucket
 from proto.common import untrusted
+from proto.common.token_bucket import TokenBucket
 
 T = TypeVar("T")
 CALL_S = 30.0
@@ -45,7 +45,7 @@ class KubeClient:
         `tries`: 1 for a caller that handles Retry-After itself."""
         self.session = session
         self._actor = actor
-        self._bucket = TokenBucket(qps, burst, time.monotonic())
+        self._bucket = TokenBucket(qps, max(1, burst))
         self._timeout_s = timeout_s
         self._tries = tries
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")

@@ -40,15 +40,27 @@ class ApiError(Exception):
 
     @staticmethod
     def of_status(status_object: dict[str, Any], retry_after_s: float | None = None) -> ApiError:
-        """The error of a metav1.Status."""
-        status = status_object.get("code") or 500
-        reason = status_object.get("reason") or ""
-        kind = ApiError._classes.get(status) or (ServerTrouble if status >= 500 else ApiError)
+        """The error of a metav1.Status. One with fields of other types is an error of the server with that code."""
+        try:
+            status = msgspec.convert(status_object, _Status)
+        except msgspec.ValidationError as error:
+            code = status_object.get("code")
+            status = _Status(code if isinstance(code, int) else None, None, f"not a valid Status: {error}")
+        code, reason = status.code or 500, status.reason or ""
+        kind = ApiError._classes.get(code) or (ServerTrouble if code >= 500 else ApiError)
         if reason == "Expired":
             kind = Gone
         elif reason == "AlreadyExists":
             kind = AlreadyExists
-        return kind(status, reason, status_object.get("message") or reason or f"HTTP {status}", retry_after_s)
+        return kind(code, reason, status.message or reason or f"HTTP {code}", retry_after_s)
+
+
+class _Status(msgspec.Struct):
+    """The fields of a metav1.Status that are used."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
 
 
 class Conflict(ApiError):

@@ -1,7 +1,8 @@
-"""List and watch without a thread for each collection, for an actor that follows many of them.
+"""List and watch for an actor: all objects of a collection first, then their changes, until `stop`.
 
-The listener runs in the actor's mailbox thread. Lists and the start of a watch use the client's threads and limits.
-The process's I/O loop reads the events (`stream`). `watch` does the same with a thread.
+Level-triggered: `replaced` gets all objects, and again after each loss of the resource version (410), so that no change
+is missed. The listener runs in the actor's mailbox thread; there is no thread for each collection. Lists and the start
+of a watch use the client's threads and limits. The process's I/O loop reads the events (`stream`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Follower:
         def arrived(lines: list[bytes], ended: bool) -> None:
             self._actor.post(self._take, over, lines, ended, name="watch events")
 
-        def look() -> None:
+        def check_silence() -> None:
             now = time.monotonic()
             if now - began >= seconds + MARGIN_S:
                 over.set_error(Unreachable(f"watch {position.path}: the server did not end it after its timeout"))
@@ -78,9 +79,9 @@ class Follower:
                 over.set_error(Unreachable(f"watch {position.path}: the server has been silent for {SILENT_S:g} s"))
             elif not over.done():
                 due = min(began + seconds + MARGIN_S, self._heard + SILENT_S)
-                self._actor.timers.call_later(max(0.0, due - now) + 0.001, look)
+                self._actor.timers.call_later(max(0.0, due - now) + 0.001, check_silence)
 
-        look()
+        check_silence()
         try:
             self._streams.add(stream, arrived)
             await over

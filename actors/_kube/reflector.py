@@ -1,6 +1,6 @@
 """The position of a list and watch: the next request, and the effect of each answer. Pure.
 
-Shared by `watch`, which blocks a thread, and `follow`, which does not. Source: client-go's Reflector;
+`follow` makes the requests. Source: client-go's Reflector;
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes.
 """
 
@@ -26,11 +26,10 @@ SHORT_S = 1.0
 
 
 class Listener:
-    """Receives lists and changes in the reading thread. Its methods must only pass them on."""
+    """Receives lists and changes, in the actor's mailbox thread."""
 
     def replaced(self, items: list[dict[str, Any]]) -> None:
-        """All objects; others are gone. With `Watch` it may raise Gone for a list that is too old: then the newest list
-        is requested."""
+        """All objects; others are gone. Gone, raised for a list that is too old, requests the newest one."""
 
     def changed(self, kind: str, item: dict[str, Any]) -> None:
         """ADDED, MODIFIED or DELETED."""

@@ -53,13 +53,13 @@ class LogReader:
         self._reading = threading.Lock()
         self._closed = False
 
-    def look(self) -> None:
+    def check_rotation(self) -> None:
         """Check for a rotation. Call it more often than logs are rotated."""
         with self._lock:
             if self._files:
-                self._look()
+                self._check_rotation()
 
-    def _look(self) -> None:
+    def _check_rotation(self) -> None:
         try:
             found, last = self._path.lstat(), os.fstat(self._files[-1].file.fileno())
             if (found.st_dev, found.st_ino) == (last.st_dev, last.st_ino):

@@ -1,9 +1,12 @@
-"""TLS for servers that ask for client certificates, by pyOpenSSL: a certificate that fails does not end the handshake.
+"""TLS for servers, by pyOpenSSL, which allows two things that the ssl module does not.
 
-The kubelet judges the certificate with each request: an unverified one is answered 401, and a bearer token beside it
-still counts. SSL_CTX_set_verify(3) allows that. The ssl module does not offer it: a failed certificate ends the
-handshake there. A certificate counts only if OpenSSL verified it in this handshake. Sessions are never resumed,
-because a resumed one verifies nothing. Imported only where a client CA is configured: it takes 14 MB.
+A client certificate that fails does not end the handshake. The kubelet judges it with each request: an unverified one
+is answered 401, and a bearer token beside it still counts. A certificate counts only if OpenSSL verified it in this
+handshake, and again after a change of the CAs. Sessions are never resumed, because a resumed one verifies nothing.
+
+A read ends after each TLS message. In the ssl module it goes on to the next data, so a client could hold the thread.
+
+Imported only by a server with TLS: it takes 14 MB.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
-from actors._net.tls import ClientCertificate
+from actors._net.tls import ClientCertificate, Verify
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
@@ -51,7 +54,7 @@ def _note(connection: SSL.Connection, _certificate: crypto.X509, _error: int, _d
 
 
 class ServerContext:
-    """Like ssl.SSLContext, for connections that ask for a client certificate. Its methods raise OSError."""
+    """Like ssl.SSLContext. Its methods raise OSError."""
 
     def __init__(self, minimum_version: int, ciphers: Sequence[str]) -> None:
         """A TLS version by its wire number, and OpenSSL's cipher names."""
@@ -82,26 +85,42 @@ class ServerContext:
 
     def wrap_socket(
         self, connected: socket.socket, *, server_side: bool, do_handshake_on_connect: bool
-    ) -> ClientCertSocket:
+    ) -> ServerSocket:
         """The connection with TLS on it; `connected` is detached. As ssl.SSLContext.wrap_socket without a handshake."""
         assert server_side
         assert not do_handshake_on_connect
-        return ClientCertSocket(self._context, connected)
+        return ServerSocket(self._context, connected, self.verify)
+
+    def verify(self, session: SSL.Connection) -> None:
+        """Verify the certificate of a client that another context verified in its handshake, by the CAs of this one.
+
+        Raises ssl.SSLCertVerificationError.
+        """
+        certificate, store = session.get_peer_certificate(), self._context.get_cert_store()
+        assert certificate is not None
+        assert store is not None
+        try:
+            crypto.X509StoreContext(store, certificate, session.get_peer_cert_chain()).verify_certificate()
+        except crypto.X509StoreContextError as error:
+            raise ssl.SSLCertVerificationError(f"the client's certificate cannot be verified now: {error}") from error
+        finally:
+            _forget_errors()
 
 
 def _choose_protocol(_: SSL.Connection, offered: list[bytes]) -> Any:
     return b"http/1.1" if b"http/1.1" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
 
 
-class ClientCertSocket(socket.socket):
+class ServerSocket(socket.socket):
     """A non-blocking server's connection; its raw methods are those of socket.socket."""
 
-    __slots__ = ("_certificate", "_session", "_verification")
+    __slots__ = ("_certificate", "_session", "_verification", "_verified_by")
 
-    def __init__(self, context: SSL.Context, connected: socket.socket) -> None:
+    def __init__(self, context: SSL.Context, connected: socket.socket, verify: Verify) -> None:
         super().__init__(connected.family, connected.type, connected.proto, fileno=connected.detach())
         self.setblocking(False)
         self._verification = _Verification()
+        self._verified_by = verify
         self._certificate: ClientCertificate | None = None
         number: Any = self.fileno()  # not the socket itself: the reference cycle would keep 20 KB until a collection
         session = SSL.Connection(context, number)
@@ -145,13 +164,16 @@ class ClientCertSocket(socket.socket):
         with _ssl_errors():
             self._open().shutdown()
 
-    def client_certificate(self) -> ClientCertificate | None:
-        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+    def client_certificate(self, verify: Verify) -> ClientCertificate | None:
+        """See TlsSocket. As in the kubelet, the CAs of now count with each request."""
         verification = self._verification
         if not verification.good and not verification.bad:
             return None
         if verification.bad:
             raise ssl.SSLCertVerificationError("the client's certificate cannot be verified")
+        if verify != self._verified_by:
+            verify(self._open())
+            self._verified_by = verify
         if self._certificate is None:
             self._certificate = self._read_certificate()
         return self._certificate

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors._net.loop import Loop
-from actors._net.tls import ClientCertificate, TlsSocket
+from actors._net.tls import ClientCertificate, TlsSocket, Verify
 
 BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
@@ -40,10 +40,10 @@ class Stream:
         self.stalled_since: float | None = None
         """Monotonic time since which a write waits for the other end; None while none waits."""
 
-    def certificate(self) -> ClientCertificate | None:
+    def certificate(self, verify: Verify) -> ClientCertificate | None:
         """The client's certificate; None without one. Raises ssl.SSLCertVerificationError when it could not
-        be verified or has expired since."""
-        found = self.tls.client_certificate() if self.tls is not None else None
+        be verified, has expired since, or has a CA that `verify` does not know."""
+        found = self.tls.client_certificate(verify) if self.tls is not None else None
         if found is not None and found.expires < time.time():
             raise ssl.SSLCertVerificationError("the client's certificate has expired since it connected")
         return found

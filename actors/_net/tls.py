@@ -1,13 +1,12 @@
 """The server's side of a TLS connection, as `Stream` uses it: handshake, bytes, and the client's certificate.
 
-Two implementations: `ServerSocket`, of the ssl module, asks for no client certificate. `openssl.ClientCertSocket`, of
-pyOpenSSL, asks for one. Both raise the ssl module's exceptions.
+Implemented by `openssl.ServerSocket`. It raises the ssl module's exceptions.
 """
 
 from __future__ import annotations
 
-import ssl
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 
 class ClientCertificate(NamedTuple):
@@ -17,6 +16,10 @@ class ClientCertificate(NamedTuple):
     organizations: tuple[str, ...]
     expires: float
     """notAfter as a Unix time."""
+
+
+Verify: TypeAlias = "Callable[[Any], None]"
+"""`openssl.ServerContext.verify`."""
 
 
 @runtime_checkable
@@ -29,12 +32,8 @@ class TlsSocket(Protocol):
     def unwrap(self) -> object:
         """Send close_notify. Raises ssl.SSLError while the client has not sent its own."""
 
-    def client_certificate(self) -> ClientCertificate | None:
-        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one."""
+    def client_certificate(self, verify: Verify) -> ClientCertificate | None:
+        """The client's certificate; None without one. Raises ssl.SSLCertVerificationError for an unverified one.
 
-
-class ServerSocket(ssl.SSLSocket):
-    """A connection whose client is not asked for a certificate."""
-
-    def client_certificate(self) -> None:
-        """None, always."""
+        `verify`: of the context in use now. A CA that was removed since the handshake verifies no certificate.
+        """

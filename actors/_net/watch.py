@@ -19,19 +19,19 @@ class Watch:
         """`idle_s` 0 is no limit."""
         self._loop, self._stream, self._idle_s, self._on_end = loop, stream, idle_s, on_end
         self.last = time.monotonic()
-        self._timer = loop.call_later(self._wait_s(), self._look)
+        self._timer = loop.call_later(self._wait_s(), self._check)
 
     def touch(self) -> None:
         """Note that bytes passed."""
         self.last = time.monotonic()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         idle = 0 < self._idle_s < time.monotonic() - self.last
         if idle or self._stream.peer_left:
             self._stream.abort()
             self._on_end()
             return
-        self._timer = self._loop.call_later(self._wait_s(), self._look)
+        self._timer = self._loop.call_later(self._wait_s(), self._check)
 
     def _wait_s(self) -> float:
         return min(LOOK_S, self._idle_s) if self._idle_s > 0 else LOOK_S

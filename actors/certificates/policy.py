@@ -66,18 +66,19 @@ def server_names(node: str, addresses: tuple[str, ...]) -> Names:
     )
 
 
-class Held(NamedTuple):
-    """Age of a certificate since its receipt, by a clock that does not jump."""
+class Receipt(NamedTuple):
+    """When a certificate was received, by a clock that does not jump."""
 
     left_s: float
     """Its remaining life at the receipt, by the wall clock."""
     age_s: float
+    """Seconds since the receipt."""
 
 
-def due_in_s(not_before: float, not_after: float, chance: float, now: float, held: Held | None = None) -> float:
+def due_in_s(not_before: float, not_after: float, chance: float, now: float, receipt: Receipt | None = None) -> float:
     """Seconds until the replacement of a certificate, negative when overdue. Times are Unix seconds.
 
-    `chance`: from 0 to 1, drawn once for each certificate. `held`: None for a certificate from before this actor.
+    `chance`: from 0 to 1, drawn once for each certificate. `receipt`: None for a certificate from before this actor.
 
     Signers date certificates back by five minutes. A certificate with a short life is used for half of its remaining
     life since its receipt, or the next request would follow at once. The machine's clock may differ from the signer's,
@@ -86,10 +87,10 @@ def due_in_s(not_before: float, not_after: float, chance: float, now: float, hel
     life_s = not_after - not_before
     used_s = life_s * (EARLIEST + (LATEST - EARLIEST) * chance)
     due_s = not_before + used_s - now
-    if held is None:
+    if receipt is None:
         return due_s
-    left_s = held.left_s if 0 < held.left_s <= life_s else life_s
-    return max(min(due_s, used_s - held.age_s), min(left_s / 2, USED_FOR_S) - held.age_s)
+    left_s = receipt.left_s if 0 < receipt.left_s <= life_s else life_s
+    return max(min(due_s, used_s - receipt.age_s), min(left_s / 2, USED_FOR_S) - receipt.age_s)
 
 
 def covers(has: Names, wanted: Names) -> bool:

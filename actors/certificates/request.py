@@ -37,12 +37,12 @@ class _DecisionListener(Listener):
         self._decided, self._purpose = decided, purpose
 
     def replaced(self, items: list[Object]) -> None:
-        self._look(items[0] if items else {})
+        self._check_decided(items[0] if items else {})
 
     def changed(self, kind: str, item: Object) -> None:
-        self._look({} if kind == "DELETED" else item)
+        self._check_decided({} if kind == "DELETED" else item)
 
-    def _look(self, request: Object) -> None:
+    def _check_decided(self, request: Object) -> None:
         if not request or policy.outcome(request) is not None:
             self._decided.set(request)
 

@@ -99,7 +99,7 @@ class ContainerGc(Actor):
     async def _rotate_logs(self) -> None:
         assert self._rotation is not None
         try:
-            await self._rotation.look(self.spawn)
+            await self._rotation.rotate_due(self.spawn)
         except (CriError, ActorError, OSError) as error:
             log.warning("cannot rotate logs: %s; retrying at the next look", error)
 
@@ -193,7 +193,7 @@ class ContainerGc(Actor):
             raise Refused("ContainerGCFailed", "no container runtime is configured", retry=False)
         async with self._alone:
             self._passes += 1
-            seen = await self._look(self._cri)
+            seen = await self._list_all(self._cri)
             own = await self.blocking(DISK_S, self._own_among, seen)
             pods = await self._ask_pods(own)
             self._report(foreign.foreign_pods(seen.uids, pods))
@@ -209,7 +209,7 @@ class ContainerGc(Actor):
             self._last = Collected(containers=len(removed), sandboxes=len(went), directories=directories)
             return self._last
 
-    async def _look(self, cri: RelayedCri) -> Seen:
+    async def _list_all(self, cri: RelayedCri) -> Seen:
         """List everything on the node. The caller reads marks and pod workers afterwards.
 
         A pod gets its worker and its mark before anything that could be in these lists.
@@ -310,14 +310,14 @@ class ContainerGc(Actor):
         busy: set[str] = set()
         try:
             for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():
-                if uid not in uids or cgroup_fs.remove_pod_cgroup(uid, name, self.settings):
+                if uid not in uids or cgroup_fs.remove_pod_cgroup(name, self.settings):
                     continue
                 if uid not in self._busy:  # only at the second pass: it may be a static pod that came back
                     busy.add(uid)
                     continue
                 count = kill_processes(name)
                 log.warning("killed %d processes in the cgroup of removed pod %s", count, uid)
-                cgroup_fs.remove_pod_cgroup(uid, name, self.settings)
+                cgroup_fs.remove_pod_cgroup(name, self.settings)
         except OSError as error:
             log.warning("cannot remove cgroups of removed pods: %s", error)
         self._busy = self._busy - uids | busy

@@ -81,7 +81,7 @@ class LogRotation:
         self._semaphore = Semaphore(max(1, settings.container_log_max_workers))
         self.rotated = 0
 
-    async def look(self, spawn: Callable[..., Awaitable[Any]]) -> None:
+    async def rotate_due(self, spawn: Callable[..., Awaitable[Any]]) -> None:
         """Rotate what is due. Raises CriError, ActorError, OSError."""
         due: Due = await self._blocking(DISK_S, self._due)
         if not due.large and not due.missing:

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from proto.common import procfs
+
 CGROUP_V1 = (
     "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to "
     "cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
@@ -18,8 +20,7 @@ def identity(supervisor_pidfd: int) -> str:
         for line in Path(f"/proc/self/fdinfo/{supervisor_pidfd}").read_text().splitlines():
             if line.startswith("Pid:"):
                 pid = int(line.split()[1])
-                after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                return f"{pid}:{after_name[19]}"  # starttime, field 22, proc(5)
+                return f"{pid}:{started}" if (started := procfs.start_time(pid)) else ""
     return ""
 
 

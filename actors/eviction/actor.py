@@ -135,8 +135,8 @@ class Eviction(Actor):
 
     async def _synchronize(self) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
-        node = await self._look(max_age_s=1.0)
-        self._progress = self._progress.look(self._thresholds, self._seen, time.monotonic())
+        node = await self._observe(max_age_s=1.0)
+        self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
         evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
         if evicted or not self._progress.acted_on:
@@ -152,7 +152,7 @@ class Eviction(Actor):
             return []
         return await self._evict_one(threshold, observed, dedicated_imagefs=dedicated)
 
-    async def _look(self, max_age_s: float) -> NodeStats:
+    async def _observe(self, max_age_s: float) -> NodeStats:
         node = await self.peer("stats").ask(GetNodeStats(max_age_s=max_age_s), STATS_S)
         self._seen = policy.observations(node)
         if self._pods_limit is not None:
@@ -194,8 +194,8 @@ class Eviction(Actor):
                 log.warning("cannot reclaim unused %s: %s", step, error)
         if not steps:
             return False
-        await self._look(max_age_s=0.0)
-        return not self._progress.look(self._thresholds, self._seen, time.monotonic()).acted_on
+        await self._observe(max_age_s=0.0)
+        return not self._progress.observe(self._thresholds, self._seen, time.monotonic()).acted_on
 
     # Pods
 

@@ -80,8 +80,8 @@ class Progress:
     acted_on: tuple[Threshold, ...] = ()
     """Thresholds met for their grace period. They end when the minimum reclaim is available, too."""
 
-    def look(self, thresholds: Iterable[Threshold], seen: Mapping[str, Observation], now: float) -> Progress:
-        """Return the state after another look at time `now`."""
+    def observe(self, thresholds: Iterable[Threshold], seen: Mapping[str, Observation], now: float) -> Progress:
+        """Return the state after an observation at time `now`."""
         thresholds = tuple(thresholds)
         unresolved = {one for one in self.acted_on if is_met(one, seen, with_reclaim=True)}
         met = _in_order(one for one in thresholds if one in unresolved or is_met(one, seen))

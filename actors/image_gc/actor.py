@@ -138,7 +138,7 @@ class ImageGc(Actor):
     async def _look_only(self) -> None:
         try:
             async with self._gate:
-                await self._look(self._runtime())
+                await self._list_images(self._runtime())
         except (CriError, Refused) as error:
             self._last_error = str(error)
             log.warning("cannot list images and containers: %s", error)
@@ -165,7 +165,7 @@ class ImageGc(Actor):
 
     # Looking
 
-    async def _look(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
+    async def _list_images(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
         """Return the images and the names in use, and record both."""
         listed = await cri.list_images()
         in_use = images_in_use(await cri.list_containers())
@@ -203,7 +203,7 @@ class ImageGc(Actor):
 
     async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
         began = time.time()
-        images, in_use = await self._look(cri)
+        images, in_use = await self._list_images(cri)
         unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
         tally = Tally()
         if unused and await self._keeps_all(cri):

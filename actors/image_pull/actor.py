@@ -32,6 +32,7 @@ from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins
 from actors.image_pull.policy import Present
 from actors.image_pull.verification import Answer, PullSecret
+from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
 from proto.pods.objects import ObjectRef
@@ -95,8 +96,8 @@ class ImagePull(Actor):
         self.events = Recorder(self.peer("events"))
         self.cri = RelayedCri(self.peer("pleg"))
         self.presence = policy.Presence()
-        self.back_off = policy.BackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
-        self.rate = policy.TokenBucket(settings.registry_pull_qps, settings.registry_burst)
+        self.back_off = policy.PullBackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
+        self.rate = TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}
         self.queues: dict[str, Semaphore] = {}
@@ -294,25 +295,25 @@ class ImagePull(Actor):
             return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
         return keyring.lookup((secrets, node, await self.plugins.keyring(ref.repository)), ref.repository)
 
-    def _shared_pull(self, ref: Reference, wish: PullKey, now: float) -> Task[Pulled | Failed]:
+    def _shared_pull(self, ref: Reference, key: PullKey, now: float) -> Task[Pulled | Failed]:
         """The pull with this key that is queued or in progress, else a new one."""
-        pull = self.pulls.get(wish)
+        pull = self.pulls.get(key)
         if pull is not None:
             return pull.task
-        task = self.spawn(self._pull(ref, wish), "pull")
+        task = self.spawn(self._pull(ref, key), "pull")
         if not task.done():
-            self.pulls[wish] = Pull(ref.registry, now, task)
+            self.pulls[key] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
+    async def _pull(self, ref: Reference, key: PullKey) -> Pulled | Failed:
         try:
             queue = self._pull_queue(ref.registry)
             if queue is None:
-                return await self._pull_now(ref, wish)
+                return await self._pull_now(ref, key)
             async with queue:
-                return await self._pull_now(ref, wish)
+                return await self._pull_now(ref, key)
         finally:
-            self.pulls.pop(wish, None)
+            self.pulls.pop(key, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
                 self.queues.pop(ref.registry, None)
 
@@ -324,12 +325,12 @@ class ImagePull(Actor):
         width = self.settings.max_parallel_image_pulls
         return self.queues.setdefault("", Semaphore(width)) if width is not None else None
 
-    async def _pull_now(self, ref: Reference, wish: PullKey) -> Pulled | Failed:
+    async def _pull_now(self, ref: Reference, key: PullKey) -> Pulled | Failed:
         began = time.monotonic()
-        if not self.rate.take(began):
+        if not self.rate.try_take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
         errors: list[str] = []
-        for one in wish[1] or (None,):
+        for one in key[1] or (None,):
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
@@ -337,7 +338,7 @@ class ImagePull(Actor):
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue
-            return Pulled(await self._pulled(wish[0], image_ref), time.monotonic() - began, one)
+            return Pulled(await self._pulled(key[0], image_ref), time.monotonic() - began, one)
         return Failed(*policy.pull_error(ref.image, errors))
 
     async def _pulled(self, image: str, image_ref: str) -> Present:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DISK_S = 5.0
 
-Held = Mapping[PullSecret, Credentials]
+CredentialsBySecret = Mapping[PullSecret, Credentials]
 """Credentials for an image, by the pod's Secrets."""
 
 CHECKS = {"yes": "credentialPolicyAllowed", "no": "mustAuthenticate", "found": "credentialRecordFound"}
@@ -103,7 +103,7 @@ class Ledger:
         ref: Reference,
         image_ref: str,
         used: Credentials | None,
-        own: Held,
+        own: CredentialsBySecret,
     ) -> None:
         """Record a pull. `used`: its credentials, None without any; `own`: the pod's Secrets with their content."""
         if self._policy:

@@ -56,7 +56,7 @@ class Presence:
 
 
 @dataclass(slots=True)
-class _BackOffEntry:
+class _PullDelay:
     delay_s: float
     last: float
     message: str
@@ -64,7 +64,7 @@ class _BackOffEntry:
 
 
 @dataclass(slots=True)
-class BackOff:
+class PullBackOff:
     """Delays between pulls of one pod's image, by key, doubling from `initial_s` to `cap_s`.
 
     As in flowcontrol.Backoff a success does not reset a delay, only twice the cap without a failure does. A delay holds
@@ -74,7 +74,7 @@ class BackOff:
     initial_s: InitVar[float]
     cap_s: InitVar[float]
     _delays: Backoff = field(init=False)
-    _entries: dict[str, _BackOffEntry] = field(default_factory=dict)
+    _entries: dict[str, _PullDelay] = field(default_factory=dict)
 
     def __post_init__(self, initial_s: float, cap_s: float) -> None:
         self._delays = Backoff(min(initial_s, cap_s), cap_s=cap_s, reset_after_s=2 * cap_s)
@@ -90,7 +90,7 @@ class BackOff:
         """Start the next delay after a failed pull."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now) or entry.tried != tried:
-            self._entries[key] = _BackOffEntry(self._delays.initial_s, now, message, tried)
+            self._entries[key] = _PullDelay(self._delays.initial_s, now, message, tried)
         else:
             entry.delay_s = self._delays.grown_s(entry.delay_s)
             entry.last, entry.message = now, message
@@ -107,31 +107,8 @@ class BackOff:
             if now - entry.last < entry.delay_s
         }
 
-    def _expired(self, entry: _BackOffEntry, now: float) -> bool:
+    def _expired(self, entry: _PullDelay, now: float) -> bool:
         return self._delays.is_reset(entry.last, now)
-
-
-@dataclass(slots=True)
-class TokenBucket:
-    """At most `qps` pulls a second, `burst` at once; qps 0 is no limit."""
-
-    qps: float
-    burst: int
-    _tokens: float = -1.0
-    _last: float = 0.0
-
-    def take(self, now: float) -> bool:
-        """True, and counted, when a pull may start now."""
-        if self.qps <= 0.0:
-            return True
-        if self._tokens < 0.0:
-            self._tokens, self._last = float(self.burst), now
-        self._tokens = min(float(self.burst), self._tokens + (now - self._last) * self.qps)
-        self._last = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
 
 
 def back_off_key(pod_uid: str, image: str) -> str:

@@ -270,8 +270,8 @@ class Node(Actor):
         settings = self.settings
         found: Machine
         runtime: RuntimeStatus
-        looks = (self._look_at_machine, "machine"), (self._runtime.look, "runtime"), (self._pressure, "pressure")
-        found, runtime, pressures = await gather(*[self.spawn(look(), name) for look, name in looks])
+        reads = (self._read_machine, "machine"), (self._runtime.read, "runtime"), (self._pressure, "pressure")
+        found, runtime, pressures = await gather(*[self.spawn(read(), name) for read, name in reads])
         ending = self._shutdown is not None and self._shutdown.under_way
         problems = [*runtime.problems, *([NOT_READY] if ending else [])]
         now = rfc3339.now()
@@ -294,7 +294,7 @@ class Node(Actor):
             status["volumesInUse"] = self._volumes_in_use
         return status
 
-    async def _look_at_machine(self) -> Machine:
+    async def _read_machine(self) -> Machine:
         try:
             self._machine = await self.blocking(DISK_S, read_machine, self.settings.root_dir)
         except (OSError, AskTimeout) as error:

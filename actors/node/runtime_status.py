@@ -34,7 +34,7 @@ class NodeRuntime:
         self._version = ""
         self._pod_cidr = ""
 
-    async def look(self) -> RuntimeStatus:
+    async def read(self) -> RuntimeStatus:
         """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
         try:
             # At once: users wait for a new node, and each answer takes long on a machine that starts.

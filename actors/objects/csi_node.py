@@ -45,10 +45,10 @@ def wanted(
     }
 
 
-def same(wish: Object, existing: Object) -> bool:
+def same(node: Object, existing: Object) -> bool:
     """True when there is nothing to write."""
     has = {one["name"]: one for one in (existing.get("spec") or {}).get("drivers") or ()}
-    return wish["metadata"] == existing.get("metadata") and has == {one["name"]: one for one in wish["spec"]["drivers"]}
+    return node["metadata"] == existing.get("metadata") and has == {one["name"]: one for one in node["spec"]["drivers"]}
 
 
 def _entry(driver: CsiDriver) -> Object:

@@ -19,19 +19,19 @@ JITTER_S = 10.0
 API_VERSION = "authentication.k8s.io/v1"
 
 
-def path(wish: GetToken) -> str:
+def path(request: GetToken) -> str:
     """API path of the TokenRequest."""
-    return f"/api/v1/namespaces/{wish.namespace}/serviceaccounts/{wish.service_account}/token"
+    return f"/api/v1/namespaces/{request.namespace}/serviceaccounts/{request.service_account}/token"
 
 
-def body(wish: GetToken) -> dict[str, Any]:
+def body(request: GetToken) -> dict[str, Any]:
     """Body of the TokenRequest."""
     spec: dict[str, Any] = {
-        "audiences": list(wish.audiences),
-        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": wish.pod_name, "uid": wish.pod_uid},
+        "audiences": list(request.audiences),
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": request.pod_name, "uid": request.pod_uid},
     }
-    if wish.expiration_s is not None:
-        spec["expirationSeconds"] = wish.expiration_s
+    if request.expiration_s is not None:
+        spec["expirationSeconds"] = request.expiration_s
     return {"apiVersion": API_VERSION, "kind": "TokenRequest", "spec": spec}
 
 
@@ -60,22 +60,22 @@ class TokenCache:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def fresh(self, wish: GetToken, now: float) -> Token | None:
+    def fresh(self, request: GetToken, now: float) -> Token | None:
         """A token that need not be renewed yet."""
-        token = self._tokens.get(wish)
+        token = self._tokens.get(request)
         return token if token is not None and now < token.refresh else None
 
-    def usable(self, wish: GetToken, now: float) -> Token | None:
+    def usable(self, request: GetToken, now: float) -> Token | None:
         """A token that has not expired, for use when the renewal fails."""
-        token = self._tokens.get(wish)
+        token = self._tokens.get(request)
         return token if token is not None and now < token.expires else None
 
-    def keep(self, wish: GetToken, token: Token, now: float) -> None:
+    def keep(self, request: GetToken, token: Token, now: float) -> None:
         """Store a new token, and drop expired ones."""
         self._tokens = {one: has for one, has in self._tokens.items() if now < has.expires}
-        self._tokens[wish] = token
+        self._tokens[request] = token
 
     def forget(self, uids: frozenset[str]) -> None:
         """Drop the tokens of removed pods, which are invalid."""
         if uids:
-            self._tokens = {wish: token for wish, token in self._tokens.items() if wish.pod_uid not in uids}
+            self._tokens = {request: token for request, token in self._tokens.items() if request.pod_uid not in uids}

@@ -24,7 +24,7 @@ from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
-from actors.pod_workers.assembly import HostInfo, make_context, read_host_info
+from actors.pod_workers.assembly import HostInfo, compare_driver, make_context, read_host_info
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
@@ -160,6 +160,7 @@ class PodWorkers(Actor):
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
             return
         self._runtime_seen = True
+        self.spawn(compare_driver(self.context.cri, self.settings.cgroup_driver), "compare_driver")
 
     async def _see_runtime_again(self) -> None:
         await self._see_runtime()

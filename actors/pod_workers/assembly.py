@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from actors._base import Actor
 from actors._cri.client import Cri
+from actors._cri.errors import CriError
 from actors._host.machine import Machine, read_machine
 from actors._host.node.addresses import host_ips
 from actors._objects.peer import objects_of
@@ -18,6 +20,8 @@ from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 from proto.agent.settings import Settings
 from proto.common.backoff import Backoff
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,17 @@ def read_host_info(settings: Settings) -> HostInfo:
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
         host_ips=host_ips(settings.node_ip),
     )
+
+
+async def compare_driver(cri: Cri, ours: str) -> None:
+    """Report a runtime with another cgroup driver: it did not answer at the agent's start, or has changed since."""
+    try:
+        driver = await cri.cgroup_driver()
+    except CriError as error:
+        log.debug("the container runtime does not tell its cgroup driver: %s", error)
+        return
+    if driver not in ("", ours):
+        log.error("the container runtime uses cgroup driver %s, the agent %s; restart the agent", driver, ours)
 
 
 def make_context(

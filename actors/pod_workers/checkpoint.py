@@ -14,7 +14,7 @@ from actors._base import Actor
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import NOT_ADMITTED
 from actors.pod_workers.model import back_off
-from actors.pod_workers.model.back_off import BackOff
+from actors.pod_workers.model.back_off import RestartDelay
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,16 @@ def path(root_dir: str) -> str:
     return os.path.join(paths.checkpoints_dir(root_dir), "pod_workers.json")
 
 
-def load(root_dir: str) -> tuple[dict[tuple[str, str], BackOff], dict[str, tuple[str, str]]]:
+def load(root_dir: str) -> tuple[dict[tuple[str, str], RestartDelay], dict[str, tuple[str, str]]]:
     """(back-offs by pod UID and container name, (reason, message) of rejected and evicted pods by UID)."""
     data = checkpoint.load(path(root_dir), VERSION) or {}
     rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
     return back_off.from_plain(data.get("back_offs", [])), rejected
 
 
-def save(root_dir: str, back_offs: Mapping[tuple[str, str], BackOff], rejected: Mapping[str, tuple[str, str]]) -> None:
+def save(
+    root_dir: str, back_offs: Mapping[tuple[str, str], RestartDelay], rejected: Mapping[str, tuple[str, str]]
+) -> None:
     """Write both. A write error is logged; a restart then forgets the changes."""
     data = {
         "back_offs": back_off.to_plain(dict(back_offs)),

@@ -68,8 +68,8 @@ class Runtime:
 def isolation_here() -> Isolation:
     """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
-    wish = os.environ.get(ISOLATION, "")
-    asked = int(wish) if wish in ("1", "2", "3") else 0
+    setting = os.environ.get(ISOLATION, "")
+    asked = int(setting) if setting in ("1", "2", "3") else 0
     offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
     if (chosen := choose_isolation(offers, asked)).level == 1:
         return chosen  # probing for the other levels takes two processes
@@ -143,7 +143,7 @@ def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
     root = run / "oci"
     if isolation.level == 1:
         return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
-    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False)
+    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=systemd and isolation.mode == ROOT)
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:

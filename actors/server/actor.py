@@ -25,7 +25,7 @@ from actors.server.base import counters
 from actors.server.base.http import ANONYMOUS, BadRequest, Request, Response, Upgraded, text
 from actors.server.context import Context
 from actors.server.pods import ObjectNotFound
-from actors.server.policy import Found, Table
+from actors.server.policy import RouteMatch, Table
 from actors.server.streaming.upstream import UpstreamUnavailable
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
@@ -128,12 +128,12 @@ class Server(Actor):
         choices = certificate.choices(settings)
         if not any(map(certificate.is_there, choices)):
             await self.blocking(SIGN_S, certificate.self_sign, choices[-1], settings.node_name)
-        certificates = Certificates(
+        self._certificates = Certificates(
             [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
             settings.tls_min_version,
             settings.tls_cipher_suites,
         )
-        port = Port(self.loop, self._connections, self._serve_checked, certificates.current, self._listeners)
+        port = Port(self.loop, self._connections, self._serve_checked, self._certificates.current, self._listeners)
         self._listen(port, address, number)
 
     def _listen(self, port: Port, address: str, number: int) -> None:
@@ -170,7 +170,7 @@ class Server(Actor):
 
     async def _check_and_serve(self, stream: Stream, request: Request) -> Response | Upgraded:
         try:
-            checked = await self._access.check(request, stream.certificate)
+            checked = await self._access.check(request, lambda: stream.certificate(self._certificates.current().verify))
         except Exception as error:
             checked = answer_to(error, "authorization")
         if isinstance(checked, Response):
@@ -181,11 +181,11 @@ class Server(Actor):
     async def _serve(self, table: Table, request: Request) -> Response | Upgraded:
         if request.redirect:
             return self._counted(Response(301, b"", headers={"Location": request.redirect}))
-        found = table.find(request.method, request.path)
-        if found.route is None:
-            return self._counted(answer_without_route(found))
-        request.params = found.params
-        return self._counted(await self._answer(found.route.handler, request))
+        match = table.find(request.method, request.path)
+        if match.route is None:
+            return self._counted(answer_without_route(match))
+        request.params = match.params
+        return self._counted(await self._answer(match.route.handler, request))
 
     async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
         """The handler's answer. Its exception becomes an answer too, because it concerns this client alone."""
@@ -215,10 +215,10 @@ def places_of(settings: Settings) -> dict[str, tuple[str, int]]:
     return found
 
 
-def answer_without_route(found: Found) -> Response:
+def answer_without_route(match: RouteMatch) -> Response:
     """404 for an unknown path; 405 for a wrong method, with the right ones in Allow."""
-    if found.allowed:
-        return text(405, "405: Method Not Allowed", Allow=", ".join(found.allowed))
+    if match.allowed:
+        return text(405, "405: Method Not Allowed", Allow=", ".join(match.allowed))
     return text(404, "404: Page Not Found")
 
 

@@ -55,7 +55,7 @@ class Route(NamedTuple):
     """True when the read-only port serves it too."""
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """A route with its parameters; or no route, with the methods that the path allows."""
 
     route: Route | None
@@ -71,7 +71,7 @@ class Table:
         self.routes = tuple(routes)
         self._split = [(route, tuple(route.pattern.strip("/").split("/"))) for route in self.routes]
 
-    def find(self, method: str, path: str) -> Found:
+    def find(self, method: str, path: str) -> RouteMatch:
         """The route of a request; HEAD is answered by the route for GET."""
         segments = tuple(path.strip("/").split("/"))
         wanted = "GET" if method == "HEAD" else method
@@ -81,9 +81,9 @@ class Table:
             if params is None:
                 continue
             if route.method == wanted:
-                return Found(route, params)
+                return RouteMatch(route, params)
             allowed.append(route.method)
-        return Found(None, {}, tuple(dict.fromkeys(allowed)))
+        return RouteMatch(None, {}, tuple(dict.fromkeys(allowed)))
 
 
 def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:

@@ -6,12 +6,12 @@ It reads about fifteen files for each pod, without a call of the runtime and wit
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from actors._cgroup import figures, fs
 from actors._cgroup.figures import Figures
-from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.hierarchy import Hierarchy, own_cgroups
 from actors._cgroup.names import QOS_CLASSES, qos_cgroup
 from actors._host import interfaces
 from actors._host.interfaces import Interface
@@ -46,6 +46,16 @@ class PodReading:
 
 
 @dataclass(slots=True)
+class SystemReading:
+    """A cgroup beside those of containers: `kubelet` is the agent's own, `pods` that of all pods."""
+
+    name: str
+    cgroup: str
+    created: float
+    figures: Figures
+
+
+@dataclass(slots=True)
 class Reading:
     """The node at one moment."""
 
@@ -55,8 +65,7 @@ class Reading:
     ancestors: dict[str, Figures]
     """The cgroups above all pods: `kubepods` first, then those of the QoS classes."""
     pods: list[PodReading]
-    pods_cgroup: str = ""
-    pods_created: float = 0.0
+    system: list[SystemReading] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,6 @@ def read(
     """Read all figures. Cgroups that have gone since, and containers that the runtime does not know, are left out."""
     now = time.time()
     names = [qos_cgroup(settings.cgroup_driver, settings.cgroup_root, qos) for qos in QOS_CLASSES]
-    pods_cgroup = names[0]  # the guaranteed class has no cgroup of its own: this is the parent of all pods
     ancestors = {name: one for name in names if (one := figures.read(name, tree, now, detailed=detailed))}
     host = interfaces.namespace("self")  # the agent is in the host's network namespace
     pods = [
@@ -102,9 +110,21 @@ def read(
         interfaces=interfaces.of_process("self"),
         ancestors=ancestors,
         pods=pods,
-        pods_cgroup=pods_cgroup,
-        pods_created=figures.created(pods_cgroup, tree),
+        # The guaranteed class has no cgroup of its own: its name is that of all pods.
+        system=list(_read_system({"kubelet": _own_cgroup(tree), "pods": names[0]}, tree, now)),
     )
+
+
+def _own_cgroup(tree: Hierarchy) -> str:
+    """The agent's cgroup, such as that of its systemd unit. All its processes start in one cgroup."""
+    return own_cgroups().get("" if tree.unified else "memory", "/")
+
+
+def _read_system(names: Mapping[str, str], tree: Hierarchy, now: float) -> Iterator[SystemReading]:
+    for name, cgroup in names.items():
+        # The root would show the whole node as the agent.
+        if cgroup != "/" and (own := figures.read(cgroup, tree, now)):
+            yield SystemReading(name, cgroup, figures.created(cgroup, tree), own)
 
 
 def _read_pod(

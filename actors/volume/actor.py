@@ -44,8 +44,8 @@ from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
 from proto.pods.volume import (
     LIMIT_EXCEEDED,
     BindSubPaths,
+    CheckVolumes,
     GetVolumeUsages,
-    LookAtVolumes,
     MountPod,
     ObjectsChanged,
     PodMounted,
@@ -309,8 +309,8 @@ class VolumeManager(Actor):
             raise Refused("CannotRead", outcome.error)
         return VolumeFile(data=outcome.data)
 
-    @handles(LookAtVolumes)
-    async def look_at_volumes(self, request: LookAtVolumes) -> Done:
+    @handles(CheckVolumes)
+    async def check_volumes(self, request: CheckVolumes) -> Done:
         """Check with one call each that the volumes answer. Refused FailedMount."""
         pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         steps = [HostPath(name, path) for name, path in request.paths.items()]

@@ -61,14 +61,14 @@ class StopAgent(Request[Done], frozen=True, kw_only=True):
 
 
 class PeerState(Record, frozen=True, kw_only=True):
-    """One actor's state in a World event."""
+    """One actor's state in the PeerStates event."""
 
     name: str
     incarnation: int
     ready: bool
 
 
-class World(Message, frozen=True, kw_only=True):
+class PeerStates(Message, frozen=True, kw_only=True):
     """Event: a snapshot of all actors, for each new subscriber and after a change of the whole process tree."""
 
     peers: tuple[PeerState, ...]
@@ -100,4 +100,4 @@ class Note(Message, frozen=True, kw_only=True):
     """CamelCase reason of the Kubernetes event that the events actor makes; empty: Supervision."""
 
 
-EVENTS: dict[str, type[Message]] = {kind.__name__: kind for kind in (World, Started, Exited, Note)}
+EVENTS: dict[str, type[Message]] = {kind.__name__: kind for kind in (PeerStates, Started, Exited, Note)}

@@ -69,7 +69,7 @@ class BindSubPaths(Request[SubPathsBound], frozen=True, kw_only=True):
     sub_paths: tuple[SubPath, ...]
 
 
-class LookAtVolumes(Request[Done], frozen=True, kw_only=True):
+class CheckVolumes(Request[Done], frozen=True, kw_only=True):
     """From pod_workers: check that mounted volumes answer, because the runtime would wait for a hung one for ever.
 
     Refused `FailedMount` with the names of hung volumes. VolumesMounted is sent when they answer again. A repeat is

@@ -19,7 +19,7 @@ from supervisor.core import daemon
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host import settings_file
-from supervisor.ownership.start_check import Claim, HeldClaims
+from supervisor.ownership.held_claims import HeldClaim, HeldClaims
 from supervisor.process.forkclient import ENVIRONMENT
 from supervisor.supervision.specs import ChildSpec
 
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lock_file: str = ""
     """Path of --lock-file. This process holds its lock by `lock_fd` until it ends."""
     lock_fd: int = -1
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[HeldClaim, ...] = ()
     """Locks that this process holds until it ends. Its children do not inherit them."""
     exit_on_lock_contention: bool = False
     healthz: tuple[str, int] | None = None

@@ -24,13 +24,13 @@ import zmq
 from proto.agent.actor import Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
-from proto.common import logs
+from proto.common import logs, procfs
 from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
-from supervisor.process import forkclient, procfs, state
+from supervisor.process import forkclient, state
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
 from supervisor.process.forkserver_manager import ForkserverManager
@@ -192,7 +192,7 @@ class Daemon:
             if fd in ready and self.service.on_input(fd):
                 self.push(transitions.StopAsked())
         if self.publisher.socket in ready and self.publisher.new_subscribers():
-            self.publisher.publish(self.tree.world())
+            self.publisher.publish(self.tree.peer_states())
 
     def _handle_events(self) -> None:
         while self._events:

@@ -10,10 +10,9 @@ import msgspec
 
 from proto.agent.actor import Describe, Description, Ping, Pong, SetVerbosity
 from proto.agent.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
-from proto.common import logs
+from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done
-from supervisor.process import procfs
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions

@@ -16,7 +16,7 @@ from proto.wire.message import Message
 from supervisor.health.checks import Health
 from supervisor.health.healthz import Healthz, Sources
 from supervisor.health.notify import Notifier
-from supervisor.ownership.start_check import HeldClaims
+from supervisor.ownership.held_claims import HeldClaims
 
 log = logging.getLogger(__name__)
 

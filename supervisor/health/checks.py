@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proto.agent.supervisor import Exited, Started, World
+from proto.agent.supervisor import Exited, PeerStates, Started
 from proto.wire.message import Message
 
 GRACE_S = 2.0
@@ -30,7 +30,7 @@ class Health:
         if isinstance(event, Exited) and event.name in self._actors:
             self._out.setdefault(event.name, now)
         started = [event.name] if isinstance(event, Started) else []
-        if isinstance(event, World):
+        if isinstance(event, PeerStates):
             started = [peer.name for peer in event.peers if peer.ready]
         for name in started:
             self._out.pop(name, None)

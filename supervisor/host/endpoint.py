@@ -1,4 +1,4 @@
-"""Finds the container runtime's endpoint when none is configured, by a process that runs `actors._cri.discover`.
+"""Finds the container runtime, or asks the configured one, by a process that runs `actors._cri.discover`.
 
 It is a process of its own because it uses gRPC. Neither the supervisor nor the process that forks may load that.
 """
@@ -27,11 +27,16 @@ class Runtime(NamedTuple):
     name: str
     version: str
     api_version: str
+    cgroup_driver: str = ""
+    """cgroupfs or systemd; empty when the runtime does not tell."""
 
 
-def find(command: Sequence[str] = ()) -> Runtime:
-    """Find the first of the usual endpoints that answers. `command` replaces the search. Raises NoRuntime."""
-    command = command or interpreter.command("actors._cri.discover")
+def find(*endpoints: str, command: Sequence[str] = ()) -> Runtime:
+    """Find the first of the endpoints, or of the usual ones, that answers. `command` replaces the search.
+
+    Raises NoRuntime.
+    """
+    command = command or interpreter.command("actors._cri.discover", *endpoints)
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -39,7 +44,8 @@ def find(command: Sequence[str] = ()) -> Runtime:
     try:
         answer = json.loads(ran.stdout)
         if ran.returncode == 0:
-            return Runtime(answer["endpoint"], answer["runtime_name"], answer["runtime_version"], answer["api_version"])
+            keys = ("endpoint", "runtime_name", "runtime_version", "api_version", "cgroup_driver")
+            return Runtime(*(answer[key] for key in keys))
         raise NoRuntime(str(answer["error"]))
     except (ValueError, KeyError, TypeError):
         said = ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}"

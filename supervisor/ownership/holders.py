@@ -12,7 +12,7 @@ from pathlib import Path
 from actors._cgroup.hierarchy import own_cgroups
 from supervisor.ownership import processes
 from supervisor.ownership.places import Place
-from supervisor.ownership.policy import Held, Process
+from supervisor.ownership.policy import LockedPlace, Process
 from supervisor.ownership.processes import Inode
 
 LOCKS = "/proc/locks"
@@ -63,7 +63,7 @@ def _by_descriptor(inode: Inode) -> int:
     return 0
 
 
-def overlapping(place: Place, name: str, locks: Mapping[Inode, int]) -> Iterator[Held]:
+def overlapping(place: Place, name: str, locks: Mapping[Inode, int]) -> Iterator[LockedPlace]:
     """Locked cgroups that contain the cgroup `name` at `place`, or lie below it.
 
     An agent that runs in a pod of the other agent is left out: its pods belong to that pod.
@@ -77,12 +77,12 @@ def overlapping(place: Place, name: str, locks: Mapping[Inode, int]) -> Iterator
     while above.startswith(f"{mount}/"):
         pid = theirs.get(processes.inode_of(above) or inode)
         if pid and not _is_in(above.removeprefix(mount)):
-            yield Held(place, processes.describe(pid), "contains")
+            yield LockedPlace(place, processes.describe(pid), "contains")
         above = os.path.dirname(above)
     for below in _below(place.path):
         pid = theirs.get(processes.inode_of(below) or inode)
         if pid and not _is_in(name, pid):
-            yield Held(place, processes.describe(pid), "is inside")
+            yield LockedPlace(place, processes.describe(pid), "is inside")
 
 
 def _is_in(name: str, pid: int = 0) -> bool:

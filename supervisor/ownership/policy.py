@@ -33,7 +33,7 @@ class Process(NamedTuple):
     """The run directory of a supervisor; empty for other processes and if it is not visible."""
 
 
-class Held(NamedTuple):
+class LockedPlace(NamedTuple):
     """A place that is locked, lies in a locked cgroup, or contains a locked cgroup."""
 
     place: Place
@@ -70,10 +70,10 @@ class ForeignPod(NamedTuple):
     command: str
 
 
-class Found(NamedTuple):
+class Facts(NamedTuple):
     """All collected facts."""
 
-    held: tuple[Held, ...] = ()
+    locked: tuple[LockedPlace, ...] = ()
     agents: tuple[Agent, ...] = ()
     ports: tuple[Port, ...] = ()
     pods: tuple[ForeignPod, ...] = ()
@@ -97,19 +97,19 @@ class Decision(NamedTuple):
     """UIDs of pods to take over."""
 
 
-def decide(found: Found, own: Own) -> Decision:
+def decide(facts: Facts, own: Own) -> Decision:
     """Check, in this order: locked places, agents without a lock, ports, pods without a mark of ours."""
-    serious = [one for one in found.held if _can_be_an_agent(one.by, own.uid)]
-    warnings = tuple(_harmless(one) for one in found.held if one not in serious)
+    serious = [one for one in facts.locked if _can_be_an_agent(one.by, own.uid)]
+    warnings = tuple(_harmless(one) for one in facts.locked if one not in serious)
     refusal = (
         _claimed(serious, own)
-        or _served(found.agents)
-        or _ports_taken(found.ports)
-        or ("" if own.take_over else _unknown_pods(found.pods, own))
+        or _served(facts.agents)
+        or _ports_taken(facts.ports)
+        or ("" if own.take_over else _unknown_pods(facts.pods, own))
     )
     if refusal:
         return Decision(f"cannot start: {refusal}", warnings)
-    return Decision("", warnings, tuple(pod.uid for pod in found.pods))
+    return Decision("", warnings, tuple(pod.uid for pod in facts.pods))
 
 
 def _can_be_an_agent(process: Process | None, uid: int) -> bool:
@@ -117,19 +117,19 @@ def _can_be_an_agent(process: Process | None, uid: int) -> bool:
     return process is None or process.uid in (0, uid)
 
 
-def _harmless(held: Held) -> str:
-    assert held.by is not None
+def _harmless(locked: LockedPlace) -> str:
+    assert locked.by is not None
     return (
-        f"{_process(held.by)} of uid {held.by.uid} holds a lock on {held.place.path}; it cannot be an agent here, so "
-        f"the agent starts without that lock; end that process with: kill {held.by.pid}"
+        f"{_process(locked.by)} of uid {locked.by.uid} holds a lock on {locked.place.path}; it cannot be an agent "
+        f"here, so the agent starts without that lock; end that process with: kill {locked.by.pid}"
     )
 
 
-def _claimed(held: list[Held], own: Own) -> str:
-    if not held:
+def _claimed(locked: list[LockedPlace], own: Own) -> str:
+    if not locked:
         return ""
-    first = held[0].by
-    theirs = [one for one in held if one.by == first]
+    first = locked[0].by
+    theirs = [one for one in locked if one.by == first]
     options = ", ".join(_once(one.place.option for one in theirs))
     if first is not None and first.run_dir and first.run_dir == own.run_dir:
         return (
@@ -151,10 +151,10 @@ def _claimed(held: list[Held], own: Own) -> str:
     return f"{who} serves {places}; {end}, or choose other places with {options}"
 
 
-def _place(held: Held) -> str:
-    if not held.overlaps:
-        return held.place.label
-    return f"a cgroup that {held.overlaps} our {held.place.label}"
+def _place(locked: LockedPlace) -> str:
+    if not locked.overlaps:
+        return locked.place.label
+    return f"a cgroup that {locked.overlaps} our {locked.place.label}"
 
 
 def _served(agents: tuple[Agent, ...]) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from proto.common import procfs
 from supervisor.ownership import processes
 from supervisor.ownership.policy import Port, Process
-from supervisor.process import procfs
 
 _LISTEN = "0A"  # net/tcp_states.h
 _SOCKET = re.compile(r"socket:\[(\d+)\]")

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from proto.common import procfs
 from supervisor.ownership.policy import Process
-from supervisor.process import procfs
 
 MAX_READ = 65_536
 """Limit in bytes of one file in /proc/PID."""

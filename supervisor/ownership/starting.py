@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from proto.agent.settings import Settings
 from proto.common import logs
-from supervisor.ownership import look, places, pods, ports
+from supervisor.ownership import facts, places, pods, ports
 from supervisor.ownership.claims import Claims
+from supervisor.ownership.held_claims import HeldClaim
 from supervisor.ownership.policy import Own, decide
-from supervisor.ownership.start_check import Claim
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> lis
     return [one for one in found if one.number]
 
 
-def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[Claim, ...]:
+def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[HeldClaim, ...]:
     """Lock everything that the agent owns, for as long as it runs. Raises OwnershipError."""
     try:
         tree = hierarchy()
@@ -44,16 +44,16 @@ def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool
     claims = Claims()
     try:
         claims.take(places.places(settings, tree))
-        found = look.look(settings, tree, claims, wanted)
+        seen = facts.collect(settings, tree, claims, wanted)
         own = Own(os.geteuid(), os.path.realpath(settings.run_dir), settings.root_dir, take_over)
-        decision = decide(found, own)
+        decision = decide(seen, own)
         for warning in decision.warnings:
             log.warning("%s", warning)
         if decision.refusal:
             raise OwnershipError(decision.refusal)
         if decision.adopted:
             pods.adopt(settings.root_dir, decision.adopted)
-            log.log(logs.NOTICE, "took over %d pods of another agent: %s", len(found.pods), ", ".join(decision.adopted))
+            log.log(logs.NOTICE, "took over %d pods of another agent: %s", len(seen.pods), ", ".join(decision.adopted))
     except OwnershipError:
         claims.release()
         raise
@@ -63,4 +63,4 @@ def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool
             f"cannot start: cannot find out if another agent serves this machine: {error!r}; try again, and "
             "report this if it persists"
         ) from error
-    return tuple(Claim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)
+    return tuple(HeldClaim(one.place.path, one.descriptor, one.place.cgroup) for one in claims.taken)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from proto.agent.actor import Dumped
-from supervisor.process import procfs
+from proto.common import procfs
 
 log = logging.getLogger(__name__)
 

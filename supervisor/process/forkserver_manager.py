@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 import zmq
 
 from proto.agent.settings import Settings
+from proto.common import procfs
 from proto.common.backoff import Backoff, BackoffHistory
-from supervisor.process import procfs, state
+from supervisor.process import state
 from supervisor.process.forkclient import ForkClient, Report
 
 log = logging.getLogger(__name__)

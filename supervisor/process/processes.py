@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import zmq
 
 from proto.agent.actor import Dumped
-from supervisor.process import procfs
+from proto.common import procfs
 from supervisor.process.links import Link
 
 STATUS_WAIT_S = 1.0

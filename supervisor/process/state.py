@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from proto.common import untrusted
-from supervisor.process import procfs
+from proto.common import procfs, untrusted
 
 log = logging.getLogger(__name__)
 

@@ -92,7 +92,7 @@ class Client:
         raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
 
     def events(self) -> Iterator[Message]:
-        """Yield the supervisor's events from now on, a World first. Raises CannotReach when the supervisor ends."""
+        """Yield the supervisor's events from now on, PeerStates first. Raises CannotReach when the supervisor ends."""
         self._wait_for("supervisor", 0.0)
         for frames in self._subscribe(self.run_dir / "world.sock", "supervisor"):
             header = codec.decode_header(frames[1])

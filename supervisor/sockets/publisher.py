@@ -22,13 +22,13 @@ OnEvent = Callable[[Message], None]
 
 
 class Publisher:
-    """Publishes events of proto.agent.supervisor. The daemon publishes a World for each new subscriber."""
+    """Publishes events of proto.agent.supervisor. The daemon publishes the PeerStates for each new subscriber."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str, on_event: OnEvent | None) -> None:
         self.socket = context.socket(zmq.XPUB)
         self.socket.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self.socket.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
-        self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no World
+        self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no PeerStates
         self.socket.bind(f"ipc://{path}")
         self._on_event = on_event
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, Started, World
+from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, PeerStates, Started
 from proto.common.backoff import Random
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
@@ -57,9 +57,9 @@ class ProcessTree:
         """The rows of all children, then those of written off incarnations."""
         return [child.row(now) for child in self.children.values()] + self.lost
 
-    def world(self) -> World:
+    def peer_states(self) -> PeerStates:
         """The snapshot for new subscribers: every child's incarnation and readiness."""
-        return World(
+        return PeerStates(
             peers=tuple(
                 PeerState(name=child.name, incarnation=child.incarnation, ready=child.state is State.READY)
                 for child in self.children.values()

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from actors.config.defaulting.defaults import default_pod
 from actors.config.pods.static_pods import mark_seen
-from proto.agent.supervisor import Started, World
+from proto.agent.supervisor import PeerStates, Started
 from proto.pods.pod_workers import ListPodWorkers, PodUpdate
 from proto.pods.status import ListPods
 from proto.v1 import Pod, PodCondition, from_dict
@@ -255,7 +255,7 @@ class ApiSource:
 
 def _has_started(event: Any) -> bool:
     match event:
-        case World():
+        case PeerStates():
             return any(peer.name == "pod_workers" and peer.ready for peer in event.peers)
         case Started():
             return bool(event.name == "pod_workers")

@@ -27,6 +27,7 @@ from tests.ports import free_port
 
 SLOW_S = 1.5
 SLOWLY = f"""
+import os
 import time
 import actors._base.actor as base
 begin, start = base.Actor._begin, base.Actor.on_start
@@ -34,6 +35,8 @@ async def _begin(self):
     rebuild = self.rebuild
     async def slowly():
         await self.sleep({SLOW_S})
+        while os.path.exists("HOLD"):
+            await self.sleep(0.05)
         await rebuild()
         await self.sleep(0.3)
     self.rebuild = slowly
@@ -77,7 +80,7 @@ def own_messages(name: str) -> list[Message]:
 
 @contextmanager
 def slow(name: str, directory: Path, *, peers: tuple[str, ...] = ()) -> Iterator[ActorProcess]:
-    """Start the actor without runtime and peers."""
+    """Start the actor without runtime and peers. It is not ready as long as there is the file `hold`."""
     port = free_port()
     kubeconfig = directory / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
@@ -96,7 +99,7 @@ def slow(name: str, directory: Path, *, peers: tuple[str, ...] = ()) -> Iterator
         name,
         None,
         peers,
-        prelude=SLOWLY,
+        prelude=SLOWLY.replace("HOLD", str(directory / "hold")),
         container_runtime_endpoint="embedded" if name == "runtime" else f"unix://{directory}/none.sock",
         kubeconfig=str(kubeconfig) if name in NEEDS_CLUSTER else "",
         cert_dir=str(directory / "pki"),
@@ -161,11 +164,14 @@ def test_actor_stopped_during_its_start_ends_with_0(name: str, tmp_path: Path) -
 
 
 def test_messages_that_wait_for_a_start_are_bounded(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
     with slow("stats", tmp_path) as process:
         wait_for(process._listens.is_set, 20)
         for _ in range(MAX_WAITING + 10):
             process.tell(Describe())
         with pytest.raises(ActorError, match=f"stats is starting, and {MAX_WAITING} messages wait"):
             process.ask(Describe())
+        hold.unlink()
         assert process.ready.wait(30)
         assert process.ask(Describe()).dropped["too_early"] >= 11

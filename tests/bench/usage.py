@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from supervisor.process import procfs
+from proto.common import procfs
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -110,6 +110,11 @@ def test_processes_children_and_what_is_not_there(tmp_path: Path) -> None:
     assert figures.created("/gone", tree) == 0
 
 
+def test_cgroup_that_goes_while_it_is_read_has_no_figures(tmp_path: Path) -> None:
+    """Not the machine's memory, which is the root's, whose memory.current is missing, too."""
+    assert figures.read("/pod", v2(tmp_path, {"memory.stat": "anon 5\n"}), 5.0) is None
+
+
 def test_files_that_are_missing_or_nonsense_count_nothing(tmp_path: Path) -> None:
     broken = {"memory.current": "12\n", "memory.stat": "not a number at all\n", "cpu.max": "\n", "memory.max": "\n"}
     found = figures.read("/pod", v2(tmp_path, broken), 5.0, detailed=True)

@@ -10,6 +10,7 @@ from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import Machine
 from actors.pod_workers.admission import Share
 from proto.agent.settings import Settings
+from tests.cgroups import make_files
 from tests.pod_workers.test_admission import guaranteed, pod
 
 GI = 1 << 30
@@ -68,17 +69,10 @@ def test_of_the_classes(pods, percent, burstable, best_effort):
     assert tiers.of_classes(pods, 8 * GI, percent) == {"Burstable": burstable, "BestEffort": best_effort}
 
 
-def test_systemd_command():
-    name, limits = "/kubepods.slice/kubepods-burstable.slice", PodLimits(1024, memory_bytes=GI)
-    common = ["systemctl", "set-property", "--runtime", "kubepods-burstable.slice"]
-    assert tiers.systemd_command(name, limits, unified=False) == [*common, "CPUShares=1024", f"MemoryLimit={GI}"]
-    assert tiers.systemd_command(name, limits, unified=True) == [*common, "CPUWeight=39", f"MemoryMax={GI}"]
-
-
 def test_reserved_cgroup_is_limited_but_never_created(tmp_path):
     tree = Hierarchy(unified=False, mounts={"cpu": str(tmp_path / "cpu"), "memory": str(tmp_path / "memory")})
-    for controller in ("cpu", "memory"):
-        (tmp_path / controller / "system").mkdir(parents=True)
+    make_files(tmp_path / "cpu/system", "cpu.shares")
+    make_files(tmp_path / "memory/system", "memory.limit_in_bytes")
     tiers.apply_existing("/system", PodLimits(512, memory_bytes=GI), "cgroupfs", tree)
     assert (tmp_path / "cpu/system/cpu.shares").read_text() == "512"
     assert (tmp_path / "memory/system/memory.limit_in_bytes").read_text() == str(GI)

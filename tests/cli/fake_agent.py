@@ -11,7 +11,7 @@ from types import TracebackType
 import msgpack
 import zmq
 
-from proto.agent.supervisor import ActorRow, ActorRows, World
+from proto.agent.supervisor import ActorRow, ActorRows, PeerStates
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import Refused, to_failure
@@ -92,7 +92,7 @@ class FakeAgent:
                     if source.recv()[:1] == b"\x01":
                         subscribed.add(address)
                         if address == "world.sock":
-                            self.publish(World(peers=()))
+                            self.publish(PeerStates(peers=()))
             ready = [item for item in self._publish if item[0] in subscribed]
             for item in ready:
                 self._publish.remove(item)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proto.agent.actor import Describe, Ping, Pong
-from proto.agent.supervisor import Exited, ListActors, Started, World
+from proto.agent.supervisor import Exited, ListActors, PeerStates, Started
 from proto.wire.envelope import VERSION, Kind
 from proto.wire.errors import ActorDead, AskTimeout, ProtocolError, Refused
 from proto.wire.message import Message
@@ -116,7 +116,7 @@ def test_target_that_ends_before_its_answer_is_reported_at_once(run_dir: Path) -
         (Refused("Busy", "not now"), Refused),
         (ProtocolError("what?"), ProtocolError),
         (KeyError("x"), ActorDead),
-        (World(peers=()), ProtocolError),
+        (PeerStates(peers=()), ProtocolError),
     ],
     ids=["refused", "not understood", "crashed", "answer of another type"],
 )
@@ -128,7 +128,7 @@ def test_errors_come_back_as_their_classes(run_dir: Path, answer: Message | Exce
 def test_events_begin_with_a_snapshot_and_end_with_supervisor(run_dir: Path) -> None:
     with FakeAgent(run_dir, {}) as agent, Client(run_dir) as client:
         events = client.events()
-        assert next(events) == World(peers=())
+        assert next(events) == PeerStates(peers=())
         agent.publish(Started(name="probe", incarnation=2))
         agent.publish(Exited(name="probe", incarnation=2, reason="killed by SIGKILL"))
         assert next(events) == Started(name="probe", incarnation=2)

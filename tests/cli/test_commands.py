@@ -340,7 +340,7 @@ def test_missing_log_is_an_error(runner: CliRunner, run_dir: Path, log_dir: Path
 def test_process_events_as_json_are_one_object_a_line(runner: CliRunner, run_dir: Path) -> None:
     with agent_with(run_dir):
         result = run(runner, run_dir, "events", "--processes", "--count", "1", "-o", "json")
-    assert json.loads(result.stdout) == {"event": "World", "peers": []}
+    assert json.loads(result.stdout) == {"event": "PeerStates", "peers": []}
 
 
 def test_tap_prints_sender_and_message(runner: CliRunner, run_dir: Path) -> None:

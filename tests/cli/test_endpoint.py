@@ -8,7 +8,10 @@ import pytest
 
 from supervisor.host.endpoint import NoRuntime, Runtime, find
 
-FOUND = '{"endpoint": "unix:///s", "runtime_name": "containerd", "runtime_version": "1.6", "api_version": "v1"}'
+FOUND = (
+    '{"endpoint": "unix:///s", "runtime_name": "containerd", "runtime_version": "1.6", "api_version": "v1", '
+    '"cgroup_driver": "systemd"}'
+)
 
 
 def saying(code: str) -> list[str]:
@@ -16,7 +19,7 @@ def saying(code: str) -> list[str]:
 
 
 def test_found_endpoint_is_returned() -> None:
-    assert find(saying(f"print('{FOUND}')")) == Runtime("unix:///s", "containerd", "1.6", "v1")
+    assert find(command=saying(f"print('{FOUND}')")) == Runtime("unix:///s", "containerd", "1.6", "v1", "systemd")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,7 @@ def test_found_endpoint_is_returned() -> None:
 )
 def test_missing_runtime_is_an_error(code: str, message: str) -> None:
     with pytest.raises(NoRuntime, match=message):
-        find(saying(code))
+        find(command=saying(code))
 
 
 def test_real_search_finds_a_runtime_or_gives_advice() -> None:

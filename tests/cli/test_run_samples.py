@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from actors._cri.client import Cri
-from actors._cri.discover import Found
+from actors._cri.discover import Runtime
 from actors._cri.errors import CriError
 from actors.config.pods.static_pods import load
 from actors.objects.parsing.load import load as load_objects
@@ -137,7 +137,7 @@ def done(value: object) -> Future[object]:
 def test_runtime_without_images_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Found(NotContainerd.endpoint, "cri-o", "1.36", "v1")
+    found = Runtime(NotContainerd.endpoint, "cri-o", "1.36", "v1")
     monkeypatch.setattr(session, "discover", lambda: found)
     monkeypatch.setattr(session, "_used_by_others", lambda _: "")
     monkeypatch.setattr(session, "Cri", lambda _: NotContainerd())

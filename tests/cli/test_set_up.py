@@ -229,7 +229,7 @@ def test_set_up_parses_in_an_older_python() -> None:
     ast.parse((ROOT / ".ci" / "setup.py").read_text(), feature_version=(3, 8))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+@pytest.mark.needs("mounts")
 @pytest.mark.parametrize(
     ("mounts", "says"),
     [

@@ -137,6 +137,43 @@ def test_embedded_runtime_can_be_configured() -> None:
     configuration(parse(["--container-runtime-endpoint=embedded"]))
 
 
+@pytest.mark.parametrize(("told", "used"), [("systemd", "systemd"), ("cgroupfs", "cgroupfs"), ("", "cgroupfs")])
+def test_runtimes_cgroup_driver_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, told: str, used: str
+) -> None:
+    socket = tmp_path / "cri.sock"
+    socket.touch()
+    asked: list[str] = []
+
+    def find(*endpoints: str) -> endpoint.Runtime:
+        asked.extend(endpoints)
+        return endpoint.Runtime(f"unix://{socket}", "containerd", "2.1", "v1", told)
+
+    monkeypatch.setattr(endpoint, "find", find)
+    with caplog.at_level(logging.INFO):
+        assert with_runtime(Settings()).cgroup_driver == used
+        assert with_runtime(Settings(container_runtime_endpoint=str(socket))).cgroup_driver == used
+    assert asked == [f"unix://{socket}"]
+    assert any("the container runtime's, not cgroupfs (cgroupDriver)" in line for line in caplog.messages) is (
+        used == "systemd"
+    )
+
+
+def test_missing_or_mute_runtime_leaves_the_configured_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*_: str) -> None:
+        raise endpoint.NoRuntime("no answer")
+
+    monkeypatch.setattr(endpoint, "find", none)
+    settings = Settings(cgroup_driver="systemd", container_runtime_endpoint=f"{tmp_path}/cri.sock")
+    assert with_runtime(settings).cgroup_driver == "systemd"
+    assert "cgroup driver" not in caplog.text
+    (tmp_path / "cri.sock").touch()
+    assert with_runtime(settings).cgroup_driver == "systemd"
+    assert "cannot ask the container runtime for its cgroup driver: no answer" in caplog.text
+
+
 # Messages
 
 

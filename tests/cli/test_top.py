@@ -12,10 +12,12 @@ from click.testing import CliRunner, Result
 
 from actors.stats.pages import summary
 from proto.node.stats import Document, GetSummary
+from proto.pods.status import Pods
 from proto.wire.errors import Refused
 from proto.wire.message import Message
 from supervisor.cli import group
 from tests.cli.fake_agent import FakeAgent
+from tests.cli.test_commands import make_pod
 from tests.stats.sample import MACHINE, READING
 
 NANO = {name: 1_500_000 for name in summary.cpu_times(READING) if "/podfull/" in name or name == "/"}
@@ -28,7 +30,7 @@ def answer(request: Message) -> Message:
 
 
 def top(runner: CliRunner, run_dir: Path, *arguments: str) -> Result:
-    with FakeAgent(run_dir, {"stats": answer}):
+    with FakeAgent(run_dir, {"stats": answer, "status": lambda _: Pods(pods=(make_pod(namespace="bare"),))}):
         return runner.invoke(group, ["top", *arguments, "--run-dir", str(run_dir)])
 
 
@@ -62,6 +64,13 @@ def test_exact_figures_for_programs(runner: CliRunner, run_dir: Path) -> None:
     found = json.loads(top(runner, run_dir, "-o", "json", "--sort-by", "cpu").stdout)
     assert found[0] == {"namespace": "default", "name": "full", "cpuNanoCores": 3_000_000, "memoryBytes": 5 << 19}
     assert found[1]["cpuNanoCores"] is None
+
+
+def test_pods_without_figures_are_not_said_to_be_missing(runner: CliRunner, run_dir: Path) -> None:
+    result = top(runner, run_dir, "-n", "bare")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No figures for 1 pods: they have no cgroups" in result.stderr
+    assert "isolation level 3" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["-n", "elsewhere"], ["--containers", "-n", "elsewhere"]])

@@ -130,6 +130,7 @@ def test_pods_lost_by_the_server_run_on_until_an_operator_acts(server: FaultySer
     server.on("GET", PODS, listed(200, item("c")), Stream())
     config.restart()
     wait_updates(config, ("ADD", ["c"]))
+    wait_for(lambda: "watch" in server.of("GET", PODS)[-1].query, 10, "the watch has taken its answer")
     config.kill()
     path.unlink()
     server.on("GET", PODS, listed(201, item("c")), Stream())

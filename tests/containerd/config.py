@@ -21,10 +21,14 @@ _UNNEEDED = (
 """Of any version; containerd passes over names that it does not know."""
 
 
-def write_config(directory: Path, socket: Path, snapshotter: str) -> Path:
-    """Write config.toml for a containerd that keeps all it has under `directory`; its path."""
+def write_config(directory: Path, socket: Path, snapshotter: str, *, systemd: bool = False) -> Path:
+    """Write config.toml for a containerd that keeps all it has under `directory`; its path.
+
+    `systemd`: containers are in systemd's scopes.
+    """
     version = containerd_version()
     cri = _cri_2(directory, snapshotter, version) if version >= (2, 0) else _cri_1(directory, snapshotter)
+    cri = cri.replace('/runc"\n', f'/runc"\nSystemdCgroup = {str(systemd).lower()}\n')
     text = f"""\
 version = {3 if version >= (2, 0) else 2}
 root = "{directory}/root"

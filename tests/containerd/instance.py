@@ -29,8 +29,13 @@ class ContainerdInstance:
     containers run on. Needs root and what `missing_requirements` names.
     """
 
-    def __init__(self, directory: Path, images: Iterable[Image] = (), *, host_ports: bool = False) -> None:
-        """`images` come in addition to busybox and pause. `host_ports`: pods can have some; needs iptables."""
+    def __init__(
+        self, directory: Path, images: Iterable[Image] = (), *, host_ports: bool = False, systemd: bool = False
+    ) -> None:
+        """`images` come in addition to busybox and pause. `host_ports`: pods can have some; needs iptables.
+
+        `systemd`: its cgroup driver.
+        """
         self.directory = directory.resolve()
         self.socket = self.directory / "containerd.sock"
         self.endpoint = f"unix://{self.socket}"
@@ -38,7 +43,7 @@ class ContainerdInstance:
         """Put NAME/hosts.toml here and pulls from the registry NAME go where it says."""
         self.log = self.directory / "containerd.log"
         self.cri = Cri(self.endpoint)
-        self._host_ports = host_ports
+        self._host_ports, self._systemd = host_ports, systemd
         self._images = [busybox(), pause(), *images]
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None
@@ -59,7 +64,7 @@ class ContainerdInstance:
         self._slot = NetworkSlot.take(self.directory)
         try:
             write_network(self.directory, self._slot.name, self._slot.subnet, host_ports=self._host_ports)
-            write_config(self.directory, self.socket, self._snapshotter())
+            write_config(self.directory, self.socket, self._snapshotter(), systemd=self._systemd)
             self.registries.mkdir()
             self.start()
             self.import_images(self._images)

@@ -29,6 +29,8 @@ class FakeRuntime:
         """Set after a caller of Exec has cancelled."""
         self.seconds_left: float | None = None
         """Seconds left of the last call's deadline when it arrived; None without a deadline."""
+        self.runtime_config: pb.RuntimeConfigResponse | None = None
+        """None: the rpc is unimplemented."""
         self._server = grpc.server(ThreadPoolExecutor(4))
         serve(self, self._server, "RuntimeService", "ImageService")
         self._server.add_insecure_port(self.endpoint)
@@ -44,6 +46,11 @@ class FakeRuntime:
         if self.fail_with:
             context.abort(*self.fail_with)
         return pb.VersionResponse(version="0.1.0", runtime_name="fake", runtime_version="1.0", runtime_api_version="v1")
+
+    def RuntimeConfig(self, request: pb.RuntimeConfigRequest, context: Any) -> pb.RuntimeConfigResponse:
+        if self.runtime_config is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method RuntimeConfig")
+        return self.runtime_config
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         self.release.wait(30)

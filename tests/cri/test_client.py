@@ -133,7 +133,22 @@ def test_a_runtime_that_is_starting_counts_as_down(fake: FakeRuntime, client: Cr
 
 def test_an_rpc_the_runtime_lacks_is_unimplemented(client: Cri) -> None:
     with pytest.raises(Unimplemented):
-        client.runtime_config().result()
+        client.cgroup_driver().result()
+
+
+@pytest.mark.parametrize(
+    ("answer", "driver"),
+    [
+        (pb.RuntimeConfigResponse(), ""),
+        (pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration()), "systemd"),
+        (pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.CGROUPFS)), "cgroupfs"),
+    ],
+)
+def test_cgroup_driver_is_the_runtimes(
+    fake: FakeRuntime, client: Cri, answer: pb.RuntimeConfigResponse, driver: str
+) -> None:
+    fake.runtime_config = answer
+    assert client.cgroup_driver().result() == driver
 
 
 def test_a_missing_socket_is_a_runtime_that_is_down(tmp_path: Path) -> None:

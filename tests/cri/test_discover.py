@@ -10,8 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from actors._cri.discover import Found, NoRuntime, discover
+from actors._cri.discover import NoRuntime, Runtime, discover
 from actors._cri.endpoint import BadEndpoint
+from proto.cri import api_pb2 as pb
 from tests.cri.fake import FakeRuntime
 
 
@@ -24,7 +25,12 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
 
 def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: Path) -> None:
     found = discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
-    assert found == Found(fake.endpoint, "fake", "1.0", "v1")
+    assert found == Runtime(fake.endpoint, "fake", "1.0", "v1")
+
+
+def test_cgroup_driver_is_asked_of_the_runtime(fake: FakeRuntime) -> None:
+    fake.runtime_config = pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.SYSTEMD))
+    assert discover(5, [fake.endpoint]).cgroup_driver == "systemd"
 
 
 def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, tmp_path: Path) -> None:
@@ -65,6 +71,7 @@ def test_as_a_program_it_prints_what_it_found(fake: FakeRuntime) -> None:
         "runtime_name": "fake",
         "runtime_version": "1.0",
         "api_version": "v1",
+        "cgroup_driver": "",
     }
 
 

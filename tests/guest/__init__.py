@@ -1,5 +1,6 @@
-"""A guest for tests: a Debian under qemu with systemd as its first process, one cgroup v2 hierarchy and containerd.
+"""Tests on systemd and cgroup v2, and a guest for them where this machine has no such thing.
 
-`image` makes its disk and a snapshot of it once it is ready, kept in /var/cache/nodevisor/guest. `machine` is the qemu
-process, `guest` a running guest and what tests do with it. `python -m tests.guest` starts one for a person.
+The guest is a Debian under qemu. `image` makes its disk and a snapshot of it once it is ready, kept in
+/var/cache/nodevisor/guest. `machine` is the qemu process, `guest` a running guest with this checkout in it.
+`python -m tests.guest` starts one for a person. Tests that need systemd run inside, by pytest there (test_suites).
 """

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors._host.files import checkpoint
 from actors._host.files.checkpoint import CheckpointFile, load, save
 from proto.wire.errors import AskTimeout
 
@@ -34,6 +36,29 @@ def test_newest_checkpoint_wins_and_only_one_file_stays(tmp_path: Path, sync: bo
     assert load(path, 1) == 2
     assert [entry.name for entry in tmp_path.iterdir()] == ["probe.json"]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_write_past_its_deadline_replaces_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write_file = tmp_path / "probe.json", checkpoint.write_file
+    begun, disk_answers = threading.Event(), threading.Event()
+
+    def slow_once(*arguments: Any, **options: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert disk_answers.wait(20)
+        write_file(*arguments, **options)
+
+    monkeypatch.setattr(checkpoint, "write_file", slow_once)
+    first, *later = [threading.Thread(target=save, args=(path, 1, number)) for number in range(4)]
+    first.start()
+    assert begun.wait(20)
+    for thread in later:
+        thread.start()
+        thread.join(0.2)  # where it does not wait for the first, it is done by then
+    disk_answers.set()
+    for thread in (first, *later):
+        thread.join(20)
+    assert load(path, 1) == 3
 
 
 def test_missing_checkpoint_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -79,7 +79,7 @@ def last_words(root: Path) -> Any:
 def log(root: Path) -> Any:
     reader = LogReader(root / "0.log")
     try:
-        reader.look()
+        reader.check_rotation()
         return reader.read(final=True)
     finally:
         reader.close()

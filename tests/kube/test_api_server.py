@@ -13,8 +13,9 @@ import pytest
 from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
-from actors._kube.watch import Listener, Watch
+from actors._kube.reflector import Listener
 from tests.controlplane import ControlPlane
+from tests.kube.caller import following
 from tests.ports import free_ports
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -42,12 +43,8 @@ class Log(Listener):
 @pytest.fixture
 def watched(control_plane: ControlPlane) -> Iterator[Log]:
     log = Log()
-    watch = Watch(
-        Session(load(str(control_plane.admin))), CONFIG_MAPS, log, {"labelSelector": "watched=yes"}
-    )  # fmt: skip
-    watch.start()
-    yield log
-    watch.stop()
+    with following(Session(load(str(control_plane.admin))), CONFIG_MAPS, log, {"labelSelector": "watched=yes"}):
+        yield log
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

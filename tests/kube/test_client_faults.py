@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import queue
-import select
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from actors._base.messaging.futures import Future
-from actors._base.messaging.mailbox import MailboxActor
 from actors._kube import follow
 from actors._kube.client import KubeClient, connect
 from actors._kube.connection.stream import Streams
@@ -22,53 +18,10 @@ from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
+from tests.kube.caller import Caller, Loop, caller
 from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Stall, Stream, failure
 
 PODS = "/api/v1/pods"
-
-
-class Loop:
-    """Timers and descriptors of a process, on threads of the test's."""
-
-    def __init__(self) -> None:
-        self._epoll, self._callbacks = select.epoll(), {}
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> threading.Timer:
-        timer = threading.Timer(delay_s, callback)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def watch_fd(self, fd: int, callback: Callable[[], None]) -> None:
-        self._callbacks[fd] = callback
-        self._epoll.register(fd, select.EPOLLIN)
-
-    def _run(self) -> None:
-        while True:
-            for fd, _ in self._epoll.poll():
-                self._callbacks[fd]()
-
-
-class Caller(MailboxActor):
-    """An actor that runs what a test gives it."""
-
-    started: ClassVar[list[Caller]] = []
-
-    def on_start(self) -> None:
-        self.started.append(self)
-
-    def run(self, coroutine: Coroutine[Any, None, Any], timeout_s: float = 20) -> Any:
-        outcome: Future[Any] = Future()
-
-        async def followed() -> None:
-            try:
-                outcome.set(await coroutine)
-            except Exception as error:
-                outcome.set_error(error)
-
-        self.post(lambda: self.spawn(followed(), "test"), name="test")
-        return outcome.result(timeout_s)
 
 
 class Log(Listener):
@@ -113,9 +66,8 @@ def loop() -> Loop:
 
 @pytest.fixture
 def actor(loop: Loop) -> Iterator[Caller]:
-    ref = Caller.start(loop)
-    yield wait_for(lambda: Caller.started and Caller.started.pop())
-    ref.stop()
+    with caller(loop) as one:
+        yield one
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._kube.connection import stream as stream_module
 from actors._kube.connection.stream import Chunks, Endpoint, Stream, Streams, open_stream
 from actors._kube.errors import ApiError
 
@@ -42,6 +43,15 @@ def test_chunk_extension_is_ignored_and_an_invalid_size_fails() -> None:
 def pair(*, coded: bool = False, beginning: bytes = b"") -> tuple[socket.socket, Stream]:
     ours, theirs = socket.socketpair()
     return theirs, Stream(ours, beginning, chunked=coded)
+
+
+def test_line_without_end_ends_the_stream_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "LONGEST_LINE_BYTES", 1000)
+    server, stream = pair()
+    server.sendall(b"whole\n" + bytes(2000))
+    assert stream.read() == ([b"whole"], True)
+    stream.close()
+    server.close()
 
 
 def test_incomplete_last_line_is_dropped() -> None:

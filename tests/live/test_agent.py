@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from proto.agent.actor import SetVerbosity
-from proto.agent.supervisor import Note, World
+from proto.agent.supervisor import Note, PeerStates
 from supervisor.config.reload import store
 from supervisor.sockets.client import Client
 from tests.harness import Stalls
@@ -86,7 +86,7 @@ def test_invalid_file_changes_nothing_and_is_reported_once() -> None:
         events.connect(f"ipc://{agent.run_dir}/world.sock")
         before = agent.rows()
         assert events.poll(20_000)
-        assert isinstance(event_of(events.recv_multipart()), World)  # the subscription has arrived
+        assert isinstance(event_of(events.recv_multipart()), PeerStates)  # the subscription has arrived
         agent.threshold(185)
         entry = agent.wait_verdict("invalid")
         assert "10-gc.conf:3: imageGCHighThresholdPercent" in entry.message

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch, look, places
+from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch, places, stat_files
 
 
 class Follower:
@@ -18,7 +18,7 @@ class Follower:
 
     def __init__(self, config: Path | None, config_dir: Path | None) -> None:
         self.given = str(config or ""), str(config_dir or "")
-        self.watch = Watch(*self.given, look(*self.given), time.monotonic())
+        self.watch = Watch(*self.given, stat_files(*self.given), time.monotonic())
         assert not self.settled(0.1)
 
     def settled(self, within_s: float = 20.0) -> bool:
@@ -170,7 +170,7 @@ def test_wait_for_an_open_writer_is_bounded(config: Path, follow: Callable[..., 
 
 
 def test_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
-    seen = look(str(config), "")
+    seen = stat_files(str(config), "")
     config.write_text("meanwhile")
     watch = Watch(str(config), "", seen, time.monotonic())
     assert watch.due() <= time.monotonic()
@@ -179,7 +179,7 @@ def test_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
 
 
 def test_replaced_directory_is_found_by_the_rescan(tmp_path: Path, config: Path) -> None:
-    watch = Watch(str(config), "", look(str(config), ""), time.monotonic())
+    watch = Watch(str(config), "", stat_files(str(config), ""), time.monotonic())
     assert not watch.changed(time.monotonic())
     config.parent.rename(tmp_path / "gone")
     config.parent.mkdir()
@@ -195,7 +195,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert (str(tmp_path), "a") in places(str(tmp_path / "a"))
-    assert look(str(tmp_path / "a"), "") == ((str(tmp_path / "a"), 0, 0, 0),)
+    assert stat_files(str(tmp_path / "a"), "") == ((str(tmp_path / "a"), 0, 0, 0),)
 
 
 def test_rescan_works_without_inotify(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_rescan_works_without_inotify(config: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(24, os.strerror(24))
 
     monkeypatch.setattr("supervisor.config.reload.watch.INotify", none)
-    watch = Watch(str(config), "", look(str(config), ""), time.monotonic())
+    watch = Watch(str(config), "", stat_files(str(config), ""), time.monotonic())
     assert watch.fileno() == -1
     watch.changed(time.monotonic())
     config.write_text("new")

@@ -71,9 +71,9 @@ def test_rotation_loses_and_repeats_no_line(tmp_path: Path) -> None:
         if number % 3 == 2:
             rotate(path, f"20261120-1334{number:02d}", compress=number % 2 == 0)
             if number % 2:
-                reader.look()  # between the rename and the new file
+                reader.check_rotation()  # between the rename and the new file
             path.write_bytes(b"")
-            reader.look()
+            reader.check_rotation()
         if number % 7 == 0:
             found += drain(reader)
     assert found + drain(reader) == wanted
@@ -88,7 +88,7 @@ def test_late_lines_of_a_rotated_file_are_read_first(tmp_path: Path, monkeypatch
     with path.open("ab") as late:
         path.rename(tmp_path / "0.log.20261120-133433")
         path.write_bytes(b"three\n")
-        reader.look()
+        reader.check_rotation()
         assert drain(reader) == b"one\n"
         late.write(b"two\n")
     assert reader.behind
@@ -127,7 +127,7 @@ def test_stalled_reader_keeps_a_bounded_number_of_files_open(tmp_path: Path) -> 
     for number in range(reading.MAX_HELD + 10):
         path.unlink()
         path.write_bytes(b"%d\n" % number)
-        reader.look()
+        reader.check_rotation()
     assert held_below(tmp_path) <= 1 + reading.MAX_HELD
     text = drain(reader)
     assert text.startswith(b"first\n")
@@ -153,7 +153,7 @@ def test_unnoticed_rotations_are_found_by_their_names(tmp_path: Path, compressed
         old = tmp_path / f"0.log.{stamp}"
         (tmp_path / f"0.log.{stamp}.gz").write_bytes(gzip.compress(old.read_bytes()))
         old.unlink()
-    reader.look()
+    reader.check_rotation()
     last = b"last of its file\n"
     assert drain(reader) == last + b"3\n" + last + b"4\n" * 100_000 + last + b"5\n"
     assert drain(reader, final=True) == b""
@@ -167,7 +167,7 @@ def test_replaced_log_is_read_from_its_beginning(tmp_path: Path) -> None:
     path.unlink()
     (tmp_path / "0.log.a").write_bytes(b"nothing of this reader's\n")
     path.write_bytes(b"2\n")
-    reader.look()
+    reader.check_rotation()
     assert drain(reader) == b"1\n2\n"
     reader.close()
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
-import threading
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jeepney import DBusAddress, HeaderFields, MessageType, message_bus, new_error, new_method_return, new_signal
-from jeepney.io.blocking import open_dbus_connection
+from jeepney import DBusAddress, HeaderFields, new_error, new_method_return, new_signal
+
+from tests.system_bus import BusPeer
 
 MANAGER = DBusAddress("/org/freedesktop/login1", None, "org.freedesktop.login1.Manager")
-CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><listen>unix:path={socket}</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow user="*"/><allow own="*"/><allow send_type="method_call"/>
-<allow send_type="signal"/><allow send_requested_reply="true"/><allow receive_type="method_call"/>
-<allow receive_type="signal"/><allow receive_requested_reply="true"/></policy></busconfig>
-"""
 
 
-class FakeLogind:
-    """A context manager. `address` is the bus's, `locks` the locks taken so far; `held`: one is held now."""
+class FakeLogind(BusPeer):
+    """A context manager. `locks` are the locks taken so far; `held`: one is held now."""
+
+    name = "org.freedesktop.login1"
 
     def __init__(self, longest_s: float = 60.0) -> None:
         self.longest_s = longest_s
@@ -33,36 +25,12 @@ class FakeLogind:
         self._open: list[int] = []
         self._given: list[int] = []
 
-    def __enter__(self) -> FakeLogind:
-        self._dir = tempfile.TemporaryDirectory(prefix="nvbus-", dir="/tmp")
-        socket = f"{self._dir.name}/bus"
-        config = Path(self._dir.name, "bus.conf")
-        config.write_text(CONFIG.format(socket=socket))
-        self.address = f"unix:path={socket}"
-        self._daemon = subprocess.Popen(
-            ["dbus-daemon", "--nofork", "--print-address", f"--config-file={config}"], stdout=subprocess.PIPE
-        )
-        assert self._daemon.stdout is not None
-        assert self._daemon.stdout.readline(), "dbus-daemon does not start"
-        self._bus = open_dbus_connection(self.address, enable_fds=True)
-        self._bus.send_and_get_reply(message_bus.RequestName("org.freedesktop.login1"))
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._daemon.terminate()
-        self._daemon.wait(10)
-        self._thread.join(10)
-        self._bus.close()
-        assert self._daemon.stdout is not None
-        self._daemon.stdout.close()
+        super().__exit__(kind, error, traceback)
         for descriptor in self._open:
             os.close(descriptor)
-        self._dir.cleanup()
 
     def held(self) -> bool:
         """True when the lock that was taken last is still held: its pipe has an end for writing."""
@@ -80,18 +48,12 @@ class FakeLogind:
         with self._lock:
             self._bus.send(new_signal(MANAGER, "PrepareForShutdown", "b", (begins,)))
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                message = self._bus.receive()
-            except (OSError, EOFError):
-                return
-            if message.header.message_type is MessageType.method_call:
-                answer = self._answer(message)
-                with self._lock:
-                    self._bus.send(answer)
-                while self._given:
-                    os.close(self._given.pop())
+    def _sent(self) -> None:
+        while self._given:
+            os.close(self._given.pop())
+
+    def _answers(self, message: Any) -> list[Any]:
+        return [self._answer(message)]
 
     def _answer(self, message: Any) -> Any:
         member = message.header.fields[HeaderFields.member]

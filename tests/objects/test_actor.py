@@ -16,6 +16,7 @@ from proto.agent.actor import Describe
 from proto.pods import pod_workers, volume
 from proto.pods.objects import GetObjects, ListObjects, ObjectRef, PodObjects, SetPodObjects
 from tests.harness import ActorProcess, wait_for
+from tests.suite.needs import disk_directory
 
 PEERS = ("volume", "pod_workers")
 SOON_S = 20.0
@@ -55,10 +56,10 @@ class World:
 
 
 @contextmanager
-def world(run_in: str = "/tmp") -> Iterator[World]:
+def world(run_in: str | None = None) -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix="nvo-") as directory:
         process = ActorProcess("objects", None, PEERS, objects_dir=directory, file_check_frequency_s=60.0)
-        if run_in != "/tmp":
+        if run_in is not None:
             os.rmdir(process.dir)
             process.dir = tempfile.mkdtemp(prefix="nv-", dir=run_in)
             process.settings = type(process.settings)(
@@ -147,15 +148,16 @@ def test_last_good_objects_survive_a_kill_on_a_tmpfs() -> None:
         wait_for(lambda: objects.value("a") == b"two" and not kept.exists(), SOON_S, "mended")
 
 
-@pytest.mark.needs("mounts")
-def test_on_a_disk_nothing_is_kept(objects: World) -> None:
-    objects.write("a.yaml", config_map("a", "one"))
-    wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
-    objects.write("a.yaml", "kind: [")
-    wait_for(objects.problems, SOON_S, "the problem is shown")
-    objects.process.restart()
-    assert objects.value("a") is None
-    assert list(Path(objects.process.dir).glob("objects-last*")) == []
+@pytest.mark.needs("disk")
+def test_on_a_disk_nothing_is_kept() -> None:
+    with world(run_in=disk_directory()) as objects:
+        objects.write("a.yaml", config_map("a", "one"))
+        wait_for(lambda: objects.value("a") == b"one", SOON_S, "the object is there")
+        objects.write("a.yaml", "kind: [")
+        wait_for(objects.problems, SOON_S, "the problem is shown")
+        objects.process.restart()
+        assert objects.value("a") is None
+        assert list(Path(objects.process.dir).glob("objects-last*")) == []
 
 
 def test_large_answer_is_split(objects: World) -> None:

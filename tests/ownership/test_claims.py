@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from actors._cgroup.hierarchy import hierarchy
 from proto.agent.settings import Settings
-from supervisor.ownership import start_check as held_claims
-from supervisor.ownership import starting
+from supervisor.ownership import held_claims, starting
 from supervisor.ownership.claims import Claims
+from supervisor.ownership.held_claims import HeldClaim, HeldClaims
 from supervisor.ownership.places import places
-from supervisor.ownership.start_check import Claim, HeldClaims
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.needs("root", "mounts", "cgroups")
@@ -189,7 +188,7 @@ def test_cgroup_that_was_made_again_is_claimed_again(settings: Settings, monkeyp
     os.makedirs(path)
     descriptor = os.open(path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    held = HeldClaims([Claim(path, descriptor, cgroup=True)])
+    held = HeldClaims([HeldClaim(path, descriptor, cgroup=True)])
     os.rmdir(path)
     os.mkdir(path)
     held.tick(0.0)

@@ -16,7 +16,7 @@ from actors._cgroup.hierarchy import hierarchy
 from proto.agent.settings import Settings
 from tests.harness import alive, wait_for
 from tests.ownership.stand_ins import Nodevisor
-from tests.ownership.test_look import pod_cgroup
+from tests.ownership.test_facts import pod_cgroup
 
 pytestmark = pytest.mark.needs("root", "mounts", "cgroups")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.pod_workers.model.back_off import (
-    BackOff,
+    RestartDelay,
     definition_of,
     from_plain,
     raised,
@@ -38,20 +38,20 @@ def test_a_pod_that_failed_2000_times_is_tried_in_10_s():
 
 
 def test_a_run_of_over_10_minutes_starts_over():
-    entry = BackOff(delay_s=160, updated=1000.0)
+    entry = RestartDelay(delay_s=160, updated=1000.0)
     assert wait_until(entry, 1601.0, DELAYS) == 0
     assert raised(entry, 1601.0, 1602.0, DELAYS).delay_s == 10
 
 
 def test_a_run_of_10_minutes_does_not():
-    entry = BackOff(delay_s=160, updated=1000.0)
+    entry = RestartDelay(delay_s=160, updated=1000.0)
     assert wait_until(entry, 1600.0, DELAYS) == 1760.0
     assert raised(entry, 1600.0, 1760.0, DELAYS).delay_s == 300
 
 
 @given(
     st.dictionaries(
-        st.tuples(st.text(), st.text()), st.builds(BackOff, st.floats(0, 300), st.floats(0, 2e9), st.text())
+        st.tuples(st.text(), st.text()), st.builds(RestartDelay, st.floats(0, 300), st.floats(0, 2e9), st.text())
     )
 )
 def test_the_checkpoint_gives_back_what_it_was_given(back_offs):
@@ -75,4 +75,4 @@ def test_another_image_or_other_resources_start_over(container, stands):
 
 
 def test_an_older_checkpoint_is_read():
-    assert from_plain([["u", "c", 20, 1000]]) == {("u", "c"): BackOff(20.0, 1000.0)}
+    assert from_plain([["u", "c", 20, 1000]]) == {("u", "c"): RestartDelay(20.0, 1000.0)}

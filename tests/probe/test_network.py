@@ -1,19 +1,28 @@
 """HTTP, TCP and gRPC probes by the actor, against real servers on loopback."""
 
+import contextlib
+import functools
 import re
+import select
+import socket
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from actors._net.probing.connection import Connection, Wait
 from proto.pods.probe import SetPods
 from proto.v1 import HTTPHeader, Probe
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.ports import free_port
 from tests.probe import pods, servers
 from tests.probe.servers import Server
+from tests.tls_records import send_key_updates
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +184,50 @@ def test_no_socket_is_left_open(actor: ActorProcess) -> None:
     actor.tell(SetPods(pods=(), full=True))
     wait_for(lambda: pods.state(actor)["sockets"] == 0)
     wait_for(lambda: not psutil.Process(actor.pid).net_connections("tcp"))
+
+
+@contextlib.contextmanager
+def secured(tmp_path: Path) -> Iterator[tuple[ssl.SSLSocket, Connection]]:
+    """A server's and a probe's end after the handshake."""
+    context = servers.self_signed(tmp_path)
+    context.num_tickets = 0
+    context.keylog_filename = str(tmp_path / "keys")
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        probe = Connection(*listener.getsockname())
+        stack.callback(probe.close)
+        there = stack.enter_context(
+            context.wrap_socket(within(probe, probe.connect, listener.accept)[0], True, do_handshake_on_connect=False)
+        )
+        there.settimeout(20)
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(there.do_handshake)
+            within(probe, functools.partial(probe.secure, "localhost"))
+            done.result()
+        yield there, probe
+
+
+def within(probe: Connection, step: Callable[[], object], after: Callable[[], Any] = lambda: None) -> Any:
+    """Repeat a probe's step until it need not wait, at most 20 s for each wait."""
+    while True:
+        try:
+            step()
+        except Wait as wait:
+            poll = select.poll()
+            poll.register(probe.fileno(), wait.event)
+            assert poll.poll(20_000)
+        else:
+            return after()
+
+
+def test_probe_takes_key_updates_in_bounded_steps(tmp_path: Path) -> None:
+    """A server could send them without end, so that the actor's other probes wait for that one read."""
+    with secured(tmp_path) as (there, probe):
+        send_key_updates(there, tmp_path / "keys", 2000, b"data", sequence=0)
+        waits, received = 0, b""
+        while not received:
+            try:
+                received = probe.receive()
+            except Wait:
+                waits += 1
+        assert received == b"data"
+        assert waits >= 2

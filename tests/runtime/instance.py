@@ -27,7 +27,14 @@ class EmbeddedInstance:
     """The runtime without an agent. `kill` and `start` replace it while its containers keep running."""
 
     def __init__(
-        self, directory: Path, images: Iterable[Image] = (), isolation: int = 0, *, cni: bool = True, netns: str = ""
+        self,
+        directory: Path,
+        images: Iterable[Image] = (),
+        isolation: int = 0,
+        *,
+        cni: bool = True,
+        netns: str = "",
+        cgroup_driver: str = "cgroupfs",
     ) -> None:
         """`isolation` is the level, 0 for the machine's best.
 
@@ -42,6 +49,7 @@ class EmbeddedInstance:
             run_dir=str(self.directory / "run"),
             root_dir=str(self.directory / "root"),
             images_dir=str(self.directory / "images"),
+            cgroup_driver=cgroup_driver,
             extra={"cni_conf_dir": str(self.directory / "net.d"), "cni_bin_dirs": [str(plugins)] if plugins else []},
         )
         self.endpoint = f"unix://{socket_path(self.settings.run_dir)}"

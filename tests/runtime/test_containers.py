@@ -144,6 +144,8 @@ def test_limits_are_in_the_cgroup_and_change(cri: Cri) -> None:
     stats = cri.container_stats(container).result()
     assert 0 < stats.memory.working_set_bytes.value < 80 << 20
     assert stats.memory.available_bytes.value > 0
+    assert 0 < stats.memory.rss_bytes.value < 80 << 20
+    assert stats.memory.page_faults.value > 0
 
 
 @pytest.mark.needs("mounts", "cgroups")

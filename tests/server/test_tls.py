@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,23 +16,22 @@ from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.x509.oid import NameOID
 
 from actors._net import stream as stream_module
 from actors._net.loop import Loop
+from actors._net.openssl import ServerContext
 from actors._net.stream import Stream
 from actors._net.tls import TlsSocket
 from actors.server.base.http import Request, Response, text
 from actors.server.policy import user_of_certificate
 from actors.server.transport import tls
 from actors.server.transport.listening import Connections, Port
-from actors.server.transport.tls import Certificates, TlsContext, TlsFiles, cipher_name, context
+from actors.server.transport.tls import Certificates, TlsFiles, cipher_name, context
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
 from tests.server.site import read_all, say, site, until
+from tests.tls_records import send_key_updates
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def files(authority: Authority, name: str = "server", *, clients: bool = False) 
 
 
 def shake(
-    server: TlsContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+    server: ServerContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
 ) -> tuple[TlsSocket, ssl.SSLSocket]:
     """Both ends after a handshake, not blocking, and a byte from the client."""
     ours, theirs = socket.socketpair()
@@ -96,7 +94,7 @@ def shake(
 
 @contextlib.contextmanager
 def connection(
-    server: TlsContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+    server: ServerContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
 ) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
     here, there = shake(server, client, session)
     try:
@@ -118,26 +116,25 @@ def client(authority: Authority, certificate: str = "", *, version: ssl.TLSVersi
 def test_client_certificate_is_read_and_none_is_required(authority: Authority) -> None:
     server = context(files(authority, clients=True))
     with connection(server, client(authority, "client")) as (here, _):
-        found = here.client_certificate()
+        found = here.client_certificate(server.verify)
         assert found is not None
         assert found[:2] == ("me", ("some", "groups"))
         assert 0 < found.expires - time.time() < 400 * 86400
     with connection(server, client(authority)) as (here, _):
-        assert here.client_certificate() is None
+        assert here.client_certificate(server.verify) is None
 
 
 def test_server_without_an_authority_asks_for_no_certificate(authority: Authority) -> None:
-    with connection(context(files(authority)), client(authority, "client")) as (here, _):
-        assert here.client_certificate() is None
+    server = context(files(authority))
+    with connection(server, client(authority, "client")) as (here, _):
+        assert here.client_certificate(server.verify) is None
 
 
 def test_certificate_of_another_authority_fails_only_when_read(authority: Authority, tmp_path: Path) -> None:
-    with connection(context(files(authority, clients=True)), strange(authority, Authority(tmp_path / "pki"))) as (
-        here,
-        there,
-    ):
+    server = context(files(authority, clients=True))
+    with connection(server, strange(authority, Authority(tmp_path / "pki"))) as (here, there):
         with pytest.raises(ssl.SSLCertVerificationError):
-            here.client_certificate()
+            here.client_certificate(server.verify)
         with pytest.raises(ssl.SSLWantReadError):
             here.recv(1)
         there.send(b"more")
@@ -267,7 +264,7 @@ def who(authority: Authority) -> Iterator[Callable[[ssl.SSLContext], str]]:
 
     async def serve(stream: Stream, _: Request) -> Response:
         try:
-            user = user_of_certificate(stream.certificate())
+            user = user_of_certificate(stream.certificate(certificates.current().verify))
         except ssl.SSLCertVerificationError:
             return text(401, "strange")
         return text(200, user.name if user is not None else "nobody")
@@ -309,7 +306,7 @@ def test_forged_certificate_harms_no_other_connection(tmp_path: Path) -> None:
         socket.socket.shutdown(gone, socket.SHUT_RDWR)
         with connection(server, forged) as (here, _):
             with pytest.raises(ssl.SSLCertVerificationError):
-                here.client_certificate()
+                here.client_certificate(server.verify)
             assert left.recv(100) == b""
         with connection(server, forged), pytest.raises(ssl.SSLWantReadError):
             waiting.recv(100)
@@ -324,7 +321,8 @@ def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
     ours, theirs = socket.socketpair()
     for one in (ours, theirs):
         one.setblocking(False)
-    here = context(files(real, clients=True)).wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    server = context(files(real, clients=True))
+    here = server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     there = forged.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with here, theirs:
@@ -341,7 +339,7 @@ def test_forged_certificate_that_comes_in_pieces_completes_the_handshake(
             with contextlib.suppress(BlockingIOError):
                 incoming.write(theirs.recv(1 << 16))
         with pytest.raises(ssl.SSLCertVerificationError):
-            here.client_certificate()
+            here.client_certificate(server.verify)
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -383,8 +381,9 @@ def test_last_common_name_is_the_user_as_in_go(authority: Authority) -> None:
     names = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in ("first", "last")]
     two = client(authority)
     two.load_cert_chain(*authority.sign("two", x509.Name(names), new_key()))
-    with connection(context(files(authority, clients=True)), two) as (here, _):
-        assert (here.client_certificate() or ("",))[0] == "last"
+    server = context(files(authority, clients=True))
+    with connection(server, two) as (here, _):
+        assert (here.client_certificate(server.verify) or ("",))[0] == "last"
 
 
 def test_authority_may_be_an_intermediate_without_its_root(authority: Authority, tmp_path: Path) -> None:
@@ -396,9 +395,9 @@ def test_authority_may_be_an_intermediate_without_its_root(authority: Authority,
     known, stranger = client(authority), client(authority, "client")
     known.load_cert_chain(*files(below, "client")[:2])
     with connection(server, known) as (here, _):
-        assert (here.client_certificate() or ("",))[0] == "me"
+        assert (here.client_certificate(server.verify) or ("",))[0] == "me"
     with connection(server, stranger) as (here, _), pytest.raises(ssl.SSLCertVerificationError):
-        here.client_certificate()
+        here.client_certificate(server.verify)
 
 
 def test_certificate_that_expires_while_connected_is_refused(
@@ -411,7 +410,30 @@ def test_certificate_that_expires_while_connected_is_refused(
     assert who(known) == "strange"
 
 
-def test_no_session_is_resumed_where_clients_are_verified(authority: Authority) -> None:
+@VERSIONS
+def test_removed_ca_ends_the_user_of_open_connections(
+    authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """As in the kubelet, which verifies the certificate with each request."""
+    other, bundle = Authority(tmp_path / "pki"), tmp_path / "bundle.crt"
+    chosen = files(authority)._replace(authority=str(bundle))
+    bundle.write_text(authority.path.read_text() + other.path.read_text())
+    both = context(chosen)
+    bundle.write_text(other.path.read_text())
+    without = context(chosen)
+    bundle.write_text(authority.path.read_text())
+    again = context(chosen)
+    with connection(both, client(authority, "client", version=version)) as (here, _):
+        for server in (both, again):
+            assert (here.client_certificate(server.verify) or ("",))[0] == "me"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            here.client_certificate(without.verify)
+        assert (here.client_certificate(again.verify) or ("",))[0] == "me"
+    with connection(both, client(authority)) as (here, _):
+        assert here.client_certificate(without.verify) is None
+
+
+def test_no_session_is_resumed(authority: Authority) -> None:
     known = client(authority, "client", version=ssl.TLSVersion.TLSv1_2)
     for clients in (False, True):
         server = context(files(authority, clients=clients))
@@ -419,35 +441,16 @@ def test_no_session_is_resumed_where_clients_are_verified(authority: Authority) 
             assert not there.session_reused
             session = there.session
         with connection(server, known, session) as (_, there):
-            assert there.session_reused is not clients
+            assert not there.session_reused
 
 
-def expanded(secret: bytes, label: str, size: int) -> bytes:
-    """HKDF-Expand-Label without a context (RFC 8446, 7.1)."""
-    name = b"tls13 " + label.encode()
-    return HKDFExpand(hashes.SHA384(), size, struct.pack(">HB", size, len(name)) + name + b"\0").derive(secret)
-
-
-def record(secret: bytes, sequence: int, message: bytes, kind: int) -> bytes:
-    """A record of TLS 1.3 with AES_256_GCM_SHA384."""
-    header = struct.pack(">BHH", 23, 0x303, len(message) + 17)
-    nonce = int.from_bytes(expanded(secret, "iv", 12), "big") ^ sequence
-    cipher = AESGCM(expanded(secret, "key", 32))
-    return header + cipher.encrypt(nonce.to_bytes(12, "big"), message + bytes([kind]), header)
-
-
-def test_read_ends_after_each_key_update(authority: Authority, tmp_path: Path) -> None:
+@pytest.mark.parametrize("clients", [False, True])
+def test_read_ends_after_each_key_update(authority: Authority, clients: bool, tmp_path: Path) -> None:
     """A client could send them without end, so that the other connections wait for that one read."""
     known = client(authority)
     known.keylog_filename = str(tmp_path / "keys")
-    with connection(context(files(authority, clients=True)), known) as (here, there):
-        lines = [line.split() for line in (tmp_path / "keys").read_text().splitlines()]
-        secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
-        sent, sequence = b"", 1  # after the byte of the connection's start
-        for _ in range(3):
-            sent += record(secret, sequence, b"\x18\0\0\1\0", 22)
-            secret, sequence = expanded(secret, "traffic upd", 48), 0
-        socket.socket.send(there, sent + record(secret, 0, b"data", 23))
+    with connection(context(files(authority, clients=clients)), known) as (here, there):
+        send_key_updates(there, tmp_path / "keys", 3, b"data", sequence=1)  # after the byte of the connection's start
         for _ in range(3):
             with pytest.raises(ssl.SSLWantReadError):
                 here.recv(100)

@@ -5,7 +5,7 @@ from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
 from actors.stats.pages.summary import Disk, Machine
-from actors.stats.reading import ContainerReading, PodReading, Reading
+from actors.stats.reading import ContainerReading, PodReading, Reading, SystemReading
 from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
 
@@ -69,8 +69,7 @@ READING = Reading(
         pod("full", container("full", "web", 3, 32 * MIB), container("full", "side", 2), interfaces=[ETH0]),
         pod("host", container("host", "agent", 4), interfaces=[]),
     ],
-    pods_cgroup="/kubepods",
-    pods_created=NOW - 1000,
+    system=[SystemReading("pods", "/kubepods", NOW - 1000, figures(50, 512 * MIB))],
 )
 MACHINE = Machine("vm", NOW - 5000, 1024 * MIB, 100, "eth0", 32_768, 282)
 NODEFS = FsStats(

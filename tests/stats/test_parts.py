@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors._base.messaging.futures import Future
+from actors._cgroup.hierarchy import Hierarchy
 from actors._host import interfaces
-from actors.stats import inventory
+from actors.stats import inventory, reading
 from actors.stats.inventory import Inventory, container_id
 from actors.stats.pages import hardware
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.stats import FsStats
 
@@ -67,6 +70,20 @@ ID = "ab" * 32
 )
 def test_container_id_is_read_from_the_cgroup_name(cgroup: str, found: str) -> None:
     assert container_id(cgroup) == found
+
+
+@pytest.mark.parametrize(("own", "names"), [("/system.slice/agent.service", ["kubelet", "pods"]), ("/", ["pods"])])
+def test_agents_own_cgroup_is_the_system_container_kubelet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, names: list[str]
+) -> None:
+    for cgroup, used in (("system.slice/agent.service", 7), ("kubepods", 5)):
+        (tmp_path / cgroup).mkdir(parents=True)
+        (tmp_path / cgroup / "memory.current").write_text(f"{used}\n")
+    monkeypatch.setattr(reading, "own_cgroups", lambda: {"": own})
+    tree = Hierarchy(unified=True, mounts={"": str(tmp_path)})
+    found = reading.read(Settings(), tree, reading.find(Settings(), tree), {})
+    assert [one.name for one in found.system] == names
+    assert [one.figures.memory_bytes for one in found.system] == [7, 5][-len(names) :]
 
 
 class Runtime:

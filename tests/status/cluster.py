@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
 from actors._kube.errors import ApiError
-from actors._kube.watch import Listener, Watch
+from actors._kube.reflector import Listener
 from actors.config.sources.api_policy import view_of
 from proto.agent.actor import Describe, Description
 from proto.pods.status import RemoveApiPods, RemovePod, SetApiPods, SetPod, SetPods, Stage
@@ -25,6 +25,7 @@ from proto.wire.envelope import Kind
 from proto.wire.message import Message
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
+from tests.kube.caller import following
 from tests.kube.faulty_server import FaultyServer
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -51,19 +52,19 @@ class Cluster(Listener):
         self._listed = threading.Event()
         self._context = zmq.Context()
         self._socket: Any = None
-        self._watch = Watch(
+        self._watch = following(
             Session(load(str(control_plane.admin))), "/api/v1/pods", self, {"fieldSelector": f"spec.nodeName={node}"}
         )
 
     def __enter__(self) -> Cluster:
         self.status.__enter__()
         self._connect()
-        self._watch.start()
+        self._watch.__enter__()
         assert self._listed.wait(30)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._watch.stop()
+        self._watch.__exit__(None, None, None)
         self.status.__exit__(*exc)
         self.faulty.close()
         self._context.destroy(linger=0)

@@ -2,7 +2,7 @@
 
 `pure` tests start no process, open no socket and do not wait (purity.py checks it). `process` tests use what any Linux
 machine with Python has: processes, sockets, mounts, cgroups, containers on the embedded runtime. `containerd` tests
-need a containerd with CNI plug-ins, `cluster` tests a control plane. `guest` tests run in a guest with systemd.
+need a containerd with CNI plug-ins, `cluster` tests a control plane. `guest` tests start a guest with systemd.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FOLDERS = {
     "foreign": PROCESS,
     "fresh": CONTAINERD,
     "fuzz": PROCESS,
-    "guest": PROCESS,
+    "guest": CONTAINERD,
     "host": PROCESS,
     "image_gc": PROCESS,
     "image_gc/pure": PURE,

@@ -12,9 +12,12 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from actors.objects.local.keep import in_memory
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -65,6 +68,32 @@ def _can_write_cgroups() -> bool:
 
 
 @functools.cache
+def _has_cgroup_v2() -> bool:
+    """Return True when cgroups can be made in v2's hierarchy, which may be beside v1's and without controllers."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        if line.split()[2] == "cgroup2":
+            with contextlib.suppress(OSError):
+                made = Path(line.split()[1], f"nvneed-{os.getpid()}")
+                made.mkdir()
+                made.rmdir()
+                return True
+    return False
+
+
+def _has_systemd() -> bool:
+    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+
+@functools.cache
+def disk_directory() -> str | None:
+    """A directory on a disk where this user may write, or None. /tmp is in memory on many machines."""
+    for directory in (tempfile.gettempdir(), "/var/tmp", os.getcwd()):
+        if os.access(directory, os.W_OK) and not in_memory(directory):
+            return directory
+    return None
+
+
+@functools.cache
 def _has_user_namespaces() -> bool:
     """Return True when an ordinary user has them: tests of root act as that user."""
     user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
@@ -97,10 +126,13 @@ NEEDS = {
     "openssl": _program("openssl"),
     "runc": _program("runc"),
     "root": Need("root", lambda: os.geteuid() == 0),
+    "disk": Need("a directory outside memory", lambda: disk_directory() is not None),
     "mounts": Need("the right to mount", _can_mount),
     "networks": Need("the right to make network namespaces", _can_make_networks),
     "nftables": Need("nftables in the kernel", _has_nftables),
     "cgroups": Need("the right to make cgroups", _can_write_cgroups),
+    "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
+    "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),

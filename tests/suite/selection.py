@@ -29,10 +29,10 @@ class Facts(NamedTuple):
 
 def left_out(target: str, facts: Facts) -> str:
     """Why `target` does not run the test: "guest", "containerd", "needs openssl", "lacks root"; empty when it does."""
-    if (facts.marker == GUEST) != (target == IN_GUEST):
-        return GUEST if facts.marker == GUEST else TEST
     if target == IN_GUEST:
-        return ""
+        return "" if facts.marker == GUEST else TEST
+    if facts.marker == GUEST or "systemd" in facts.missing:
+        return GUEST
     of_packages = [name for name in facts.needs if NEEDS[name].package]
     is_of_node = facts.marker in (CONTAINERD, CLUSTER) or bool(of_packages)
     if target == NODE:

@@ -62,7 +62,8 @@ def test_every_marker_is_one_that_pytest_knows(pytestconfig: pytest.Config) -> N
         (Facts(PROCESS, fixtures=("embedded",)), "", ""),
         (Facts(CONTAINERD, ("root",), ("root",), ("embedded",)), CONTAINERD, ""),
         (Facts(GUEST), GUEST, GUEST),
-        (Facts(GUEST, ("openssl",)), GUEST, GUEST),
+        (Facts(CONTAINERD, ("systemd",), ("systemd",)), GUEST, GUEST),
+        (Facts(CONTAINERD, ("systemd",)), CONTAINERD, ""),
     ],
 )
 def test_a_test_is_left_out_for_a_reason(facts: Facts, by_test: str, by_node: str) -> None:

@@ -12,12 +12,12 @@ import pytest
 import zmq
 
 from proto.agent.actor import Describe, Description, Ping
-from proto.agent.supervisor import Exited, RestartActor, Started, StopAgent, World
+from proto.agent.supervisor import Exited, PeerStates, RestartActor, Started, StopAgent
+from proto.common import procfs
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import Failure, Refused
 from proto.wire.message import Done, Message
-from supervisor.process import procfs
 from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 
@@ -216,7 +216,7 @@ def test_garbage_on_the_control_socket_is_counted(frames: list[bytes]) -> None:
         ("Nonsense", b"\x80"),
         ("RestartActor", b"\x80"),
         ("RestartActor", b"\x81\xa4name\x01"),
-        ("World", b"\x81\xa5peers\x90"),
+        ("PeerStates", b"\x81\xa5peers\x90"),
     ],
 )
 def test_bad_ask_is_answered_with_the_error(type_name: str, body: bytes) -> None:
@@ -250,7 +250,7 @@ def test_new_subscriber_gets_a_world_then_every_change() -> None:
 
 
 def _assert_world_of_good_a(event: Message) -> None:
-    assert isinstance(event, World)
+    assert isinstance(event, PeerStates)
     assert [(peer.name, peer.incarnation, peer.ready) for peer in event.peers] == [("good_a", 1, True)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.agent.supervisor import Exited, PeerState, Started, World
+from proto.agent.supervisor import Exited, PeerState, PeerStates, Started
 from supervisor.health.checks import GRACE_S, START_S, Health
 from supervisor.health.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
 from supervisor.host import settings_file
@@ -145,7 +145,7 @@ def test_actor_has_time_to_start_and_restart() -> None:
     health.on_event(Exited(name="a", incarnation=2, reason="killed"), 1001.0)
     assert health.checks(1000.0 + GRACE_S)["a"] == ""
     assert health.checks(1007.0)["a"] == "not in service for 7 s"
-    health.on_event(World(peers=(PeerState(name="a", incarnation=3, ready=True),)), 1008.0)
+    health.on_event(PeerStates(peers=(PeerState(name="a", incarnation=3, ready=True),)), 1008.0)
     assert health.checks(1008.0)["a"] == ""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.agent.supervisor import Exited, PeerState, Started, World
+from proto.agent.supervisor import Exited, PeerState, PeerStates, Started
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host import host_setup
@@ -208,7 +208,7 @@ def environment(manager: socket.socket, **more: str) -> dict[str, str]:
 def test_ready_is_sent_once_every_actor_has_been_ready(manager: socket.socket) -> None:
     with manager:
         service = AgentService(Notifier(environment(manager), 7), ("a", "b", "c"))
-        service.on_event(World(peers=(PeerState(name="a", incarnation=1, ready=True),)))
+        service.on_event(PeerStates(peers=(PeerState(name="a", incarnation=1, ready=True),)))
         service.on_event(Started(name="b", incarnation=1))
         service.on_event(Exited(name="a", incarnation=1, reason="killed"))
         assert said(manager) == []

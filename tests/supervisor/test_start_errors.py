@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from proto.agent.settings import Settings
+from proto.common import procfs
 from supervisor.host.rundir import RunDir, StartError, check_socket_paths, make_private
-from supervisor.process import procfs, state
+from supervisor.process import state
 from supervisor.supervision.specs import ChildSpec
 from tests.supervisor.agent import _CODE, CHILDREN, Agent, spec
 
@@ -105,7 +106,7 @@ def test_run_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
         make_private(tmp_path / "run")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.needs("root")  # to give a directory away
 def test_run_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     os.chown(tmp_path / "run", 65534, 65534)

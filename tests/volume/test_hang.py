@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proto.agent.actor import Describe
-from proto.pods.volume import BindSubPaths, LookAtVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
+from proto.pods.volume import BindSubPaths, CheckVolumes, MountPod, ReadVolumeFile, SubPath, UnmountPod
 from proto.wire.errors import Refused
 from tests.harness import ActorProcess, Stalls, wait_for
 from tests.volume.dead_fuse import DeadFuse
@@ -82,7 +82,7 @@ def test_mount_that_dies_later_is_measured_once_until_it_answers(actor: ActorPro
     dead.revive()
     spec, path = pod(host("h", dead.path)), str(dead.path)
     actor.ask(MountPod(pod=spec))
-    look = LookAtVolumes(pod_uid=UID, paths={"h": path})
+    look = CheckVolumes(pod_uid=UID, paths={"h": path})
     actor.ask(look)
     dead.die()
     sub_path = SubPath(index=0, volume="h", volume_path=path, sub_path="x")

@@ -21,7 +21,7 @@ from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
 from proto.agent.actor import Dump, Dumped
-from proto.agent.supervisor import EVENTS, Exited, Note, Ready, Started, World
+from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started
 from proto.common.logs import Limited
 from proto.wire import codec
 from proto.wire.envelope import MAX_BODY_BYTES, Header, Kind
@@ -390,7 +390,7 @@ class Bus:
 
     def _learn(self, event: Message) -> None:
         match event:
-            case World():
+            case PeerStates():
                 for peer in event.peers:
                     if peer.ready:
                         self._peer_started(Started(name=peer.name, incarnation=peer.incarnation))

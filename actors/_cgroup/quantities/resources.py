@@ -63,6 +63,8 @@ class PodLimits:
     """Only on cgroup v2 with the feature gate MemoryQoS."""
     huge_pages: tuple[tuple[str, int], ...] = ()
     """Page size as CRI writes it (`2MB`) and bytes."""
+    cpus: str = ""
+    """A CPU list (`0-3`), on cgroup v2 only; empty keeps the kernel's default."""
 
 
 def milli_cpu_to_shares(milli_cpu: int) -> int:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import stat
+import threading
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -25,6 +28,22 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
 """Largest checkpoint that is read: a hundred times the largest one seen, and harmless to the reader's memory."""
+
+
+class _Writers:
+    """The threads that write one path: one at a time, and a write that was asked for earlier replaces no later one.
+
+    A write that is past its deadline goes on in its thread, beside the next one.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.newest = 0
+
+
+_writers: WeakValueDictionary[str, _Writers] = WeakValueDictionary()
+_writers_lock = threading.Lock()
+_numbers = itertools.count(1)
 
 
 class _File(msgspec.Struct):
@@ -77,9 +96,18 @@ def save(path: str | os.PathLike[str], version: int, data: Any, *, sync: bool = 
 
     A kill at any moment leaves the old or the new file whole. `sync` extends that to a power cut and may take tens of
     milliseconds; state that ends with the node's boot does not need it. Blocks: call it through `Actor.blocking`.
-    Allows one writer per path. Raises OSError.
+    Of several threads with the same path the latest caller's data stays. Raises OSError.
     """
     target = Path(path)
+    with _writers_lock:
+        number, writers = next(_numbers), _writers.setdefault(str(target), _Writers())
+    with writers.lock:
+        if number > writers.newest:
+            _replace(target, version, data, sync=sync)
+            writers.newest = number
+
+
+def _replace(target: Path, version: int, data: Any, *, sync: bool) -> None:
     body = msgspec.json.encode(data)
     content = msgspec.json.encode(_File(version=version, checksum=zlib.crc32(body), data=msgspec.Raw(body)))
     # A fixed name, so that files of killed processes are overwritten instead of piling up.

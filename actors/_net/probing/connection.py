@@ -5,16 +5,23 @@ Errors have the texts of Go's net package. HTTP and probes are in other modules.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from actors._net.probing.poller import READ, WRITE
 from actors._net.probing.target import is_address, joined
 
 if TYPE_CHECKING:
     import ssl
+
+BLOCK = 16 * 1024
+"""The most bytes that one call receives."""
+T = TypeVar("T")
 
 _tls_context: ssl.SSLContext | None = None
 
@@ -47,11 +54,13 @@ class Connection:
             )
         except OSError as error:
             raise Failed(f"dial tcp {self.peer}: socket: {go_text(error)}") from error
-        self._fd = self._socket.fileno()  # stored, because a socket that TLS has detached has none
+        self._tls: ssl.SSLObject | None = None
+        self._incoming: ssl.MemoryBIO
+        self._outgoing: ssl.MemoryBIO
 
     def fileno(self) -> int:
         """The descriptor to poll."""
-        return self._fd
+        return self._socket.fileno()
 
     def connect(self) -> None:
         """Open the TCP connection. Returns when the peer has accepted it."""
@@ -65,22 +74,47 @@ class Connection:
         """Make the TLS handshake. Certificates are not verified, as in the kubelet."""
         import ssl  # noqa: PLC0415 - OpenSSL costs megabytes that a node without HTTPS probes saves
 
+        if self._tls is None:
+            self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            name = None if is_address(host) else host
+            self._tls = _context().wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         try:
-            if not isinstance(self._socket, ssl.SSLSocket):
-                name = None if is_address(host) else host
-                self._socket = _context().wrap_socket(self._socket, server_hostname=name, do_handshake_on_connect=False)
-            self._socket.do_handshake()
-        except ssl.SSLWantReadError:
+            self._step(self._tls.do_handshake)
+        except BlockingIOError:
             raise Wait(READ) from None
-        except ssl.SSLWantWriteError:
-            raise Wait(WRITE) from None
         except ssl.SSLError as error:
             raise Failed(_tls_text(error)) from error
         except OSError as error:
             raise Failed(self._broken("read", error)) from error
+        self.send()
+
+    def _step(self, call: Callable[[], T]) -> T:
+        """Call a method of `_tls`, with at most BLOCK received bytes. Raises OSError.
+
+        The ssl module's own sockets go on until there is data. A server that updates its keys without end would hold
+        the thread for as long as it likes.
+        """
+        import ssl  # noqa: PLC0415 - see `secure`
+
+        with contextlib.suppress(ssl.SSLWantReadError):
+            return call()
+        self.send()
+        if received := self._socket.recv(BLOCK):
+            self._incoming.write(received)
+        else:
+            self._incoming.write_eof()
+        try:
+            return call()
+        except ssl.SSLWantReadError:
+            self.send()
+            raise Wait(READ) from None
 
     def send(self, data: bytes = b"") -> None:
         """Send `data`. After Wait, call without data to send the rest."""
+        if self._tls is not None:
+            if data:
+                self._tls.write(data)
+            data = self._outgoing.read()
         self._unsent += data
         try:
             while self._unsent:
@@ -88,26 +122,20 @@ class Connection:
         except BlockingIOError:
             raise Wait(WRITE) from None
         except OSError as error:
-            self._raise_if_waiting(error)
             raise Failed(self._broken("write", error)) from error
 
     def receive(self) -> bytes:
         """The next received bytes; empty at the end."""
         try:
-            return self._socket.recv(16 * 1024)
+            return (
+                self._socket.recv(BLOCK) if self._tls is None else self._step(functools.partial(self._tls.read, BLOCK))
+            )
         except BlockingIOError:
             raise Wait(READ) from None
         except OSError as error:
-            self._raise_if_waiting(error)
             if type(error).__name__ == "SSLEOFError":
                 return b""  # closed without close_notify
             raise Failed(self._broken("read", error)) from error
-
-    @staticmethod
-    def _raise_if_waiting(error: OSError) -> None:
-        kind = type(error).__name__
-        if kind in ("SSLWantReadError", "SSLWantWriteError"):
-            raise Wait(READ if kind == "SSLWantReadError" else WRITE) from None
 
     def _broken(self, operation: str, error: OSError) -> str:
         try:

@@ -1,16 +1,15 @@
 """The API server as a source of pods: lists and watches this node's pods and sends them to status and pod_workers.
 
-Imported with a kubeconfig only. The watch decodes in its own thread; `api_policy.py` decides in the mailbox. status
-gets every change first. pod_workers gets only changes that matter to a running pod, so the echo of our own status
-patches costs nothing. No pods are kept on disk, as pod_workers keeps the accepted ones. The checkpoint has the newest
-version seen, to recognise a server that has gone back in time.
+Imported with a kubeconfig only. `api_policy.py` decides. status gets every change first. pod_workers gets only changes
+that matter to a running pod, so the echo of our own status patches costs nothing. No pods are kept on disk, as
+pod_workers keeps the accepted ones. The checkpoint has the newest version seen, to recognise a server that has gone
+back in time.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +20,15 @@ from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
-from actors._kube.connection.session import Session
+from actors._kube.client import connect
+from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Gone
-from actors._kube.watch import Listener, Watch
+from actors._kube.follow import Follower
+from actors._kube.reflector import Listener, Position
 from actors.config.policy import names
 from actors.config.sources.api_policy import (
     SOURCE,
     ApiView,
-    BadPod,
     SeenVersion,
     ViewChange,
     decode,
@@ -60,17 +60,17 @@ class ApiPods(Listener):
         self._view = ApiView()
         self._seen = False
         self._problem = "the API server has not answered yet"
-        self._lock = threading.Lock()
         self._seen_version = SeenVersion()
-        """Guarded by the lock: the watch's thread checks each list against it."""
         path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config-api.json")
         loss = "a restart of config would not notice lost data"
         self._checkpoint = CheckpointFile(actor.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._saved: SeenVersion | None = None
         self._asked_newest = False
         self._saving = False
-        query = {"fieldSelector": f"spec.nodeName={self._actor.settings.node_name}"}
-        self._watch = Watch(Session(self._actor.settings.kubeconfig), PODS, self, query)
+        settings = actor.settings
+        self._position = Position(PODS, {"fieldSelector": f"spec.nodeName={settings.node_name}"})
+        client = connect(actor, settings.kubeconfig, threads=1, tries=1)
+        self._follower = Follower(actor, client, Streams(actor.bus), self._position, self)
 
     def recover(self) -> None:
         """Load the newest version that was seen."""
@@ -83,7 +83,7 @@ class ApiPods(Listener):
 
     def start(self) -> None:
         """Start to list and watch, for as long as the process lives."""
-        self._watch.start()
+        self._follower.start()
 
     def resend(self, name: str) -> None:
         """Send all pods to a peer that started. The SET also means that the source has been read."""
@@ -114,46 +114,25 @@ class ApiPods(Listener):
         """State for the console: the watch's version, counts of pods, and problems."""
         return {
             "seen": self._seen,
-            "version": self._watch.version,
+            "version": self._position.version or "",
             "pods": len(self._view.pods),
             "mirror_pods": len(self._view.mirrors),
             "missing": sorted(self._view.missing),
             "problems": [one.problem for one in self.problems()],
         }
 
-    # In the watch's thread
+    # As the follower's listener
 
     def replaced(self, items: list[dict[str, Any]]) -> None:
         """Take a list. Raises Gone for a list that is older than the last one and may come from a lagging cache."""
-        version = self._watch.version
-        with self._lock:
-            verdict, seen = judge_list(self._seen_version, _number(version), from_etcd=self._asked_newest)
-            self._asked_newest = verdict == "ask_newest"
-            if verdict == "ask_newest":
-                raise Gone(410, "Expired", f"the list of version {version} is older than one before: {seen.version}")
-            self._seen_version = seen
+        version = self._position.version or ""
+        verdict, seen = judge_list(self._seen_version, _number(version), from_etcd=self._asked_newest)
+        self._asked_newest = verdict == "ask_newest"
+        if verdict == "ask_newest":
+            raise Gone(410, "Expired", f"the list of version {version} is older than one before: {seen.version}")
+        self._seen_version = seen
         now = rfc3339.nanos(time.time_ns())
         found = [decode(item, now) for item in items]
-        self._actor.post(self._replaced, found, seen, name="api_pods")
-
-    def changed(self, kind: str, item: dict[str, Any]) -> None:
-        """Take an event of the watch."""
-        self.marked(str((item.get("metadata") or {}).get("resourceVersion") or ""))
-        self._actor.post(self._changed, kind, decode(item, rfc3339.nanos(time.time_ns())), name="api_pod")
-
-    def marked(self, version: str) -> None:
-        """Take the version of a bookmark or an event."""
-        with self._lock:
-            if not self._seen_version.behind:
-                self._seen_version = SeenVersion(max(self._seen_version.version, _number(version)))
-
-    def failed(self, error: ApiError) -> None:
-        """Report an error; the watch tries again."""
-        self._actor.post(self._failed, error, name="api_failed")
-
-    # In the mailbox
-
-    def _replaced(self, found: list[Pod | BadPod], seen: SeenVersion) -> None:
         if self._problem and self._seen:
             log.info("can read this node's pods again")
         self._problem = ""
@@ -173,8 +152,10 @@ class ApiPods(Listener):
         """Send all pods; as ADD, not SET, while the server may have lost some."""
         self._tell("ADD" if self._seen_version.behind else "SET", tuple(self._view.pods.values()))
 
-    def _changed(self, kind: str, one: Pod | BadPod) -> None:
-        change = self._view.changed(kind, one)
+    def changed(self, kind: str, item: dict[str, Any]) -> None:
+        """Take an event of the watch."""
+        self.marked(str((item.get("metadata") or {}).get("resourceVersion") or ""))
+        change = self._view.changed(kind, decode(item, rfc3339.nanos(time.time_ns())))
         status = self._actor.peer("status")
         if change.shown:
             status.tell(SetApiPods(pods=tuple(map(view_of, change.shown))))
@@ -188,7 +169,13 @@ class ApiPods(Listener):
         for op, pods in change.updates:
             self._tell(op, pods)
 
-    def _failed(self, error: ApiError) -> None:
+    def marked(self, version: str) -> None:
+        """Take the version of a bookmark or an event."""
+        if not self._seen_version.behind:
+            self._seen_version = SeenVersion(max(self._seen_version.version, _number(version)))
+
+    def failed(self, error: ApiError) -> None:
+        """Report an error; the follower tries again."""
         problem = f"cannot read this node's pods: {error}"
         if problem != self._problem:
             log.warning("%s; tried again, and the pods known so far keep running", problem)

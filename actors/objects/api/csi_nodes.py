@@ -47,9 +47,9 @@ class CsiNodes:
         """Take the drivers, from volume, and write the changes."""
         if (message.drivers, message.complete) != (self._drivers, self._all):
             self._drivers, self._all, self._written_for = message.drivers, message.complete, ""
-        self.look()
+        self.write_changes()
 
-    def look(self) -> None:
+    def write_changes(self) -> None:
         """Write the CSINode and the Node when they differ from the desired state."""
         node = self._node()
         if node is None:
@@ -103,17 +103,17 @@ class CsiNodes:
         try:
             existing = await self._client.get(path)
         except NotFound:
-            wish = csi_node.wanted(self._name, uid, None, drivers, all_=all_)
-            await self._client.create(csi_node.PATH, wish)
+            node = csi_node.wanted(self._name, uid, None, drivers, all_=all_)
+            await self._client.create(csi_node.PATH, node)
             return
         if _owner(existing) not in ("", uid):
             # It belongs to an earlier Node of that name, with other drivers.
             await self._client.delete(path)
             await self._client.create(csi_node.PATH, csi_node.wanted(self._name, uid, None, drivers, all_=all_))
             return
-        wish = csi_node.wanted(self._name, uid, existing, drivers, all_=all_)
-        if not csi_node.same(wish, existing):
-            await self._client.update(path, wish)
+        node = csi_node.wanted(self._name, uid, existing, drivers, all_=all_)
+        if not csi_node.same(node, existing):
+            await self._client.update(path, node)
 
 
 def _owner(existing: dict[str, Any]) -> str:

@@ -35,37 +35,37 @@ class Issuer:
     def __len__(self) -> int:
         return len(self._cache)
 
-    async def token(self, wish: GetToken) -> Token:
+    async def token(self, request: GetToken) -> Token:
         """A valid token. Raises Refused TokenFailed."""
-        known = self._cache.fresh(wish, time.time())
+        known = self._cache.fresh(request, time.time())
         if known is not None:
             return known
         try:
-            task = self._under_way.get(wish)
+            task = self._under_way.get(request)
             if task is None:
-                task = self._actor.spawn(self._issue(wish), "issue token")
+                task = self._actor.spawn(self._issue(request), "issue token")
                 if not task.done():
-                    self._under_way[wish] = task
+                    self._under_way[request] = task
             return await task
         except (ApiError, ValueError) as error:
             now = time.time()
-            usable = self._cache.usable(wish, now)
+            usable = self._cache.usable(request, now)
             if usable is None:
                 raise Refused("TokenFailed", f"failed to fetch token: {error}") from None
             log.warning("cannot renew the token of %s/%s for pod %s: %s; the old one is used on",
-                        wish.namespace, wish.service_account, wish.pod_name, error)  # fmt: skip
+                        request.namespace, request.service_account, request.pod_name, error)  # fmt: skip
             return msgspec.structs.replace(usable, refresh=min(usable.expires, now + TRY_AGAIN_S))
 
-    async def _issue(self, wish: GetToken) -> Token:
-        path, body = tokens.path(wish), tokens.body(wish)
+    async def _issue(self, request: GetToken) -> Token:
+        path, body = tokens.path(request), tokens.body(request)
         try:
             answer = await retry_forbidden(
                 self._actor, lambda: self._client.request("POST", path, obj=body, timeout_s=ISSUE_S)
             )  # fmt: skip
             token = tokens.issued(answer, random.random())
         finally:
-            self._under_way.pop(wish, None)
-        self._cache.keep(wish, token, time.time())
+            self._under_way.pop(request, None)
+        self._cache.keep(request, token, time.time())
         return token
 
     def forget(self, uids: Iterable[str]) -> None:

@@ -46,7 +46,7 @@ class Polling:
 
     def start(self) -> None:
         """Read referenced objects periodically."""
-        self._actor.every(Until(self._period_s, JITTER), self._look, "objects")
+        self._actor.every(Until(self._period_s, JITTER), self._read_due, "objects")
 
     def use(self, refs: frozenset[ObjectRef]) -> None:
         """Set the referenced objects; new ones are read from the server."""
@@ -85,7 +85,7 @@ class Polling:
                 self._changed((ref,))
         return found
 
-    async def _look(self) -> None:
+    async def _read_due(self) -> None:
         for ref in sorted(self._used):
             known = self._known.get(ref)
             if known is None or _fixed(known) or time.monotonic() - known.at < self._ttl_s():

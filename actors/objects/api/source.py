@@ -146,21 +146,21 @@ class ApiSource:
             text = f"cannot understand {ref.kind} {ref.namespace}/{ref.name}: {type(error).__name__}"
             raise ApiError(0, "Invalid", text) from None  # the cause may hold a value
 
-    async def set_claim_capacity(self, wish: SetClaimCapacity) -> None:
+    async def set_claim_capacity(self, request: SetClaimCapacity) -> None:
         """Write the new capacity of a claim. Raises Refused NotWritten."""
-        await self._write_claim(wish, lambda claim: claims.grown(claim, wish.capacity))
+        await self._write_claim(request, lambda claim: claims.grown(claim, request.capacity))
 
-    async def set_claim_expansion(self, wish: SetClaimExpansion) -> None:
+    async def set_claim_expansion(self, request: SetClaimExpansion) -> None:
         """Write the progress of a claim's expansion. Raises Refused NotWritten."""
         now = rfc3339.now()
-        await self._write_claim(wish, lambda claim: claims.expansion(claim, wish.phase, wish.message, now))
+        await self._write_claim(request, lambda claim: claims.expansion(claim, request.phase, request.message, now))
 
     async def _write_claim(
         self,
-        wish: SetClaimCapacity | SetClaimExpansion,
+        request: SetClaimCapacity | SetClaimExpansion,
         change: Callable[[dict[str, Any]], dict[str, Any] | None],
     ) -> None:
-        path = object_path(ObjectRef(kind="PersistentVolumeClaim", namespace=wish.namespace, name=wish.name))
+        path = object_path(ObjectRef(kind="PersistentVolumeClaim", namespace=request.namespace, name=request.name))
         try:
             for _ in range(CONFLICTS):
                 claim = change(await self.client.request("GET", path, timeout_s=GET_S))
@@ -171,7 +171,9 @@ class ApiSource:
                     return
         except ApiError as error:
             raise Refused("NotWritten", str(error)) from None
-        raise Refused("NotWritten", f"claim {wish.namespace}/{wish.name} was changed at each of {CONFLICTS} tries")
+        raise Refused(
+            "NotWritten", f"claim {request.namespace}/{request.name} was changed at each of {CONFLICTS} tries"
+        )
 
     def _follow(self, position: Position, listener: Listener) -> Follower:
         return Follower(self._actor, self.client, self._streams, position, listener)
@@ -182,7 +184,7 @@ class ApiSource:
 
     def _node_changed(self, refs: tuple[ObjectRef, ...]) -> None:
         self._changed(refs)
-        self.csi_nodes.look()
+        self.csi_nodes.write_changes()
 
     def _ttl_s(self) -> float:
         node = self._node_document()

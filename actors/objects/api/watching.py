@@ -124,14 +124,14 @@ class Single(Followed):
     def replaced(self, items: list[dict[str, Any]]) -> None:
         """See Listener."""
         super().replaced(items)
-        self._look()
+        self._end_if_immutable()
 
     def changed(self, kind: str, item: dict[str, Any]) -> None:
         """See Listener."""
         super().changed(kind, item)
-        self._look()
+        self._end_if_immutable()
 
-    def _look(self) -> None:
+    def _end_if_immutable(self) -> None:
         if any(one.immutable for one in self.objects.values()):
             self.end()
 

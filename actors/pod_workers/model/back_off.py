@@ -19,8 +19,8 @@ from proto.v1 import Container
 
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
-    """One container's back-off. `updated`: the time of the last raise."""
+class RestartDelay:
+    """The delay before a container's next start (CrashLoopBackOff). `updated`: the time of the last raise."""
 
     delay_s: float
     updated: float
@@ -34,30 +34,32 @@ def definition_of(container: Container) -> str:
     return f"{container_hash(container.name, container.image or '')}-{resources:x}"
 
 
-def standing(back_off: BackOff | None, definition: str) -> BackOff | None:
+def standing(back_off: RestartDelay | None, definition: str) -> RestartDelay | None:
     """The back-off if it counts for that definition."""
     return back_off if back_off is not None and back_off.definition == definition else None
 
 
-def wait_until(back_off: BackOff | None, finished_at: float, delays: Backoff) -> float:
+def wait_until(back_off: RestartDelay | None, finished_at: float, delays: Backoff) -> float:
     """Unix time before which the container may not start; 0 when it may at once."""
     if back_off is None or delays.is_reset(back_off.updated, finished_at):
         return 0.0
     return finished_at + back_off.delay_s
 
 
-def raised(back_off: BackOff | None, finished_at: float, now: float, delays: Backoff, definition: str = "") -> BackOff:
+def raised(
+    back_off: RestartDelay | None, finished_at: float, now: float, delays: Backoff, definition: str = ""
+) -> RestartDelay:
     """The back-off after a start at `now` of a container whose last run ended at `finished_at`."""
     if back_off is None or delays.is_reset(back_off.updated, finished_at):
-        return BackOff(delay_s=delays.initial_s, updated=now, definition=definition)
-    return BackOff(delay_s=delays.grown_s(back_off.delay_s), updated=now, definition=definition)
+        return RestartDelay(delay_s=delays.initial_s, updated=now, definition=definition)
+    return RestartDelay(delay_s=delays.grown_s(back_off.delay_s), updated=now, definition=definition)
 
 
-def to_plain(back_offs: dict[tuple[str, str], BackOff]) -> list[list[Any]]:
+def to_plain(back_offs: dict[tuple[str, str], RestartDelay]) -> list[list[Any]]:
     """Rows for the checkpoint: [pod UID, container name, delay, updated, definition]."""
     return [[uid, name, entry.delay_s, entry.updated, entry.definition] for (uid, name), entry in back_offs.items()]
 
 
-def from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], BackOff]:
+def from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], RestartDelay]:
     """The inverse of `to_plain`."""
-    return {(uid, name): BackOff(float(delay), float(updated), *of) for uid, name, delay, updated, *of in rows}
+    return {(uid, name): RestartDelay(float(delay), float(updated), *of) for uid, name, delay, updated, *of in rows}

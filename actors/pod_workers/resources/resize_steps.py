@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from actors._cgroup import hierarchy
-from actors._cgroup.fs import usage
-from actors._cgroup.limits import Limits, read_limits, write_limits
+from actors._cgroup.fs import ensure, usage
+from actors._cgroup.limits import Limits, read_limits
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.cri_config.container_config import linux_resources
@@ -26,7 +26,9 @@ from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, Pod, PodCondition
+from proto.wire.errors import AskTimeout
 
+WRITE_S = 30.0
 NOT_BELOW_USAGE = "cannot decrease memory limits: "
 
 
@@ -70,7 +72,7 @@ class Resizer:
             await self._cpu(planned, pod)
         except RuntimeDown:
             raise
-        except (ResizeFailedError, CriError, OSError) as error:
+        except (ResizeFailedError, CriError, OSError, AskTimeout) as error:
             failed = Progress(pod.metadata.generation, str(error))
             if failed != self.progress:
                 self.context.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
@@ -97,23 +99,22 @@ class Resizer:
 
     def _cgroup(self, pod: Pod) -> tuple[Limits | None, PodLimits]:
         """(present limits of the pod's cgroup, None if the runtime owns it; wanted limits)."""
-        settings = self.context.settings
-        wanted = pod_limits(pod, settings)
-        name = pod_cgroup_parent(pod, self.context)
-        if not name or settings.cgroup_driver == "systemd":
-            return None, wanted
-        return read_limits(name, hierarchy.hierarchy()), wanted
+        wanted, name = pod_limits(pod, self.context.settings), pod_cgroup_parent(pod, self.context)
+        return (read_limits(name, hierarchy.hierarchy()) if name else None), wanted
 
     async def _step(
         self, steps: CgroupSteps, updates: tuple[Update, ...], pod: Pod, resource: Resource, planned: ResizePlan
     ) -> None:
-        name = pod_cgroup_parent(pod, self.context)
         for limits in steps.before:
-            write_limits(name, limits, hierarchy.hierarchy())
+            await self._limit(pod, limits)
         for update in updates:
             await self._update(update, pod, resource, planned)
         for limits in steps.after:
-            write_limits(name, limits, hierarchy.hierarchy())
+            await self._limit(pod, limits)
+
+    async def _limit(self, pod: Pod, limits: PodLimits) -> None:
+        name, driver = pod_cgroup_parent(pod, self.context), self.context.settings.cgroup_driver
+        await self.context.blocking(WRITE_S, ensure, name, limits, driver, hierarchy.hierarchy())
 
     async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
         amounts = update.amounts(resource, memory_done=update in planned.memory)

@@ -19,7 +19,7 @@ from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
-from actors.pod_workers.model.back_off import BackOff
+from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
@@ -171,7 +171,7 @@ class WorkerContext:
     host_ips: tuple[str, ...] = ()
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
     stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
-    back_offs: dict[tuple[str, str], BackOff] = field(default_factory=dict)
+    back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)
     """By pod UID and container name."""
     restored: Collection[str] = frozenset()
     """UIDs of pods that come from the checkpoint alone, since the API server has not answered yet."""

@@ -32,7 +32,7 @@ from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
-from actors.pod_workers.steps.supplies import Found, container_objects
+from actors.pod_workers.steps.supplies import ObjectsByRef, container_objects
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured
 from proto.pods.volume import BindSubPaths, SubPath
@@ -76,7 +76,7 @@ class ContainerStart:
         self.mounts = volumes.volumes
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
         self.created_id = ""
-        self.objects: Found = {}
+        self.objects: ObjectsByRef = {}
         self.files: supplies.Files = {}
         self.mount_facts = volumes
         self.images: dict[str, pb.ImageSpec] = {}

@@ -30,11 +30,14 @@ from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
-from proto.pods.volume import LookAtVolumes, MountPod, UnmountPod
+from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
-from proto.wire.errors import Refused
+from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
+
+CGROUP_S = 30.0
+"""For a change of a cgroup, which waits for systemd with that driver."""
 
 
 class Operations:
@@ -71,11 +74,11 @@ class Operations:
             raise
         self.mounts, self.groups = dict(answer.host_paths), answer.groups
 
-    async def look_at_volumes(self, container: Container, deadline_s: float) -> None:
+    async def check_volumes(self, container: Container, deadline_s: float) -> None:
         """Check that the servers of the container's volumes answer. Raises Refused."""
         paths = foreign_volumes(self.scope.pod, container, self.mounts or {})
         if paths:
-            await self.context.volumes.ask(LookAtVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
+            await self.context.volumes.ask(CheckVolumes(pod_uid=self.scope.pod.metadata.uid, paths=paths), deadline_s)
 
     def ask_volumes_again(self) -> None:
         """Ask for the volumes in the next step: the pod has changed, or the volume actor has restarted."""
@@ -100,7 +103,9 @@ class Operations:
             try:
                 # First: after a kill, the cgroup and the sandbox are known to be ours.
                 mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
-                cgroup_fs.create_pod_cgroup(self.scope.pod, self.context.settings)
+                await self.context.blocking(
+                    CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, self.context.settings
+                )
                 with (
                     self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                     metrics.sandbox_start(self.scope.pod, handler),
@@ -108,7 +113,7 @@ class Operations:
                     identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
                 raise
-            except (CriError, OSError) as error:
+            except (CriError, OSError, AskTimeout) as error:
                 message = reasons.create_sandbox_failed(self.scope.pod, error)
                 self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
                 raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
@@ -222,7 +227,7 @@ class Operations:
         until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.crash_loop)
         return until - now
 
-    def _back_off(self, name: str) -> back_off.BackOff | None:
+    def _back_off(self, name: str) -> back_off.RestartDelay | None:
         """The back-off, if the container's definition has not changed."""
         return back_off.standing(
             self.context.back_offs.get((self.scope.pod.metadata.uid, name)), self._definition(name)
@@ -296,21 +301,22 @@ class Operations:
         An abandoned start can leave a process that the runtime does not know. It is killed when it is seen a second
         time, since a process that has just ended takes a moment to go.
         """
-        uid, name, settings = (
-            self.scope.pod.metadata.uid,
-            pod_cgroup_parent(self.scope.pod, self.context),
-            self.context.settings,
-        )
-        if cgroup_fs.remove_pod_cgroup(uid, name, settings):
-            return True
-        seen, self._cgroup_busy = self._cgroup_busy, True
-        if not seen or (await self.runtime.listed()).has_processes:
+        uid, name = self.scope.pod.metadata.uid, pod_cgroup_parent(self.scope.pod, self.context)
+        remove = (cgroup_fs.remove_pod_cgroup, name, self.context.settings)
+        try:
+            if await self.context.blocking(CGROUP_S, *remove):
+                return True
+            seen, self._cgroup_busy = self._cgroup_busy, True
+            if not seen or (await self.runtime.listed()).has_processes:
+                return False
+            count = kill_processes(name)
+            if not self._cgroup_killed:
+                log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
+            self._cgroup_killed = True
+            return bool(await self.context.blocking(CGROUP_S, *remove))
+        except OSError as error:
+            log.warning("cannot remove the cgroup of pod %s: %s; trying again", uid, error)
             return False
-        count = kill_processes(name)
-        if not self._cgroup_killed:
-            log.warning("pod %s has ended, but %d processes are in its cgroup: killed", uid, count)
-        self._cgroup_killed = True
-        return cgroup_fs.remove_pod_cgroup(uid, name, settings)
 
 
 def _target_id(container: Container, view: PodView) -> str:

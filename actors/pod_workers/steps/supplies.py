@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 READ_S = 60.0
 """The volume actor has its own deadline."""
 
-Found = Mapping[ObjectRef, ApiObject]
+ObjectsByRef = Mapping[ObjectRef, ApiObject]
 Files = Mapping[tuple[str, str], str]
 """Volume and path in it to the text."""
 
 
-async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> Found:
+async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> ObjectsByRef:
     """The API objects that the container's variables may come from; asks the objects actor only if there are any.
 
     Raises Refused while the objects cannot be read, and the errors of an ask. A static pod (as in the kubelet) and a
@@ -91,7 +91,7 @@ async def volume_files(context: WorkerContext, pod: Pod, container: Container, v
     return found
 
 
-def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: Found, files: Files) -> Sources:
+def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: ObjectsByRef, files: Files) -> Sources:
     """The input of `environment`."""
     namespace = pod.metadata.namespace
     services = (document_of(one, Service) for ref, one in found.items() if ref.kind == "Service")

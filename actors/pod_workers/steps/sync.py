@@ -144,7 +144,7 @@ class Sync:
 
     async def _volumes_answer(self, container: Container) -> bool:
         try:
-            await self.operations.look_at_volumes(container, VOLUME_DEADLINE_S)
+            await self.operations.check_volumes(container, VOLUME_DEADLINE_S)
         except Refused as refusal:
             log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             self.report.volumes_refused(refusal.message)

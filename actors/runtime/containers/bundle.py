@@ -14,14 +14,15 @@ from actors._cri.image_reference import InvalidImageName
 from actors.runtime.containers import host_image
 from actors.runtime.engine.engine import Engine
 from actors.runtime.filesystems.rootfs import HOST_LAYER
+from actors.runtime.helper.cgroups import name_of
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
-from actors.runtime.images.local.store import Held
+from actors.runtime.images.local.store import Lease
 from actors.runtime.images.manifest import Execution
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
-from actors.runtime.oci.spec.build import BadContainer, Place, resources, specification
+from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, resources, specification
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
@@ -46,21 +47,21 @@ class BundleBuilder:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, held: Held) -> NewContainer:
-        """A container in memory, whose layers are held. Raises RpcError."""
+    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, lease: Lease) -> NewContainer:
+        """A container in memory, whose layers the lease keeps. Raises RpcError."""
         image_id, image_ref, layers, execution = self._image(config.image.image)
         if layers == (HOST_LAYER,):
             annotations = sandbox.config.annotations
             if reason := host_image.refusal(annotations, for_all=self._engine.host_image_for_all):
                 raise RpcError("PERMISSION_DENIED", reason)
         for layer in layers:
-            held.add(layer)
+            lease.add(layer)
         try:
             user = self._user(config, layers, execution)
         except (NoSuchUser, ImageError, OSError) as error:
             raise invalid(f"cannot find the user to run as: {error}") from error
         try:
-            volumes = self._engine.volumes.choose(config, held.add)
+            volumes = self._engine.volumes.choose(config, lease.add)
         except BadMount as error:
             raise invalid(str(error)) from error
         _make_sources(config)
@@ -79,7 +80,7 @@ class BundleBuilder:
             stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
-            cgroup=f"{parent.rstrip('/')}/{id_}" if self._engine.cgroups_known else "",
+            cgroup=name_of(cgroups_path(parent, id_, self._engine.machine)) if self._engine.privileged else "",
         )
         return NewContainer(Container(record), execution, user)
 

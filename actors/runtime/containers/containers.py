@@ -14,6 +14,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,7 +22,7 @@ from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
-from actors.runtime.model import processes
+from actors.runtime.model import oom, processes
 from actors.runtime.model.errors import RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
@@ -52,8 +53,8 @@ class Containers:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         if not config.metadata.name:
             raise invalid("a container needs a name in its metadata")
-        with self._engine.store.holding() as held:
-            prepared = self._bundles.new(sandbox, config, held)
+        with self._engine.store.lease() as lease:
+            prepared = self._bundles.new(sandbox, config, lease)
             container = prepared.container
             self._engine.state.reserve(container.key, container.record.id)
             try:
@@ -94,10 +95,13 @@ class Containers:
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
+        if record.cgroup:
+            oom.begin(record.cgroup)
         try:
-            self._engine.monitor.client.ask(
-                "start", record.id, str(directory), record.log_path, stdin, console, *command
-            )
+            with self._engine.oci.starting(record.cgroup, self._resources(container.config.linux.resources)):
+                self._engine.monitor.client.ask(
+                    "start", record.id, str(directory), record.log_path, stdin, console, *command
+                )
         except (MonitorLost, TimeoutError):
             if read_started(directory) is None:
                 raise
@@ -105,12 +109,12 @@ class Containers:
         container.started = read_started(directory)
         if container.started is None:
             raise MonitorError("the monitor cannot write that the container started; check for a full disk")
-        self._note_cgroup(container)
+        self._note_cgroup(container, container.started.pid)
 
-    def _note_cgroup(self, container: Container) -> None:
-        """Record the cgroup's path where systemd chooses it; elsewhere it is known."""
-        if self._engine.machine.systemd_cgroups and self._engine.privileged and container.started is not None:
-            cgroup = processes.cgroup_of(container.started.pid)
+    def _note_cgroup(self, container: Container, pid: int) -> None:
+        """Record the cgroup where the OCI runtime makes one below systemd's scope, as crun does."""
+        cgroup = processes.cgroup_of(pid) if self._engine.machine.systemd_cgroups else ""
+        if cgroup.startswith(f"{container.record.cgroup}/"):
             self._save(container, msgspec.structs.replace(container.record, cgroup=cgroup))
 
     def _failed_to_start(self, container: Container, why: str) -> None:
@@ -216,7 +220,7 @@ class Containers:
     def _note_end(self, container: Container, code: int, at_ns: int, *, known: bool) -> None:
         record = container.record
         here = record.boot == self._engine.boot
-        kills = processes.oom_kills(record.cgroup) if here and record.cgroup else 0
+        kills = oom.kills(record.cgroup) if here and record.cgroup else 0
         if here and record.cgroup:
             processes.kill_cgroup(record.cgroup)
         self._engine.oci.delete(record.id)
@@ -260,15 +264,16 @@ class Containers:
             merge_resources(config.linux.resources, wanted)
             if container.state == pb.CONTAINER_RUNNING:
                 try:
-                    self._engine.oci.update(
-                        container.record.id, resources(wanted, hugetlb=self._engine.machine.hugetlb)
-                    )
-                except OciError as error:
+                    self._engine.oci.update(container.record.id, container.record.cgroup, self._resources(wanted))
+                except (OciError, OSError) as error:
                     raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
             else:
                 self._bundles.change_resources(container, config)
             self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
             container.config = config
+
+    def _resources(self, wanted: pb.LinuxContainerResources) -> dict[str, Any]:
+        return resources(wanted, hugetlb=self._engine.machine.hugetlb)
 
     def reopen_log(self, container: Container) -> None:
         """ReopenContainerLog. Raises RpcError."""

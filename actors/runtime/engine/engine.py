@@ -92,11 +92,6 @@ class Engine:
     """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
     hub: EventHub = field(default_factory=EventHub)
 
-    @property
-    def cgroups_known(self) -> bool:
-        """True if a container's cgroup is known before its start; systemd chooses the path itself."""
-        return self.privileged and not self.machine.systemd_cgroups
-
     def mounts_of(self, container_id: str) -> Path:
         """Mount point of a container's root file system."""
         return self.run / "rootfs" / container_id

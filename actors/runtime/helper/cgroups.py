@@ -10,6 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from actors.runtime.helper.kernel import device_filter
+
+_MACHINES_USERS = 0xEFFFFFFD
+"""Inode of the user namespace that is not in another one; PROC_USER_INIT_INO of Linux."""
 _REMOVE_S = 5.0
 """Waits this long for killed processes to disappear."""
 Write = tuple[str, str, str]
@@ -121,18 +125,27 @@ def mounted(name: str) -> list[tuple[str, str, list[str]]]:
 
 
 def create(path: str, resources: Mapping[str, Any]) -> None:
-    """Create the cgroup in each hierarchy and set its limits. Raises OSError."""
+    """Create the cgroup in each hierarchy and set its limits. A scope of v2 is there already. Raises OSError."""
     name, hierarchies = name_of(path), _hierarchies()
     unified = is_unified(hierarchies)
     for point, controllers in hierarchies.items():
-        if unified:
+        if unified and ":" in path:
+            os.stat(point + name)  # a scope, which the agent has had made: systemd would ignore limits of ours
+        elif unified:
             _make_v2(point, name)
         else:
             _make_v1(point + name, cpuset="cpuset" in controllers)
-    changes = writes(resources, unified=unified)
+    changes, devices = writes(resources, unified=unified), resources.get("devices", [])
     if not unified:
-        changes = device_writes(resources.get("devices", [])) + changes
+        changes = device_writes(devices) + changes
     _write_all(name, changes, hierarchies)
+    if unified and devices and limits_devices():
+        device_filter.attach(next(iter(hierarchies)) + name, devices)
+
+
+def limits_devices() -> bool:
+    """Return True when the container's cgroup limits its devices. Root in a user namespace may load no filter."""
+    return not is_unified() or os.stat("/proc/self/ns/user").st_ino == _MACHINES_USERS
 
 
 def update(path: str, resources: Mapping[str, Any]) -> None:

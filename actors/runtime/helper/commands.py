@@ -203,7 +203,7 @@ def describe(error: BaseException) -> str:
 
 
 def _limit_devices(config: Any, process: Any, cgroup: str) -> Any:
-    if not cgroup or not cgroups.is_unified():
+    if not cgroup or cgroups.limits_devices():
         return process
     return without_mknod(process, config["linux"].get("resources", {}).get("devices", ()))
 

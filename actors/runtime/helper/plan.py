@@ -143,7 +143,7 @@ def plan(config: Mapping[str, Any], mode: str) -> Plan:
 def without_mknod(process: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Take CAP_MKNOD from the process, unless it may open all devices.
 
-    For cgroup v2, where limiting devices would need a BPF program. `rules` are linux.resources.devices.
+    For root in a user namespace on cgroup v2, who may load no device filter. `rules` are linux.resources.devices.
     """
     if not rules or (rules[-1].get("allow") and "type" not in rules[-1]):
         return process

@@ -81,18 +81,3 @@ def kill_cgroup(name: str) -> None:
     for pid in _members(name):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def oom_kills(name: str) -> int:
-    """The number of processes in the cgroup that the kernel's OOM killer ended."""
-    tree = hierarchy()
-    directory = tree.path("memory", name)
-    if directory is None:
-        return 0
-    file = "memory.events" if tree.unified else "memory.oom_control"
-    with contextlib.suppress(OSError):
-        for line in Path(directory, file).read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == "oom_kill":
-                return int(value)
-    return 0

@@ -375,7 +375,7 @@ class Monitor:
         """The first process has exited. Its log is complete before clients learn of the exit."""
         outputs = container.outputs[:]
         unread = outputs
-        for _ in range(MOST_READS_AT_END):  # in turns: the log then keeps roughly the order of stdout and stderr
+        for _ in range(MOST_READS_AT_END):  # alternately: the log then keeps roughly the order of stdout and stderr
             unread = [output for output in unread if self.read_output(container, output)]
         for output in outputs:
             self.sinks.end(output)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from actors._host.files.untrusted_files import read_tail
+from actors.runtime.oci import scopes
 from proto.common import untrusted
 
 MOST_LOG_BYTES = 64 * 1024
@@ -27,12 +30,16 @@ class OciError(Exception):
 class OciRuntime:
     """An OCI runtime whose state is in `root`."""
 
-    def __init__(self, command: Sequence[str], name: str, root: Path, *, systemd: bool) -> None:
-        """`command` is the beginning of its command lines."""
+    def __init__(self, command: Sequence[str], name: str, root: Path, *, systemd: bool, scopes: bool = False) -> None:
+        """`command` is the beginning of its command lines.
+
+        `systemd`: it makes systemd's scopes for containers. `scopes`: it needs them made.
+        """
         self._program = tuple(command)
         self.name = name
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root = str(root)
+        self._scopes = scopes
         self._systemd = ["--systemd-cgroup"] if systemd else []
 
     def version(self) -> str:
@@ -66,8 +73,14 @@ class OciRuntime:
             with contextlib.suppress(OciError):  # at worst a few empty directories stay
                 self._run(["delete", "--force", id_])
 
-    def update(self, id_: str, resources: object) -> None:
-        """Change limits to `resources`, in the form of linux.resources. Raises OciError."""
+    def starting(self, cgroup: str, resources: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Surrounds the start of a container in `cgroup`, with `resources` as in linux.resources. Raises OSError."""
+        return scopes.starting(cgroup, resources) if self._scopes else contextlib.nullcontext()
+
+    def update(self, id_: str, cgroup: str, resources: Mapping[str, Any]) -> None:
+        """Change limits to `resources`, in the form of linux.resources. Raises OciError, OSError."""
+        if self._scopes:
+            scopes.limit(cgroup, resources)
         self._run(["update", "--resources", "-", id_], msgspec.json.encode(resources))
 
     def _command(self, options: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.helper.cgroups import name_of
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
 from actors.runtime.oci.runtime import LOG, last_error
@@ -44,7 +45,8 @@ class Pause:
             os.mkfifo(directory / name, 0o600)
         command = self._engine.oci.run_command(id_, directory, "")
         try:
-            self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
+            with self._engine.oci.starting(name_of(cgroup), {}):
+                self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
         except MonitorError as error:
             raise MonitorError(last_error(directory / LOG) or str(error)) from error
         started = read_started(directory)

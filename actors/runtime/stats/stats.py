@@ -6,7 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from actors._cgroup import fs
+from actors._cgroup import figures
+from actors._cgroup.figures import NO_STALLS, Figures, Pressure, Stalls
+from actors._cgroup.hierarchy import hierarchy
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.disk import usage as disk_usage
 from actors.runtime.model.state import Container, Sandbox
@@ -35,14 +37,11 @@ class Stats:
             ),
             writable_layer=self._writable(container),
         )
-        used = (
-            fs.usage(container.record.cgroup)
-            if container.state == pb.CONTAINER_RUNNING and container.record.cgroup
-            else None
-        )
+        used = _read(container.record.cgroup) if container.state == pb.CONTAINER_RUNNING else None
         if used is not None:
-            stats.cpu.CopyFrom(_cpu(used))
-            stats.memory.CopyFrom(_memory(used, container.config.linux.resources.memory_limit_in_bytes))
+            fill(stats, used, container.config.linux.resources.memory_limit_in_bytes)
+            swap = pb.SwapUsage(timestamp=_ns(used), swap_usage_bytes=pb.UInt64Value(value=used.swap_bytes))
+            stats.swap.CopyFrom(swap)
         return stats
 
     def containers(self, wanted: pb.ContainerStatsFilter) -> list[pb.ContainerStats]:
@@ -61,13 +60,11 @@ class Stats:
         config = sandbox.config
         inside = self.containers(pb.ContainerStatsFilter(pod_sandbox_id=sandbox.record.id))
         linux = pb.LinuxPodSandboxStats(containers=inside)
-        used = fs.usage(config.linux.cgroup_parent) if config.linux.cgroup_parent.startswith("/") else None
-        if used is not None:
-            linux.cpu.CopyFrom(_cpu(used))
-            linux.memory.CopyFrom(_memory(used, 0))
-            linux.process.CopyFrom(
-                pb.ProcessUsage(timestamp=time.time_ns(), process_count=pb.UInt64Value(value=used.pids))
-            )
+        used = _read(config.linux.cgroup_parent, detailed=True)
+        if used is not None and used.detail is not None:
+            fill(linux, used, 0)
+            count = pb.UInt64Value(value=used.detail.threads)
+            linux.process.CopyFrom(pb.ProcessUsage(timestamp=_ns(used), process_count=count))
         return pb.PodSandboxStats(
             attributes=pb.PodSandboxAttributes(
                 id=sandbox.record.id, metadata=config.metadata, labels=config.labels, annotations=config.annotations
@@ -115,19 +112,39 @@ class Stats:
         return used_bytes, inodes
 
 
-def _cpu(used: fs.Usage) -> pb.CpuUsage:
-    return pb.CpuUsage(timestamp=time.time_ns(), usage_core_nano_seconds=pb.UInt64Value(value=used.cpu_ns))
+def _read(cgroup: str, *, detailed: bool = False) -> Figures | None:
+    """Return None when the cgroup is empty, does not exist, or is no path."""
+    return figures.read(cgroup, hierarchy(), time.time(), detailed=detailed) if cgroup.startswith("/") else None
 
 
-def _memory(used: fs.Usage, limit_bytes: int) -> pb.MemoryUsage:
-    usage = pb.MemoryUsage(
-        timestamp=time.time_ns(),
-        working_set_bytes=pb.UInt64Value(value=used.memory_working_set_bytes),
-        usage_bytes=pb.UInt64Value(value=used.memory_bytes),
-    )
+def _ns(used: Figures) -> int:
+    return int(used.time * 1e9)
+
+
+def fill(stats: pb.ContainerStats | pb.LinuxPodSandboxStats, used: Figures, limit_bytes: int) -> None:
+    """Set cpu, memory and, where the kernel measures pressure (cgroup v2), io."""
+    stats.cpu.timestamp = stats.memory.timestamp = _ns(used)
+    stats.cpu.usage_core_nano_seconds.value = used.cpu_ns
+    stats.memory.usage_bytes.value = used.memory_bytes
+    stats.memory.working_set_bytes.value = used.working_set_bytes
+    stats.memory.rss_bytes.value = used.rss_bytes
+    stats.memory.page_faults.value = used.page_faults
+    stats.memory.major_page_faults.value = used.major_page_faults
     if limit_bytes > 0:
-        usage.available_bytes.value = max(0, limit_bytes - used.memory_working_set_bytes)
-    return usage
+        stats.memory.available_bytes.value = max(0, limit_bytes - used.working_set_bytes)
+    stalls = ((stats.cpu, used.cpu_stalls), (stats.memory, used.memory_stalls), (stats.io, used.io_stalls))
+    for where, found in stalls:
+        if found is not NO_STALLS:
+            where.timestamp = _ns(used)
+            where.psi.CopyFrom(_psi(found))
+
+
+def _psi(stalls: Stalls) -> pb.PsiStats:
+    return pb.PsiStats(Full=_line(stalls.full), Some=_line(stalls.some))
+
+
+def _line(one: Pressure) -> pb.PsiData:
+    return pb.PsiData(Total=one.total_us, Avg10=one.avg10, Avg60=one.avg60, Avg300=one.avg300)
 
 
 def _fs_usage(path: str, used_bytes: int, inodes: int) -> pb.FilesystemUsage:

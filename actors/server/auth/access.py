@@ -27,7 +27,7 @@ class Access:
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
 
     async def check(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | Response:
-        """The user when access is allowed, else the refusal. `certificate` is `Stream.certificate`."""
+        """The user when access is allowed, else the refusal. `certificate` calls `Stream.certificate`."""
         user = await self._authenticate(request, certificate)
         if user is None:
             return UNAUTHORIZED

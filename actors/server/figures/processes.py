@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from proto.common import procfs
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -35,11 +37,9 @@ def use_of(pids: Iterable[int]) -> dict[int, ProcessUse]:
 
 def _use(pid: int) -> ProcessUse:
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    memory = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    pss_kib = next((int(line.split()[1]) for line in memory if line.startswith("Pss:")), 0)
     return ProcessUse(
         cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS,
-        pss_bytes=pss_kib * 1024,
+        pss_bytes=procfs.pss_kib(pid) * 1024,
         virtual_bytes=int(fields[20]),
         open_fds=len(os.listdir(f"/proc/{pid}/fd")),
         started_ticks=int(fields[19]),
@@ -48,10 +48,7 @@ def _use(pid: int) -> ProcessUse:
 
 def start_time(started_ticks: int) -> float:
     """Unix time of a process's start."""
-    for line in Path("/proc/stat").read_text().splitlines():
-        if line.startswith("btime "):
-            return float(line.split()[1]) + started_ticks / _TICKS
-    return 0.0
+    return procfs.boot_time() + started_ticks / _TICKS
 
 
 def limits() -> tuple[int, int]:

@@ -186,11 +186,11 @@ class _Changes:
             log.info("cannot watch %s: %s; checking it every %g s", path.parent, error.strerror, LOOK_S)
             self._close_inotify()
         self._seen = stamp(path)
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._timer = self._loop.call_later(LOOK_S, self._check_rotation)
 
-    def _look(self) -> None:
-        self._reader.look()
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+    def _check_rotation(self) -> None:
+        self._reader.check_rotation()
+        self._timer = self._loop.call_later(LOOK_S, self._check_rotation)
 
     async def wait(self, most_s: float) -> bool:
         """Wait for a change of the container's log files; False when none comes within `most_s`."""
@@ -237,7 +237,7 @@ async def _follow(
         final = False
         try:
             while not formatter.full:
-                reader.look()
+                reader.check_rotation()
                 parts, idle = await context.blocking(READ_S, _next, reader, formatter, readers.blocks, final)
                 for part in parts:
                     yield part

@@ -76,16 +76,16 @@ class _Idle:
     def __init__(self, loop: Any, seconds: float, *streams: Stream) -> None:
         self._loop, self._seconds, self._streams = loop, seconds, streams
         self._last = time.monotonic()
-        self._timer = loop.call_later(seconds, self._look) if seconds > 0 else None
+        self._timer = loop.call_later(seconds, self._check_idle) if seconds > 0 else None
 
     def touch(self) -> None:
         """Note that bytes passed."""
         self._last = time.monotonic()
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         left = self._last + self._seconds - time.monotonic()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(left, self._check_idle)
             return
         for stream in self._streams:
             stream.abort()

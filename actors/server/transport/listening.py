@@ -9,14 +9,17 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from actors._base.process.listener_store import ListenerStore
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors.server.base.send_budget import SendBudget
 from actors.server.transport.connection import Connection, Serve
-from actors.server.transport.tls import TlsContext
 from proto.common import logs
+
+if TYPE_CHECKING:
+    from actors._net.openssl import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -32,25 +35,10 @@ STALLED_S = 30.0
 SAY_S = 60.0
 """Interval of equal log lines."""
 MAX_CONNECTIONS = 16_384
-"""Connections of all ports together. An idle one takes 16 KB, with TLS 20, with a client CA 28."""
+"""Connections of all ports together. An idle one takes 16 KB, with TLS 45 (OpenSSL 4.0)."""
 SPARE_FILES = 256
 """File descriptors reserved for everything else."""
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
-
-
-class RateLimitedLog:
-    """Logs at most one line in SAY_S, for what any connection may cause."""
-
-    def __init__(self, level: int) -> None:
-        self._level = level
-        self._next = float("-inf")
-
-    def say(self, message: str, *args: object) -> None:
-        """Log the message unless another was logged less than SAY_S ago."""
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + SAY_S
-            log.log(self._level, message, *args)
 
 
 class Connections:
@@ -64,7 +52,7 @@ class Connections:
         self.idle: dict[Stream, None] = {}
         """The connections that wait for a handshake or a complete request, longest first."""
         self.send_budget = SendBudget()
-        self._full = RateLimitedLog(logging.WARNING)
+        self._full = logs.Limited(log, most=1, period_s=SAY_S)
 
     @property
     def count(self) -> int:
@@ -87,7 +75,7 @@ class Connections:
             self.idle.pop(stream, None)
             stream.abort()
         what = "a new one replaces the longest idle one" if streams else "all are busy, new ones wait"
-        self._full.say("%s (there are %d): %s", why, self.count, what)
+        self._full.log(logging.WARNING, "%s (there are %d): %s", why, self.count, what)
         return FULL_S if streams else BUSY_S
 
     def _stalled(self) -> list[Stream]:
@@ -141,14 +129,14 @@ class Port:
         loop: Loop,
         connections: Connections,
         serve: Serve,
-        context: Callable[[], TlsContext] | None,
+        context: Callable[[], ServerContext] | None,
         listeners: Listeners | None = None,
     ) -> None:
         """With `context` the port speaks TLS; `context` raises OSError while there is no usable certificate."""
         self._loop, self._connections, self._serve, self._context = loop, connections, serve, context
         self._listeners = listeners or Listeners()
         self.listener: socket.socket | None = None
-        self._unusable = RateLimitedLog(logging.ERROR)
+        self._unusable = logs.Limited(log, most=1, period_s=SAY_S)
 
     @property
     def number(self) -> int:
@@ -210,7 +198,7 @@ class Port:
         try:
             context = self._context() if self._context is not None else None
         except OSError as error:
-            self._unusable.say("cannot serve a connection: %s", error)
+            self._unusable.log(logging.ERROR, "cannot serve a connection: %s", error)
             connected.close()
             return
         try:

@@ -10,10 +10,9 @@ import ssl
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from actors._host.files.stamp import stamp
-from actors._net.tls import ServerSocket
 
 if TYPE_CHECKING:
     from actors._net.openssl import ServerContext
@@ -29,10 +28,6 @@ VERSIONS = {
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
 _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
-
-
-TlsContext: TypeAlias = "ssl.SSLContext | ServerContext"
-"""Makes TLS connections by `wrap_socket`."""
 
 
 class TlsFiles(NamedTuple):
@@ -59,11 +54,14 @@ def cipher_name(name: str) -> str:
     return prefix + rest.replace("_", "-")
 
 
-def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> TlsContext:
+def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> ServerContext:
     """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError."""
+    from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without TLS saves
+
     version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
     ciphers = [found for name in cipher_suites if (found := cipher_name(name))]
-    made = _asking(version, ciphers) if files.authority else _plain(version, ciphers)
+    default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+    made = ServerContext(version.value, ciphers or default)
     try:
         made.load_cert_chain(files.certificate, files.key)
     except (OSError, ValueError) as error:
@@ -74,26 +72,6 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
     return made
-
-
-def _plain(version: ssl.TLSVersion, ciphers: list[str]) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.sslsocket_class = ServerSocket
-    made.minimum_version = version
-    if ciphers:
-        made.set_ciphers(":".join(ciphers))
-    made.set_alpn_protocols(["http/1.1"])
-    made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # OpenSSL makes a ticket for each TLS 1.3 connection, and API servers keep connections open instead of resuming.
-    made.num_tickets = 0
-    return made
-
-
-def _asking(version: ssl.TLSVersion, ciphers: list[str]) -> ServerContext:
-    from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without a client CA saves
-
-    default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
-    return ServerContext(version.value, ciphers or default)
 
 
 class Certificates:
@@ -109,11 +87,11 @@ class Certificates:
         self._choices = tuple(choices)
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
         self._seen: tuple[object, ...] = ()
-        self._context: TlsContext | None = None
+        self._context: ServerContext | None = None
         self._look_at = 0.0
         self.loads = 0
 
-    def current(self) -> TlsContext:
+    def current(self) -> ServerContext:
         """The context for a new connection. Raises OSError while no files were usable yet."""
         now = time.monotonic()
         if self._context is not None and now < self._look_at:

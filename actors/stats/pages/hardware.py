@@ -12,6 +12,7 @@ from actors.stats import measure
 from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
 from proto.agent.settings import Settings
+from proto.common import procfs
 from proto.node.stats import FsStats
 
 
@@ -38,7 +39,7 @@ def machine(settings: Settings) -> Machine:
     shown = {one.name for one in interfaces.of_process("self")}
     return Machine(
         node_name=settings.node_name,
-        boot_time=_boot_time(),
+        boot_time=procfs.boot_time(),
         memory_bytes=memory_capacity(),
         swap_bytes=swap_capacity(),
         default_interface=DEFAULT_INTERFACE if DEFAULT_INTERFACE in shown else interfaces.default_interface(),
@@ -84,13 +85,6 @@ def _open_files_max(pid: int) -> int:
                 soft = line.split()[3]
                 return int(soft) if soft.isdigit() else -1
     return 0
-
-
-def _boot_time() -> float:
-    for line in Path("/proc/stat").read_text().splitlines():
-        if line.startswith("btime "):
-            return float(line.split()[1])
-    return 0.0
 
 
 def _topology() -> tuple[int, int]:

@@ -15,7 +15,7 @@ from actors._cgroup.figures import Figures, Pressure, Stalls
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.policy import NO_USE
-from actors.stats.reading import ContainerReading, PodReading, Reading
+from actors.stats.reading import ContainerReading, PodReading, Reading, SystemReading
 from proto.common import rfc3339
 from proto.node import summary as shape
 from proto.node.stats import FsStats
@@ -60,9 +60,7 @@ class Disk:
 
 def cpu_times(reading: Reading) -> dict[str, int]:
     """CPU time in nanoseconds of each cgroup whose rate the summary shows."""
-    times = {"/": reading.node.cpu_ns}
-    if reading.pods_cgroup in reading.ancestors:
-        times[reading.pods_cgroup] = reading.ancestors[reading.pods_cgroup].cpu_ns
+    times = {"/": reading.node.cpu_ns} | {one.cgroup: one.figures.cpu_ns for one in reading.system}
     for pod in reading.pods:
         times[pod.cgroup] = pod.figures.cpu_ns
         times.update((container.cgroup, container.figures.cpu_ns) for container in pod.containers)
@@ -91,7 +89,7 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
             swap_usage_bytes=own.swap_bytes,
             swap_available_bytes=max(0, machine.swap_bytes - own.swap_bytes),
         ),
-        system_containers=_system_containers(reading, rates, with_all=disk is not None),
+        system_containers=tuple(_system_container(one, rates, with_all=disk is not None) for one in reading.system),
     )
     if disk is None:
         return found
@@ -105,19 +103,15 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
     )
 
 
-def _system_containers(reading: Reading, rates: Mapping[str, int], *, with_all: bool) -> tuple[shape.Container, ...]:
-    own = reading.ancestors.get(reading.pods_cgroup)
-    if own is None:
-        return ()
-    return (
-        shape.Container(
-            name="pods",
-            start_time=rfc3339.seconds(reading.pods_created),
-            cpu=_cpu(own, rates.get(reading.pods_cgroup)),
-            memory=_memory(own, own.memory_limit_bytes),
-            io=_io(own) if with_all else None,
-            swap=shape.Swap(time=rfc3339.seconds(own.time), swap_usage_bytes=own.swap_bytes),
-        ),
+def _system_container(one: SystemReading, rates: Mapping[str, int], *, with_all: bool) -> shape.Container:
+    own = one.figures
+    return shape.Container(
+        name=one.name,
+        start_time=rfc3339.seconds(one.created),
+        cpu=_cpu(own, rates.get(one.cgroup)),
+        memory=_memory(own, own.memory_limit_bytes),
+        io=_io(own) if with_all else None,
+        swap=shape.Swap(time=rfc3339.seconds(own.time), swap_usage_bytes=own.swap_bytes),
     )
 
 

@@ -90,13 +90,13 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
 
 
 def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, mark: Mark) -> None:
-    wish = policy.owned_by(step, capabilities)
-    if wish is None:
+    fs_group = policy.owned_by(step, capabilities)
+    if fs_group is None:
         return
     with opened(target, DIRECTORY) as directory:
-        once: ownership.Policy = "OnRootMismatch" if wish.change_policy == "OnRootMismatch" else "Always"
+        once: ownership.Policy = "OnRootMismatch" if fs_group.change_policy == "OnRootMismatch" else "Always"
         try:
-            ownership.set_ownership(directory, wish.group, read_only=False, policy=once, progress=mark)
+            ownership.set_ownership(directory, fs_group.group, read_only=False, policy=once, progress=mark)
         except OSError as error:
             raise VolumeError(f"applyFSGroup failed for vol {step.volume.handle}: {error}") from error
 

@@ -134,13 +134,13 @@ def mount_group(step: CsiMount, capabilities: Collection[str]) -> str:
 
 def owned_by(step: CsiMount, capabilities: Collection[str]) -> FsGroup | None:
     """The group to which the node gives the volume's files; None for none."""
-    wish = step.fs_group
-    if wish is None or step.read_only or "VOLUME_MOUNT_GROUP" in capabilities or wish.driver_policy == "None":
+    group = step.fs_group
+    if group is None or step.read_only or "VOLUME_MOUNT_GROUP" in capabilities or group.driver_policy == "None":
         return None
-    if wish.driver_policy == "File":
-        return wish
+    if group.driver_policy == "File":
+        return group
     once = step.ephemeral or bool({"ReadWriteOnce", "ReadWriteOncePod"}.intersection(step.access_modes))
-    return wish if step.fs_type and once else None
+    return group if step.fs_type and once else None
 
 
 def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *, ephemeral: bool) -> dict[str, str]:

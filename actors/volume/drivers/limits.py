@@ -37,9 +37,9 @@ class Limits:
 
     def start(self) -> None:
         """Ask due drivers periodically."""
-        self._actor.every(Until(LOOK_S), self._look, "volume limits")
+        self._actor.every(Until(LOOK_S), self._ask_due, "volume limits")
 
-    async def _look(self) -> None:
+    async def _ask_due(self) -> None:
         names = self._registry.drivers().keys()
         refs = [ObjectRef(kind="CSIDriver", name=name) for name in names]
         if not refs:

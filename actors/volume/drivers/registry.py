@@ -50,7 +50,7 @@ class Entry:
 
 
 class Registry:
-    """The registered drivers. Runs in the actor's mailbox thread, except `_look` and `_readable`."""
+    """The registered drivers. Runs in the actor's mailbox thread, except `_list_sockets` and `_readable`."""
 
     def __init__(
         self, actor: Actor, pool: Pool, directory: str, registered: Callable[[str], None], changed: Callable[[], None]
@@ -120,13 +120,13 @@ class Registry:
             while self._again:
                 await self._actor.sleep(SETTLE_S)
                 self._again = False
-                self._take(await self._actor.blocking(LIST_S, self._look))
+                self._take(await self._actor.blocking(LIST_S, self._list_sockets))
         except (OSError, AskTimeout) as error:
             log.warning("cannot list %s: %s; trying again", self._directory, error)
         finally:
             self._looking = False
 
-    def _look(self) -> dict[str, Stamp]:
+    def _list_sockets(self) -> dict[str, Stamp]:
         # In a pool thread.
         make_dirs(self._directory)
         self._watch.ensure()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
 from actors._host.files import checkpoint
+from proto.common import procfs
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Quarantine:
             stuck = msgspec.convert(record, Stuck)
             with suppress(OSError):
                 fd = os.pidfd_open(stuck.pid)
-                if _started(stuck.pid) == stuck.started:
+                if procfs.start_time(stuck.pid) == stuck.started:
                     self._stuck[stuck.pid] = stuck
                     found.append((stuck, fd))
                 else:
@@ -54,7 +54,7 @@ class Quarantine:
 
     def add(self, stuck: Stuck) -> None:
         """Add a helper that was written off."""
-        self._stuck[stuck.pid] = msgspec.structs.replace(stuck, started=_started(stuck.pid))
+        self._stuck[stuck.pid] = msgspec.structs.replace(stuck, started=procfs.start_time(stuck.pid))
 
     def discard(self, pid: int) -> None:
         """Remove a helper that has ended."""
@@ -71,9 +71,3 @@ class Quarantine:
             checkpoint.save(self._path, VERSION, msgspec.to_builtins(list(self._stuck.values())), sync=False)
         except OSError as error:
             log.warning("cannot save the list of stuck helpers: %s; a restart of this actor detects them again", error)
-
-
-def _started(pid: int) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    return -1

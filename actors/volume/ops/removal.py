@@ -19,7 +19,7 @@ from actors.volume.ops import block, unmounting
 from actors.volume.ops.inside import DIRECTORY, PATH, opened
 from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
 from actors.volume.steps.places import MOUNTED_PLUGINS
-from actors.volume.steps.removal_rules import Found, removal_steps
+from actors.volume.steps.removal_rules import VolumeDir, removal_steps
 
 At = Callable[[str], None]
 """Called with the name of the next volume, to mark progress."""
@@ -156,14 +156,14 @@ def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: 
     for _ in range(_STACKED):
         if not _is_mounted(plugin_fd, name):
             break
-        removal_steps(Found(plugin, name, mounts.type_at(path) or "unknown"))
+        removal_steps(VolumeDir(plugin, name, mounts.type_at(path) or "unknown"))
         try:
             mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
         except OSError as error:
             # Never lazily: a process or mount that still uses it would keep it while the pod counts as removed. The
             # kubelet's unmount fails here too, and is tried again.
             raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
-    delete = "delete" in removal_steps(Found(plugin, name))
+    delete = "delete" in removal_steps(VolumeDir(plugin, name))
     with _open_dir(plugin_fd, name, path) as volume:
         if volume is None:
             return

@@ -203,12 +203,12 @@ def token_request(pod: Pod, audience: str, expiration_s: int | None) -> GetToken
     )
 
 
-def token_of(wish: GetToken, context: Context) -> Token:
+def token_of(request: GetToken, context: Context) -> Token:
     """The token for a request. Raises CannotMount with the kubelet's message when there is none."""
     if context.standalone:
         problem = "cannot use TokenManager when kubelet is in standalone mode"
         raise CannotMount(f"failed to fetch token: {problem}", retry=False)
-    found = context.tokens.get(wish, "failed to fetch token: it was not requested")
+    found = context.tokens.get(request, "failed to fetch token: it was not requested")
     if isinstance(found, str):
         raise CannotMount(found)
     return found

@@ -191,7 +191,7 @@ def _token_requests(pod: Pod, driver: CSIDriverSpec) -> dict[str, GetToken]:
 
 
 def _with_tokens(secrets: Secrets, pod: Pod, driver: CSIDriverSpec, context: Context) -> Secrets:
-    tokens = {audience: token_of(wish, context) for audience, wish in _token_requests(pod, driver).items()}
+    tokens = {audience: token_of(request, context) for audience, request in _token_requests(pod, driver).items()}
     if not tokens:
         return secrets
     if driver.service_account_token_in_secrets:

@@ -105,25 +105,25 @@ class Publisher:
 
     async def _report_expansion(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
         # By the claim's status the controllers decide if its owner may request less.
-        wish = pod.growing.get(name)
-        if wish is None or not self._actor.settings.kubeconfig:
+        growth = pod.growing.get(name)
+        if growth is None or not self._actor.settings.kubeconfig:
             return
-        request = SetClaimExpansion(namespace=wish.namespace, name=wish.name, phase=phase, message=message)
+        request = SetClaimExpansion(namespace=growth.namespace, name=growth.name, phase=phase, message=message)
         try:
             await self._actor.peer("objects").ask(request, TELL_S)
         except ActorError as error:
-            log.warning("cannot write %s to claim %s/%s: %s", phase, wish.namespace, wish.name, error)
+            log.warning("cannot write %s to claim %s/%s: %s", phase, growth.namespace, growth.name, error)
 
     async def _report_capacity(self, pod: PodVolumes, name: str) -> None:
         # The new capacity in the claim's status ends its owner's wait.
-        wish = pod.growing.pop(name, None)
-        if wish is None or not self._actor.settings.kubeconfig:
+        growth = pod.growing.pop(name, None)
+        if growth is None or not self._actor.settings.kubeconfig:
             return
         pod.reported_growth.add(name)
         try:
-            await self._actor.peer("objects").ask(wish, TELL_S)
+            await self._actor.peer("objects").ask(growth, TELL_S)
         except ActorError as error:
-            log.warning("cannot write the new capacity to claim %s/%s: %s", wish.namespace, wish.name, error)
+            log.warning("cannot write the new capacity to claim %s/%s: %s", growth.namespace, growth.name, error)
         # Until then the claim may still be read with its old status.
         self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 

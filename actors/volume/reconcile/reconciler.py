@@ -148,8 +148,8 @@ class Reconciler:
             step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown or step.expand_bytes)
             if step.expand_bytes and claimed is not None:
                 meta, capacity = claimed.claim.metadata, claimed.volume.spec.capacity["storage"]
-                wish = SetClaimCapacity(namespace=meta.namespace, name=meta.name, capacity=str(capacity))
-                pod.growing[one.name] = wish
+                growth = SetClaimCapacity(namespace=meta.namespace, name=meta.name, capacity=str(capacity))
+                pod.growing[one.name] = growth
         digest = policy.digest(step)
         if again or policy.needs(one, step, digest, actual):
             return step

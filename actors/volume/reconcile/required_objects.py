@@ -30,26 +30,28 @@ async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], co
     due = tuple(due)
     found, failed = await _objects(objects, pod, due, context)
     has = context.with_objects(found)
-    wishes = {wish for one in due if pod.pod is not None for wish in one.plugin.tokens(pod.pod, one.volume, has)}
-    if not wishes or context.standalone:
+    requests = {
+        request for one in due if pod.pod is not None for request in one.plugin.tokens(pod.pod, one.volume, has)
+    }
+    if not requests or context.standalone:
         return Needed(found, failed, {})
     # All requests are sent before the first answer is awaited.
-    asked = [(wish, objects.ask(wish, ASK_S)) for wish in sorted(wishes, key=repr)]
+    asked = [(request, objects.ask(request, ASK_S)) for request in sorted(requests, key=repr)]
     tokens: dict[GetToken, Token | str] = {}
-    for wish, answer in asked:
+    for request, answer in asked:
         try:
-            tokens[wish] = await _again_if_dead(objects, wish, answer)
+            tokens[request] = await _again_if_dead(objects, request, answer)
         except ActorError as error:
-            tokens[wish] = str(error)
+            tokens[request] = str(error)
     return Needed(found, failed, tokens)
 
 
-async def _again_if_dead(objects: ObjectsRef, wish: GetToken, answer: Future[Token]) -> Token:
+async def _again_if_dead(objects: ObjectsRef, request: GetToken, answer: Future[Token]) -> Token:
     # The next incarnation of the objects actor answers within some 30 ms.
     try:
         return await answer
     except ActorDead:
-        return await objects.ask(wish, ASK_S)
+        return await objects.ask(request, ASK_S)
 
 
 async def _objects(

@@ -13,7 +13,7 @@ LOCAL_PLUGINS = frozenset({EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD_API, PROJECTE
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "hugetlbfs"})
 
 
-class Found(NamedTuple):
+class VolumeDir(NamedTuple):
     """A volume's directory on disk. `fs_type` of the file system mounted on it; empty without a mount."""
 
     plugin: str
@@ -24,16 +24,16 @@ class Found(NamedTuple):
 RemovalStep = Literal["unmount", "delete", "rmdir"]
 
 
-def removal_steps(found: Found) -> tuple[RemovalStep, ...]:
+def removal_steps(directory: VolumeDir) -> tuple[RemovalStep, ...]:
     """The steps that remove one volume's directory. Raises VolumeError with the reason when it must stay.
 
     Only file systems in memory are unmounted, and only under plugins whose content is the pod's own. Anything else may
     be data that outlives the pod: such a directory is removed when it is empty, as the kubelet's orphan clean-up does.
     """
-    local = found.plugin in LOCAL_PLUGINS
-    if not found.fs_type:
+    local = directory.plugin in LOCAL_PLUGINS
+    if not directory.fs_type:
         return ("delete",) if local else ("rmdir",)
-    if local and found.fs_type in MEMORY_FILE_SYSTEMS:
+    if local and directory.fs_type in MEMORY_FILE_SYSTEMS:
         return ("unmount", "delete")
-    text = f"its directory is a mount point ({found.fs_type}) that is not ours: unmount it"
-    raise VolumeError(tear_down_message(found.name, text))
+    text = f"its directory is a mount point ({directory.fs_type}) that is not ours: unmount it"
+    raise VolumeError(tear_down_message(directory.name, text))

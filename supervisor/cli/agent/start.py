@@ -23,7 +23,7 @@ from supervisor.config.flags.parser import Given
 from supervisor.config.reload import boot
 from supervisor.core import agent
 from supervisor.host import endpoint, host_setup, rootdir, unprivileged
-from supervisor.ownership.start_check import Claim
+from supervisor.ownership.held_claims import HeldClaim
 from supervisor.supervision import specfile, specs
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def start(given: Given) -> None:
     if why := why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
     lock_file, lock_fd = take_lock_file(given)
+    settings = with_runtime(settings)  # before the claims: it chooses the pods' cgroup
     claims = claim(settings, effective)
-    plan = plan_of(with_runtime(settings), given)
+    plan = plan_of(settings, given)
     plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
@@ -216,7 +217,7 @@ def take_lock_file(given: Given) -> tuple[str, int]:
         raise CommandError(str(error)) from error
 
 
-def claim(settings: Settings, effective: Effective) -> tuple[Claim, ...]:
+def claim(settings: Settings, effective: Effective) -> tuple[HeldClaim, ...]:
     """Claim everything that the agent owns, before any change of the machine. Raises CommandError."""
     from supervisor.ownership import starting  # noqa: PLC0415 - --version and --run-once do not need it
 
@@ -267,7 +268,7 @@ def with_runtime(settings: Settings) -> Settings:
             settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
         )
         log.log(logs.NOTICE, "container runtime: %s, as configured", settings.container_runtime_endpoint)
-        return settings
+        return _with_driver(settings, _driver_of(settings.container_runtime_endpoint))
     try:
         found = endpoint.find()
     except endpoint.NoRuntime as error:
@@ -276,9 +277,32 @@ def with_runtime(settings: Settings) -> Settings:
     log.log(
         logs.NOTICE,
         "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
-        *found,
+        *found[:4],
     )
-    return msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint)
+    return _with_driver(
+        msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint), found.cgroup_driver
+    )
+
+
+def _driver_of(url: str) -> str:
+    """The cgroup driver of a configured runtime; empty when it does not tell, or does not answer yet."""
+    if not os.path.exists(url.removeprefix("unix://")):
+        return ""  # no wait: the agent starts without its runtime, too
+    try:
+        return endpoint.find(url).cgroup_driver
+    except endpoint.NoRuntime as error:
+        log.warning("cannot ask the container runtime for its cgroup driver: %s", error)
+        return ""
+
+
+def _with_driver(settings: Settings, driver: str) -> Settings:
+    """The settings with the runtime's cgroup driver, which wins over the configuration (KEP-4033)."""
+    if driver in ("", settings.cgroup_driver):
+        return settings
+    log.log(
+        logs.NOTICE, "cgroup driver: %s, the container runtime's, not %s (cgroupDriver)", driver, settings.cgroup_driver
+    )
+    return msgspec.structs.replace(settings, cgroup_driver=driver)
 
 
 def _with_embedded_runtime(settings: Settings, why: str) -> Settings:

@@ -134,7 +134,7 @@ def _write(reader: LogReader, formatter: Formatter, ended: Callable[[], bool], s
     over = False
     try:
         while True:
-            reader.look()
+            reader.check_rotation()
             block = reader.read(final=over)
             if block:
                 out.write(formatter.feed(block))

@@ -10,11 +10,15 @@ import click
 from proto.common import untrusted
 from proto.node.stats import GetSummary
 from proto.node.summary import Container, Node, Summary
-from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.common import list_pods, output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
 
 SUMMARY_S = 20.0
+NO_FIGURES = (
+    "No figures for {count} pods: they have no cgroups, which is so before they start, after their end, and always at "
+    "isolation level 3 of the embedded runtime; see them with `supervisor pods`."
+)
 POD_HEADERS = ("NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)")
 CONTAINER_HEADERS = ("NAMESPACE", "POD", "NAME", "CPU(cores)", "MEMORY(bytes)")
 NODE_HEADERS = ("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)")
@@ -61,16 +65,19 @@ def top(
     """
     with Client(run_dir) as client:
         data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
-    found = untrusted.decode_json(data, Summary)
-    if what == "node":
-        _show_node(found, output)
-        return
-    lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
+        found = untrusted.decode_json(data, Summary)
+        if what == "node":
+            _show_node(found, output)
+            return
+        lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
+        pods = [] if lines or output else list_pods(client)
     headers = CONTAINER_HEADERS if containers else POD_HEADERS
     if output == "json":
         render.echo(render.json_text([plain(headers, line) for line in lines]))
     elif lines:
         render.table(headers, [[*line.names, cores(line.use), mebibytes(line.use)] for line in lines], RIGHT)
+    elif count := sum(namespace in (None, pod.metadata.namespace) for pod in pods):
+        render.echo(NO_FIGURES.format(count=count), err=True)
     else:
         render.echo("No pods found.", err=True)
 

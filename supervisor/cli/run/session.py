@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors._host.files import mounts
 from supervisor.host.rundir import StartError, make_private
 
 DIRECTORY_VARIABLE = "NODEVISOR_SESSIONS_DIR"
@@ -130,17 +131,22 @@ def remove_cgroups(name: str, *, kill: bool = False) -> bool:
         return False
     from actors._cgroup import fs  # noqa: PLC0415 - at the end of a session only
     from actors._cgroup.hierarchy import hierarchy  # noqa: PLC0415
+    from actors._cgroup.names import qos_cgroup  # noqa: PLC0415
 
     tree = hierarchy()
+    made = {name: "cgroupfs"}
+    slices = os.path.dirname(qos_cgroup("systemd", name, "Guaranteed"))  # with the runtime's cgroup driver
+    if any(map(os.path.isdir, tree.paths(slices))):
+        made[slices] = "systemd"
     deadline = time.monotonic() + (KILLED_S if kill else 1.0)  # ended processes leave a cgroup with a delay
     while True:
         with contextlib.suppress(OSError):
-            if fs.remove(name, tree):
+            if all(fs.discard(one, driver, tree) for one, driver in made.items()):
                 return True
         if time.monotonic() > deadline:
             return False
         if kill:
-            _kill_below(tree.paths(name))
+            _kill_below([path for one in made for path in tree.paths(one)])
         time.sleep(0.02)
 
 
@@ -155,7 +161,7 @@ def _kill_below(paths: Sequence[str]) -> None:
 
 def remove_directory(directory: Path, say: Say) -> bool:
     """Remove a session's directory; False when it stays, for example because of a mount below it."""
-    if left := mounts_below(directory):
+    if left := [mount.mount_point for mount in mounts.mounts_under(os.path.realpath(directory))]:
         say(f"{directory} stays: still mounted below it: {', '.join(left)}")
         return False
     for _ in range(REMOVALS):  # a process that is about to end may change files meanwhile
@@ -164,10 +170,3 @@ def remove_directory(directory: Path, say: Say) -> bool:
             return True
     say(f"{directory} stays: it cannot be removed")
     return False
-
-
-def mounts_below(directory: Path) -> list[str]:
-    """Mount points below `directory`."""
-    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    inside = f"{os.path.realpath(directory)}/"
-    return [point for point in points if point.startswith(inside)]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import click
 
-from proto.agent.supervisor import Exited, Note, Started, World
+from proto.agent.supervisor import Exited, Note, PeerStates, Started
 from proto.common.safe_text import one_line
 from proto.wire.message import Message
 from supervisor.cli.common import complete_actor, count_option, output_option, run_dir_option
@@ -38,9 +38,9 @@ def follow_processes(run_dir: str, output: str | None, count: int | None) -> Non
 def event_text(event: Message) -> str:
     """One event as a line for people."""
     match event:
-        case World():
+        case PeerStates():
             peers = (f"{peer.name} #{peer.incarnation}{'' if peer.ready else ' (not ready)'}" for peer in event.peers)
-            return f"world    {', '.join(peers)}"
+            return f"peers    {', '.join(peers)}"
         case Started():
             return f"started  {render.styled(event.name, 'green')} #{event.incarnation}"
         case Exited():

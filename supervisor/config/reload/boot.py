@@ -57,7 +57,7 @@ def choose(given: Given, loader: Loader) -> Choice:
     flags = hashlib.sha256(json.dumps(given.line).encode()).hexdigest()
     root_dir = given.values.get("root-dir") or Settings().root_dir
     saved = store.load(root_dir, flags)
-    seen = watch.look(config, config_dir)
+    seen = watch.stat_files(config, config_dir)
     try:
         effective, result = read(given, loader)
         why = _unusable(result.digest, saved)

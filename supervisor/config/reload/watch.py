@@ -41,7 +41,7 @@ _EVENTS = (
 )
 
 
-def look(config: str, config_dir: str) -> Seen:
+def stat_files(config: str, config_dir: str) -> Seen:
     """The present `stat` of every file. A missing file has zeros; nothing is raised."""
     paths = [config] if config else []
     if config_dir:
@@ -186,12 +186,12 @@ class Watch:
         """True when the files differ from those at the last call."""
         self._due, self._next_scan = None, now + RESCAN_S
         self._writing.clear()
-        seen = look(*self._given)
+        seen = stat_files(*self._given)
         if seen == self._seen:
             return False
         self._seen = seen
         self.ensure()
-        if look(*self._given) != seen:  # changed before the new watches were set
+        if stat_files(*self._given) != seen:  # changed before the new watches were set
             self._due = now + DEBOUNCE_S
         return True
 

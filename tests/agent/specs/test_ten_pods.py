@@ -116,7 +116,7 @@ def kill_and_time(agent: Agent, name: str) -> tuple[dict[str, Any], Started, flo
     """(row before, the event of its being in service again, seconds from the kill until then)."""
     before = agent.rows()[name]
     with Client(str(agent.run_dir)) as client, closing(client.events()) as events:
-        next(events)  # the World: from here on nothing is missed
+        next(events)  # the PeerStates: from here on nothing is missed
         began = time.monotonic()
         os.kill(before["pid"], signal.SIGKILL)
         for event in events:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors._pki.pki import Names
 from actors.certificates import policy
-from actors.certificates.policy import CLIENT, SERVER, Held, Issued, Rejected
+from actors.certificates.policy import CLIENT, SERVER, Issued, Receipt, Rejected
 
 DAY_S = 86_400.0
 
@@ -23,10 +23,10 @@ def test_certificate_is_replaced_between_0_7_and_0_9_of_its_life(chance: float, 
 
 
 def test_backdated_certificate_is_not_replaced_at_once() -> None:
-    assert policy.due_in_s(0, 320, 0.0, 300, Held(left_s=20, age_s=0)) == 10
-    assert policy.due_in_s(0, 320, 0.0, 306, Held(left_s=20, age_s=6)) == 4
+    assert policy.due_in_s(0, 320, 0.0, 300, Receipt(left_s=20, age_s=0)) == 10
+    assert policy.due_in_s(0, 320, 0.0, 306, Receipt(left_s=20, age_s=6)) == 4
     assert policy.due_in_s(0, 320, 0.0, 300) == pytest.approx(-76)
-    assert policy.due_in_s(0, DAY_S, 0.5, 300, Held(left_s=DAY_S - 300, age_s=0)) == pytest.approx(69_120 - 300)
+    assert policy.due_in_s(0, DAY_S, 0.5, 300, Receipt(left_s=DAY_S - 300, age_s=0)) == pytest.approx(69_120 - 300)
 
 
 @given(
@@ -37,8 +37,8 @@ def test_any_clock_uses_a_certificate_a_while_within_its_life(
     life_s: float, chance: float, age_s: float, got: float, jump_s: float
 ) -> None:
     """`got`: the machine's clock as the certificate came, which by its signer's began at 0."""
-    held = Held(left_s=life_s - got, age_s=age_s)
-    due_s = policy.due_in_s(0, life_s, chance, got + age_s + jump_s, held)
+    receipt = Receipt(left_s=life_s - got, age_s=age_s)
+    due_s = policy.due_in_s(0, life_s, chance, got + age_s + jump_s, receipt)
     assert age_s + due_s <= max(0.9 * life_s, 300) + 1e-3
     if 0 <= got < life_s:
         assert age_s + due_s >= min((life_s - got) / 2, 300) - 1e-3
@@ -49,9 +49,9 @@ def test_any_clock_uses_a_certificate_a_while_within_its_life(
 def test_corrected_clock_replaces_a_due_certificate() -> None:
     """It was a day behind when the certificate of twenty hours came."""
     life_s = 20 * 3600.0
-    held = Held(left_s=life_s + DAY_S, age_s=3600)
-    assert policy.due_in_s(0, life_s, 0.5, 3600 - DAY_S, held) == pytest.approx(0.8 * life_s - 3600)
-    assert policy.due_in_s(0, life_s, 0.5, life_s + 1, held) < 0
+    receipt = Receipt(left_s=life_s + DAY_S, age_s=3600)
+    assert policy.due_in_s(0, life_s, 0.5, 3600 - DAY_S, receipt) == pytest.approx(0.8 * life_s - 3600)
+    assert policy.due_in_s(0, life_s, 0.5, life_s + 1, receipt) < 0
 
 
 def test_failures_are_tried_again_as_the_kubelet_does() -> None:

@@ -17,6 +17,7 @@ from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import memory_capacity
 from proto.agent.settings import Settings
 from proto.v1 import Pod
+from tests.cgroups import make_files
 from tests.harness import wait_for
 
 V1 = """31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -69,18 +70,25 @@ def test_v2_controllers_are_enabled_before_children_are_created(unified: Hierarc
 
 
 def test_v2_controllers_are_enabled_for_an_existing_bare_cgroup(unified: Hierarchy, tmp_path: Path) -> None:
-    (tmp_path / "kubepods").mkdir()
+    make_files(tmp_path / "kubepods", "cpu.weight")
     fs.create("/kubepods", PodLimits(cpu_shares=2), unified)
     assert (tmp_path / "cgroup.subtree_control").read_text().split() == ["+cpuset", "+io", "+memory", "+pids"]
 
 
 def test_v2_files_and_their_values(unified: Hierarchy, tmp_path: Path) -> None:
-    (tmp_path / "kubepods" / "podx").mkdir(parents=True)
+    make_files(tmp_path / "kubepods/podx", "cpu.weight", "cpu.max", "memory.max", "pids.max")
     fs.create("/kubepods/podx", PodLimits(1024, 20_000, 100_000, 1 << 20, 99), unified)
     made = {path.name: path.read_text() for path in (tmp_path / "kubepods/podx").iterdir()}
     assert made == {"cpu.weight": "39", "cpu.max": "20000 100000", "memory.max": "1048576", "pids.max": "99"}
     fs.create("/kubepods/podx", PodLimits(1024, -1, 100_000), unified)
     assert (tmp_path / "kubepods/podx/cpu.max").read_text().startswith("max 100000")
+
+
+def test_limit_without_its_controller_says_what_is_missing(unified: Hierarchy, tmp_path: Path) -> None:
+    make_files(tmp_path / "kubepods/podx", "cpu.weight")
+    with pytest.raises(FileNotFoundError, match=r"memory\.max"):
+        write_limits("/kubepods/podx", PodLimits(2, memory_bytes=1 << 20), unified)
+    assert not (tmp_path / "kubepods/podx/memory.max").exists()
 
 
 FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1GB", 1 << 30)))
@@ -97,7 +105,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.max": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.max": "0",
+                "hugetlb.2MB.rsvd.max": "0",
                 "hugetlb.1GB.max": "1073741824",
+                "hugetlb.1GB.rsvd.max": "1073741824",
             },
         ),
         (
@@ -109,7 +119,9 @@ FULL = PodLimits(1024, 20_000, 100_000, 1 << 20, 99, huge_pages=(("2MB", 0), ("1
                 "memory.limit_in_bytes": "1048576",
                 "pids.max": "99",
                 "hugetlb.2MB.limit_in_bytes": "0",
+                "hugetlb.2MB.rsvd.limit_in_bytes": "0",
                 "hugetlb.1GB.limit_in_bytes": "1073741824",
+                "hugetlb.1GB.rsvd.limit_in_bytes": "1073741824",
             },
         ),
     ],
@@ -121,12 +133,12 @@ def test_every_limit_has_its_file(unified: bool, expected: dict[str, str]) -> No
 
 def test_limits_are_read_as_they_were_written(unified: Hierarchy, tmp_path: Path) -> None:
     where = tmp_path / "kubepods/podx"
-    where.mkdir(parents=True)
+    make_files(where, "cpu.weight", "cpu.max", "memory.max", "pids.max")
     assert read_limits("/kubepods/pody", unified) is None
     write_limits("/kubepods/podx", FULL, unified)
     assert read_limits("/kubepods/podx", unified) == Limits(998, 20_000, 100_000, 1 << 20)  # by a weight of 39
     assert not (where / "hugetlb.2MB.max").exists()  # a kernel without that controller
-    (where / "cpu.max").unlink()  # what is shorter does not shorten a plain file
+    (where / "cpu.max").write_text("")  # what is shorter does not shorten a plain file
     write_limits("/kubepods/podx", PodLimits(cpu_quota_us=-1, cpu_period_us=100_000), unified)
     (where / "memory.max").write_text("max\n")
     assert read_limits("/kubepods/podx", unified) == Limits(998, None, 100_000, None)
@@ -134,8 +146,8 @@ def test_limits_are_read_as_they_were_written(unified: Hierarchy, tmp_path: Path
 
 def test_limits_of_v1_are_read(tmp_path: Path) -> None:
     tree = Hierarchy(unified=False, mounts={"cpu": f"{tmp_path}/cpu", "memory": f"{tmp_path}/memory"})
-    for controller in ("cpu", "memory"):
-        (tmp_path / controller / "podx").mkdir(parents=True)
+    make_files(tmp_path / "cpu/podx", "cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us")
+    make_files(tmp_path / "memory/podx", "memory.limit_in_bytes")
     write_limits("/podx", PodLimits(2, 20_000, 100_000, 1 << 20), tree)
     assert read_limits("/podx", tree) == Limits(2, 20_000, 100_000, 1 << 20)
     (tmp_path / "cpu/podx/cpu.cfs_quota_us").write_text("-1\n")
@@ -163,21 +175,10 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         "b": "/kubepods/burstable/podb",
         "c": "/kubepods/podc",
     }
-    for uid, name in fs.list_pod_cgroups(settings, unified).items():
-        assert fs.remove_pod_cgroup(uid, name, settings, unified)
+    for name in fs.list_pod_cgroups(settings, unified).values():
+        assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
     assert (tmp_path / "kubepods/burstable").is_dir()
-
-
-def test_with_the_systemd_driver_nothing_is_made_or_removed(unified: Hierarchy, tmp_path: Path) -> None:
-    settings = Settings(cgroup_driver="systemd")
-    fs.create_pod_cgroup(pod("u-1"), settings, unified)
-    assert not list(tmp_path.glob("kubepods*"))
-    slice_ = tmp_path / "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"
-    slice_.mkdir(parents=True)
-    assert list(fs.list_pod_cgroups(settings, unified)) == ["u-1"]
-    assert fs.remove_pod_cgroup("u-1", "/kubepods.slice", settings, unified)
-    assert slice_.exists()
 
 
 # This machine's own
@@ -220,7 +221,7 @@ def test_a_real_pods_cgroup_from_its_making_to_its_removal(settings: Settings) -
     assert usage is not None
     assert usage.pids == 0
     for _ in range(2):
-        assert fs.remove_pod_cgroup("u-1", name, settings)
+        assert fs.remove_pod_cgroup(name, settings)
     assert fs.list_pod_cgroups(settings) == {}
 
 
@@ -237,7 +238,7 @@ def test_pod_cgroup_below_just_created_parents_can_be_entered(settings: Settings
                 Path(path, "cgroup.procs").write_text(str(process.pid))
         finally:
             process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-3", name, settings), 20, "it goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 20, "it goes")
 
 
 @pytest.mark.needs("cgroups")
@@ -254,9 +255,9 @@ def test_a_process_inside_keeps_a_cgroup_and_its_end_frees_it(settings: Settings
         usage = fs.usage(name)
         assert usage is not None
         assert usage.pids == 1
-        assert fs.remove_pod_cgroup("u-2", name, settings) is False
+        assert fs.remove_pod_cgroup(name, settings) is False
         process.kill()
-    wait_for(lambda: fs.remove_pod_cgroup("u-2", name, settings), 5, "the emptied cgroup goes")
+    wait_for(lambda: fs.remove_pod_cgroup(name, settings), 5, "the emptied cgroup goes")
 
 
 def test_the_root_uses_memory() -> None:

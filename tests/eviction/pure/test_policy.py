@@ -73,7 +73,7 @@ def test_met(threshold: Threshold, available: int, met: bool) -> None:
 
 def test_memory_is_acted_on_first() -> None:
     seen = {signal: Observation(0, 1000) for signal in SIGNALS}
-    progress = Progress().look([Threshold(signal, amount=1) for signal in reversed(SIGNALS)], seen, 0.0)
+    progress = Progress().observe([Threshold(signal, amount=1) for signal in reversed(SIGNALS)], seen, 0.0)
     assert [threshold.signal for threshold in progress.acted_on] == list(SIGNALS)
 
 
@@ -192,7 +192,7 @@ def test_thresholds_of_every_kind():
 def test_thresholds_acted_on_after_some_looks(thresholds, looks, acted_on):
     progress = Progress()
     for now, available in looks:
-        progress = progress.look(thresholds, {"memory.available": Observation(available, 1000)}, now)
+        progress = progress.observe(thresholds, {"memory.available": Observation(available, 1000)}, now)
     assert list(progress.acted_on) == acted_on
 
 

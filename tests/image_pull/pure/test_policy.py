@@ -3,13 +3,14 @@
 import pytest
 
 from actors.image_pull import policy
-from actors.image_pull.policy import BackOff, Presence, Present, TokenBucket
+from actors.image_pull.policy import Presence, Present, PullBackOff
+from proto.common.token_bucket import TokenBucket
 
 KEY = ("busybox:latest", "")
 
 
 def test_back_off_doubles_to_cap_and_resets_after_twice_the_cap() -> None:
-    back_off = BackOff(10.0, 300.0)
+    back_off = PullBackOff(10.0, 300.0)
     now, waits = 0.0, []
     for _ in range(7):
         assert back_off.refusal("k", now) is None
@@ -27,7 +28,7 @@ def test_back_off_doubles_to_cap_and_resets_after_twice_the_cap() -> None:
 
 
 def test_back_off_is_per_key_and_forgets_only_what_has_expired() -> None:
-    back_off = BackOff(10.0, 300.0)
+    back_off = PullBackOff(10.0, 300.0)
     back_off.failed("a", "old", 0.0)
     back_off.failed("b", "new", 590.0)
     back_off.forget_old(601.0)
@@ -50,11 +51,11 @@ def test_found_image_counts_as_present_for_two_seconds() -> None:
 
 def test_rate_lets_a_burst_through_and_then_qps() -> None:
     bucket = TokenBucket(5.0, 10)
-    assert [bucket.take(100.0) for _ in range(11)] == [True] * 10 + [False]
-    assert [bucket.take(100.2), bucket.take(100.2)] == [True, False]
-    assert [bucket.take(200.0) for _ in range(11)] == [True] * 10 + [False]
+    assert [bucket.try_take(100.0) for _ in range(11)] == [True] * 10 + [False]
+    assert [bucket.try_take(100.2), bucket.try_take(100.2)] == [True, False]
+    assert [bucket.try_take(200.0) for _ in range(11)] == [True] * 10 + [False]
     unlimited = TokenBucket(0.0, 0)
-    assert all(unlimited.take(0.0) for _ in range(100))
+    assert all(unlimited.try_take(0.0) for _ in range(100))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_failed_pull_lists_each_registry_answer_once() -> None:
 
 
 def test_back_off_holds_for_the_tried_credentials_only() -> None:
-    back_off = policy.BackOff(10, 300)
+    back_off = policy.PullBackOff(10, 300)
     back_off.failed("k", "no", 0, ("old",))
     assert back_off.refusal("k", 1, ("old",)) == "no"
     assert back_off.refusal("k", 1, ("new",)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.ownership.places import Place
-from supervisor.ownership.policy import Agent, ForeignPod, Found, Held, Own, Port, Process, decide
+from supervisor.ownership.policy import Agent, Facts, ForeignPod, LockedPlace, Own, Port, Process, decide
 
 ROOT = Place("root directory /r", "--root-dir", "/r")
 LOGS = Place("pod logs /l", "--pod-logs-dir", "/l")
@@ -17,7 +17,7 @@ POD = ForeignPod("u-1", "/kubepods/besteffort/podu-1", 11, "sleep")
 
 REFUSED = {
     "another nodevisor": (
-        Found(held=(Held(ROOT, OTHER), Held(CPU, OTHER), Held(MEMORY, OTHER))),
+        Facts(locked=(LockedPlace(ROOT, OTHER), LockedPlace(CPU, OTHER), LockedPlace(MEMORY, OTHER))),
         [
             "another nodevisor, pid 7 with run directory /run/theirs, serves root directory /r, cgroup /kubepods;",
             "`supervisor stop --run-dir /run/theirs`",
@@ -25,23 +25,23 @@ REFUSED = {
         ],
     ),
     "our own run directory": (
-        Found(held=(Held(ROOT, OTHER._replace(run_dir="/run/ours")),)),
+        Facts(locked=(LockedPlace(ROOT, OTHER._replace(run_dir="/run/ours")),)),
         ["/run/ours is in use by the supervisor with pid 7", "another --run-dir and other --root-dir"],
     ),
     "a start that has no run directory yet": (
-        Found(held=(Held(ROOT, Process(7, "python3")),)),
+        Facts(locked=(LockedPlace(ROOT, Process(7, "python3")),)),
         ["python3 (pid 7) serves root directory /r", "kill 7"],
     ),
     "a holder in another pid namespace": (
-        Found(held=(Held(LOGS, None),)),
+        Facts(locked=(LockedPlace(LOGS, None),)),
         ["a process that cannot be seen from here", "serves pod logs /l", "--pod-logs-dir"],
     ),
     "a cgroup around ours": (
-        Found(held=(Held(CPU, OTHER, "contains"),)),
+        Facts(locked=(LockedPlace(CPU, OTHER, "contains"),)),
         ["serves a cgroup that contains our cgroup /kubepods"],
     ),
     "a kubelet": (
-        Found(agents=(KUBELET,)),
+        Facts(agents=(KUBELET,)),
         [
             "kubelet (pid 9) serves root directory /r, cgroup /kubepods and holds lock file /run/kubelet.lock",
             "systemctl stop kubelet",
@@ -49,55 +49,55 @@ REFUSED = {
         ],
     ),
     "five kubelets": (
-        Found(agents=(KUBELET,) * 5),
+        Facts(agents=(KUBELET,) * 5),
         ["(so do kubelet (pid 9), kubelet (pid 9), kubelet (pid 9) and 1 more)"],
     ),
     "a port": (
-        Found(ports=(Port(10250, "--port", Process(5, "nginx")), Port(10248, "--healthz-port", None))),
+        Facts(ports=(Port(10250, "--port", Process(5, "nginx")), Port(10248, "--healthz-port", None))),
         [
             "port 10250 is in use by nginx (pid 5) and port 10248 is in use by a process that cannot be seen",
             "--port, --healthz-port",
         ],
     ),
     "a port of another nodevisor": (
-        Found(ports=(Port(10250, "--port", OTHER),)),
+        Facts(ports=(Port(10250, "--port", OTHER),)),
         ["port 10250 is in use by another nodevisor, pid 7 with run directory /run/theirs"],
     ),
     "a pod": (
-        Found(pods=(POD,)),
+        Facts(pods=(POD,)),
         ["1 pod of another agent runs below our cgroup root", "u-1 in /kubepods", "pid 11 sleep", "--take-over"],
     ),
-    "many pods": (Found(pods=(POD,) * 9), ["9 pods of another agent run", "and 6 more"]),
+    "many pods": (Facts(pods=(POD,) * 9), ["9 pods of another agent run", "and 6 more"]),
 }
 
 
-@pytest.mark.parametrize(("found", "said"), REFUSED.values(), ids=REFUSED)
-def test_start_beside_another_agent_is_refused_by_name(found: Found, said: list[str]) -> None:
-    refusal = decide(found, OWN).refusal
+@pytest.mark.parametrize(("facts", "said"), REFUSED.values(), ids=REFUSED)
+def test_start_beside_another_agent_is_refused_by_name(facts: Facts, said: list[str]) -> None:
+    refusal = decide(facts, OWN).refusal
     assert refusal.startswith("cannot start: ")
     assert "\n" not in refusal
     for part in said:
         assert part in refusal
 
 
-@pytest.mark.parametrize("found", [found for found, _ in REFUSED.values() if not found.pods])
-def test_take_over_is_refused_beside_a_living_agent(found: Found) -> None:
-    assert decide(found, OWN._replace(take_over=True)).refusal
-    assert not decide(found, OWN._replace(take_over=True)).adopted
+@pytest.mark.parametrize("facts", [facts for facts, _ in REFUSED.values() if not facts.pods])
+def test_take_over_is_refused_beside_a_living_agent(facts: Facts) -> None:
+    assert decide(facts, OWN._replace(take_over=True)).refusal
+    assert not decide(facts, OWN._replace(take_over=True)).adopted
 
 
 def test_taking_over_makes_the_pods_ours() -> None:
-    decision = decide(Found(pods=(POD, POD._replace(uid="u-2"))), OWN._replace(take_over=True))
+    decision = decide(Facts(pods=(POD, POD._replace(uid="u-2"))), OWN._replace(take_over=True))
     assert (decision.refusal, decision.adopted) == ("", ("u-1", "u-2"))
 
 
 def test_with_nothing_found_the_agent_starts() -> None:
-    assert decide(Found(), OWN) == ("", (), ())
+    assert decide(Facts(), OWN) == ("", (), ())
 
 
 @pytest.mark.parametrize(("uid", "of_ours"), [(1000, 0), (0, 1000), (1000, 1000)])
 def test_ordinary_users_lock_stops_only_agents_of_that_user(uid: int, of_ours: int) -> None:
-    decision = decide(Found(held=(Held(LOGS, Process(7, "flock", uid)),)), OWN._replace(uid=of_ours))
+    decision = decide(Facts(locked=(LockedPlace(LOGS, Process(7, "flock", uid)),)), OWN._replace(uid=of_ours))
     harmless = uid == 1000 and of_ours == 0
     assert bool(decision.refusal) == (not harmless)
     assert [("flock (pid 7) of uid 1000" in one) for one in decision.warnings] == [True] * harmless

@@ -90,7 +90,7 @@ def test_boot_starts_independent_children_first() -> None:
     assert names(transitions.Fork, driver.bring_up("b")) == ["c"]
     assert names(transitions.Fork, driver.bring_up("c")) == ["d"]
     driver.bring_up("d")
-    assert [peer.ready for peer in driver.tree.world().peers] == [True] * 4
+    assert [peer.ready for peer in driver.tree.peer_states().peers] == [True] * 4
 
 
 def test_dependency_that_dies_at_boot_blocks_no_child() -> None:

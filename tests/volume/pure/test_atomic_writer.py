@@ -93,6 +93,7 @@ def test_leftovers_of_a_killed_writer_are_removed(volume: tuple[Path, int]) -> N
     assert visible(path) == {"a": b"2"}
 
 
+@pytest.mark.needs("root")  # to change groups
 def test_files_have_their_group_before_they_are_visible(volume: tuple[Path, int]) -> None:
     path, fd = volume
     atomic_writer.write(fd, (File("d/a", b"1", 0o400),), fs_group=4321)

@@ -49,6 +49,7 @@ def groups(path: Path) -> dict[str, int]:
     return {str(one.relative_to(path)): one.lstat().st_gid for one in (path, *path.rglob("*"))}
 
 
+@pytest.mark.needs("root")  # to change groups
 def test_ownership_changes_stay_inside_the_volume(volume: tuple[Path, int]) -> None:
     path, fd = volume
     set_ownership(fd, GROUP, read_only=False)
@@ -63,6 +64,7 @@ class Killed(Exception):
     """Stands for a killed helper."""
 
 
+@pytest.mark.needs("root")  # to change groups
 @pytest.mark.parametrize("after", range(1, 7))
 def test_interrupted_walk_starts_over_with_on_root_mismatch(volume: tuple[Path, int], after: int) -> None:
     path, fd = volume
@@ -81,6 +83,7 @@ def test_interrupted_walk_starts_over_with_on_root_mismatch(volume: tuple[Path, 
     assert set(groups(path).values()) == {GROUP}
 
 
+@pytest.mark.needs("root")  # to change groups
 def test_on_root_mismatch_skips_a_matching_root(volume: tuple[Path, int]) -> None:
     path, fd = volume
     set_ownership(fd, GROUP, read_only=False)

@@ -10,7 +10,7 @@ from actors.volume.plugins.base import CannotMount
 from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.places import CSI
-from actors.volume.steps.removal_rules import LOCAL_PLUGINS, Found, removal_steps
+from actors.volume.steps.removal_rules import LOCAL_PLUGINS, VolumeDir, removal_steps
 from actors.volume.steps.volumes import EmptyDir
 from proto.v1 import (
     Container,
@@ -180,7 +180,7 @@ def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
 def test_only_the_pods_own_content_is_unmounted_or_deleted(
     plugin: str, fs_type: str, steps: tuple[str, ...] | None
 ) -> None:
-    found = Found(plugin, "v", fs_type)
+    found = VolumeDir(plugin, "v", fs_type)
     if steps is not None:
         assert removal_steps(found) == steps
     else:

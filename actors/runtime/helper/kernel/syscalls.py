@@ -41,6 +41,7 @@ _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 436, 437, 442
 _OPENAT2_TRIES = 64
 """openat2 returns EAGAIN when a rename or a mount elsewhere interferes."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
+_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351, "armv7l": 386}
 _CAP_VERSION_3 = 0x20080522
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -169,6 +170,14 @@ def pivot_root() -> None:
         os.close(old)
     mount("", ".", "", MS_SLAVE | MS_REC)
     unmount(".", MNT_DETACH)
+
+
+def bpf(command: int, attributes: bytes, about: str) -> int:
+    """Ask the kernel's BPF; return a new descriptor, or 0."""
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    code: int = _libc.syscall(_BPF[os.uname().machine], command, buffer, ctypes.c_uint(len(attributes)))
+    _check(code, about)
+    return code
 
 
 def close_all(*keep: int) -> None:

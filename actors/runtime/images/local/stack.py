@@ -50,7 +50,7 @@ class Stack:
         looks = relative.count("/") + 1
         for layer in self.layers:
             self._work(looks)
-            path, covers = _look(layer, relative)
+            path, covers = _resolve_in(layer, relative)
             if path:
                 return path, os.lstat(path)
             if covers:
@@ -110,7 +110,7 @@ class Stack:
         return os.lstat(self.layers[0].path) if self.layers else None
 
 
-def _look(layer: Layer, relative: str) -> tuple[str, bool]:
+def _resolve_in(layer: Layer, relative: str) -> tuple[str, bool]:
     """The real path in one layer, or empty; and True if it hides the path in lower layers.
 
     Goes down component by component: a lower layer's link that an upper directory covers must not be followed.

@@ -126,7 +126,7 @@ class ImageStore:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.documents = Documents(root / "documents")
         self._lock = threading.RLock()
-        self._held: Counter[str] = Counter()
+        self._leased: Counter[str] = Counter()
         self._busy: dict[str, threading.Lock] = {}
         self._images: dict[str, Image] = {image.id: image for image in self._load()}
 
@@ -208,14 +208,14 @@ class ImageStore:
     # Adding
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[Held]:
+    def lease(self) -> Iterator[Lease]:
         """Keep the layers that are added to the result until the end of the context; then remove unused ones."""
-        held = Held(self)
+        lease = Lease(self)
         try:
-            yield held
+            yield lease
         finally:
             with self._lock:
-                self._held -= held.layers
+                self._leased -= lease.layers
             self._collect()
 
     def commit(self, name: str, digest: str, own: str, manifest: Manifest, layers: tuple[str, ...]) -> Image:
@@ -314,24 +314,24 @@ class ImageStore:
     def _collect(self) -> None:
         with self._lock:
             used = {layer for image in self._images.values() for layer in image.layers}
-            used |= {layer for layer, count in self._held.items() if count > 0}
+            used |= {layer for layer, count in self._leased.items() if count > 0}
             used |= set(self.in_use())
             for name in set(os.listdir(self.layers_dir)) - used:
                 discard(self.layers_dir / name, self.incoming)
-            if not +self._held:  # the index does not have the documents of a running pull
+            if not +self._leased:  # the index does not have the documents of a running pull
                 self.documents.keep_only(
                     {image.id for image in self._images.values()} | {one.manifest for one in self._images.values()}
                 )
 
-    def hold(self, layer: str, held: Counter[str]) -> None:
+    def hold(self, layer: str, layers: Counter[str]) -> None:
         """Count a layer as used by a running pull."""
         with self._lock:
-            self._held[layer] += 1
-            held[layer] += 1
+            self._leased[layer] += 1
+            layers[layer] += 1
 
 
-class Held:
-    """The layers that one pull keeps from removal."""
+class Lease:
+    """The layers that one pull or one new container keeps from removal, as a lease does in containerd."""
 
     def __init__(self, store: ImageStore) -> None:
         self.layers: Counter[str] = Counter()

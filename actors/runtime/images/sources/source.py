@@ -12,7 +12,7 @@ from typing import IO, Protocol
 from actors.runtime.images.blobs import checked_digest, digest_of
 from actors.runtime.images.errors import BadImage
 from actors.runtime.images.limits import Budget
-from actors.runtime.images.local.store import Held, Image, ImageStore, layer_name
+from actors.runtime.images.local.store import Image, ImageStore, Lease, layer_name
 from actors.runtime.images.manifest import (
     Config,
     Descriptor,
@@ -42,11 +42,11 @@ class Source(Protocol):
 def add_image(store: ImageStore, source: Source, name: str, descriptor: Descriptor, pull: Pull | None = None) -> Image:
     """Add the image of `descriptor` to the store under its full `name`. Raises ImageError, OSError."""
     pull = pull or Pull(name)
-    with store.holding() as held:
+    with store.lease() as lease:
         own, manifest = _manifest(store, source, descriptor)
         config = _config(store, source, manifest)
         pull.expect((layer.digest, layer.size) for layer in manifest.layers)
-        layers = _layers(store, source, held, manifest, config, pull)
+        layers = _layers(store, source, lease, manifest, config, pull)
         pull.require_wanted()
         return store.commit(name, descriptor.digest, own, manifest, layers)
 
@@ -84,13 +84,13 @@ def _config(store: ImageStore, source: Source, manifest: Manifest) -> Config:
 
 
 def _layers(
-    store: ImageStore, source: Source, held: Held, manifest: Manifest, config: Config, pull: Pull
+    store: ImageStore, source: Source, lease: Lease, manifest: Manifest, config: Config, pull: Pull
 ) -> tuple[str, ...]:
     budget = Budget(store.limits, str(store.root))
     done: tuple[str, ...] = ()
     diff_ids = config.rootfs.diff_ids
     for descriptor, diff_id, chain_id in zip(manifest.layers, diff_ids, chain_ids(diff_ids), strict=True):
-        held.add(layer_name(chain_id))
+        lease.add(layer_name(chain_id))
         if not store.has_layer(chain_id):
             with source.blob(descriptor) as content:
                 store.add_layer(chain_id, diff_id, done, content, budget)

@@ -22,6 +22,15 @@ def start_time(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
+def boot_time() -> float:
+    """Unix time of the machine's start; 0 if unknown."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), 0.0)
+
+
 def parent(pid: int) -> int:
     """The parent's pid; 0 if there is no such process."""
     fields = _read(pid, "stat").rpartition(")")[2].split()

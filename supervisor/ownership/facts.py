@@ -20,7 +20,7 @@ from supervisor.ownership import holders, kubelets, places, pods, ports, process
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.kubelets import Kubelet
 from supervisor.ownership.places import Place
-from supervisor.ownership.policy import Agent, Found, Held, Port
+from supervisor.ownership.policy import Agent, Facts, LockedPlace, Port
 from supervisor.ownership.processes import Inode
 
 log = logging.getLogger(__name__)
@@ -33,22 +33,22 @@ _POLL_S = 0.05
 _DRIVERS = ("cgroupfs", "systemd")
 
 
-def look(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequence[ports.Wanted]) -> Found:
+def collect(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequence[ports.Wanted]) -> Facts:
     """Collect everything that may keep the agent from starting."""
     own = processes.ancestors(os.getpid())
-    return Found(
-        held=tuple(held(settings, claims)),
+    return Facts(
+        locked=tuple(locked_places(settings, claims)),
         agents=tuple(agents(places.places(settings, tree), own)),
         ports=_ports(wanted),
         pods=tuple(pods.foreign(settings, tree, own)),
     )
 
 
-def held(settings: Settings, claims: Claims) -> Iterator[Held]:
+def locked_places(settings: Settings, claims: Claims) -> Iterator[LockedPlace]:
     """Find places that other agents have locked, and locked cgroups that overlap ours."""
     locks = holders.locked()
     for place in claims.refused:
-        yield Held(place, holders.holder(place, locks))
+        yield LockedPlace(place, holders.holder(place, locks))
     name = places.pods_cgroup(settings)
     taken = [claim.place for claim in claims.taken if claim.place.cgroup]
     for place in taken[:1]:  # every hierarchy has the same tree of pods

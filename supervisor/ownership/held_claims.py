@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 CHECK_S = 10.0
 
 
-class Claim(msgspec.Struct, frozen=True):
+class HeldClaim(msgspec.Struct, frozen=True):
     """A directory of ours. `descriptor` holds its lock while it is open."""
 
     path: str
@@ -29,7 +29,7 @@ class Claim(msgspec.Struct, frozen=True):
 class HeldClaims:
     """The claims of the daemon. Only reads cgroupfs, which never blocks."""
 
-    def __init__(self, claims: Iterable[Claim]) -> None:
+    def __init__(self, claims: Iterable[HeldClaim]) -> None:
         self._claims = list(claims)
         self._next_check = 0.0
         self._refused: set[str] = set()
@@ -46,7 +46,7 @@ class HeldClaims:
                 except OSError as error:
                     log.debug("cannot claim %s again: %s", claim.path, error)
 
-    def _renewed(self, claim: Claim) -> Claim:
+    def _renewed(self, claim: HeldClaim) -> HeldClaim:
         """The same claim, unless another directory is at its path now. Raises OSError."""
         if os.path.samestat(os.stat(claim.path), os.fstat(claim.descriptor)):
             return claim
