@@ -55,8 +55,8 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hour
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
 	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
-	$(MAKE) test-guest
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
+	$(MAKE) test-guest
 
 new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")
 	@$(BIN)/python .ci/new_actor.py "$(NAME)" "$(PURPOSE)"

@@ -1,7 +1,7 @@
 """A running guest with this checkout in it, and what tests do there.
 
-`NODEVISOR_GUEST=root@HOST[:PORT]` names another machine that is reached by ssh, in place of a guest under qemu. It is to be of
-this machine's release, with the packages of `image`. Tests leave their traces there.
+`NODEVISOR_GUEST=root@HOST[:PORT]` names another machine that is reached by ssh, in place of a guest under qemu. It has
+this machine's release and the packages of `image`. Tests leave their traces there.
 """
 
 from __future__ import annotations
