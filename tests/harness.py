@@ -160,6 +160,7 @@ class ActorProcess:
         self._listens = threading.Event()
         """Its subscription to the supervisor's events is here: what is published reaches it."""
         self.peers = {peer: Peer(peer) for peer in peers}
+        self.supervisor = Peer("supervisor")
         if "pleg" in self.peers:
             self.peers["pleg"].answers[CallRuntime] = self._relay
         self._runtime: Cri | None = None
@@ -393,7 +394,9 @@ class ActorProcess:
     def _from_child(self, frames: list[bytes]) -> None:
         header = codec.decode_header(frames[1])
         message = codec.decode(frames[2], type_named("supervisor", header.type))
-        if isinstance(message, Ready) and header.incarnation == self.incarnation:
+        if header.kind == Kind.ASK:
+            self._to_peer(self._control, self.supervisor, frames)
+        elif isinstance(message, Ready) and header.incarnation == self.incarnation:
             self.ready.set()
 
     def _to_peer(self, socket: Any, peer: Peer, frames: list[bytes]) -> None:

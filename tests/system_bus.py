@@ -22,9 +22,9 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class BusPeer:
-    """A context manager. `address` is the bus's. Subclasses have `name` and `_answers`."""
+    """A context manager. `address` is the bus's. Subclasses have `names` and `_answers`."""
 
-    name = ""
+    names: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self._dir = tempfile.TemporaryDirectory(prefix="nvbus-", dir="/tmp")
@@ -42,7 +42,8 @@ class BusPeer:
         assert self._daemon.stdout is not None
         assert self._daemon.stdout.readline(), "dbus-daemon does not start"
         self._bus = open_dbus_connection(self.address, enable_fds=True)
-        self._bus.send_and_get_reply(message_bus.RequestName(self.name))
+        for name in self.names:
+            self._bus.send_and_get_reply(message_bus.RequestName(name))
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

@@ -21,11 +21,13 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import msgpack
 
 from actors._base import deaths
+from actors._base.messaging import tracing
 from actors._base.messaging.bus import Bus, Delivery
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import Call, MailboxActor
 from actors._base.messaging.ref import RemoteRef
 from actors._base.messaging.tasks import Cancelled, Task
+from actors._base.messaging.tracing import Span
 from actors._metrics import agent as metrics
 from actors._metrics.registry import take_all
 from proto.agent.actor import (
@@ -48,6 +50,8 @@ from proto.agent.settings import Settings
 from proto.agent.supervisor import Exited, Started
 from proto.common import logs
 from proto.common.until import Until
+from proto.node.tracing import SpanKind
+from proto.wire.envelope import Kind
 from proto.wire.errors import AskTimeout, ProtocolError, Refused
 from proto.wire.message import Done, Message
 
@@ -252,6 +256,8 @@ class Actor(MailboxActor):
         log.info("stopping: %s", reason)
         if self.ready:
             self.on_shutdown()
+        if tracing.recorder is not None:
+            tracing.recorder.flush()
         self.bus.stop(0)
         self.stop()
 
@@ -286,22 +292,27 @@ class Actor(MailboxActor):
 
     def _handle(self, delivery: Delivery, handler: Callable[[Any], Any]) -> None:
         began = time.monotonic()
-        try:
-            result = handler(delivery.message)
-        except Refused as refusal:
-            self.bus.answer(delivery, refusal)
-            self._account(delivery, began, failed=True)
-        except Exception as error:
-            self.bus.answer(delivery, error)
-            raise
-        else:
-            if inspect.iscoroutine(result):
-                self.spawn(self._answer_from(delivery, began, result), delivery.header.type)
+        header = delivery.header
+        kind: SpanKind = "server" if header.kind == Kind.ASK else "consumer"
+        with tracing.span(f"{self.name}/{header.type}", kind, parent=header.trace) as span:
+            try:
+                result = handler(delivery.message)
+            except Refused as refusal:
+                self.bus.answer(delivery, refusal)
+                self._account(delivery, began, failed=True)
+            except Exception as error:
+                self.bus.answer(delivery, error)
+                raise
             else:
-                self._finish(delivery, began, result)
+                if inspect.iscoroutine(result):
+                    if span is not None:
+                        span.goes_on = True
+                    self.spawn(self._answer_from(delivery, began, result, span), header.type)
+                else:
+                    self._finish(delivery, began, result)
 
     async def _answer_from(
-        self, delivery: Delivery, began: float, handler: Coroutine[Any, None, Message | None]
+        self, delivery: Delivery, began: float, handler: Coroutine[Any, None, Message | None], span: Span | None
     ) -> None:
         # Around the handler, not after it: a handler that refuses before its first await ends before spawn returns.
         try:
@@ -314,6 +325,9 @@ class Actor(MailboxActor):
         except Exception as error:
             self.bus.answer(delivery, error)
             raise
+        finally:
+            if span is not None:
+                span.end()
 
     def _finish(self, delivery: Delivery, began: float, result: Message | None) -> None:
         if delivery.reply_to is not None:

@@ -1,16 +1,19 @@
-"""Counts CRI calls as the kubelet does: number, duration and errors by operation."""
+"""Counts CRI calls as the kubelet does, by operation, and gives those of a sampled trace a span."""
 
 from __future__ import annotations
 
 import functools
 import re
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from actors._base.messaging import tracing
 from actors._cri.call import Call
 from actors._metrics import kubelet as metrics
 
 T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...] | None
 
 _OTHERS = {"UpdateContainerResources": "update_container"}
 
@@ -32,6 +35,24 @@ def counted(call: Call[T]) -> Call[T]:
         metrics.RUNTIME_SECONDS.observe(time.monotonic() - began, kind)
         if over.failed():
             metrics.RUNTIME_ERRORS.inc(kind)
+
+    call.add_done_callback(ended)
+    return call
+
+
+def traced(method: str, start: Callable[[Metadata], Any]) -> Any:
+    """Start a call by `start(metadata)`, with a span and its traceparent, as otelgrpc does. Returns gRPC's future."""
+    service, _, rpc = method.partition("/")
+    attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": rpc}
+    span = tracing.begin(method, "client", attributes=attributes)
+    if span is None:
+        return start(None)
+    call = start((("traceparent", span.context),))
+
+    def ended(over: Any) -> None:
+        code = over.code()
+        span.attributes["rpc.grpc.status_code"] = str(code.value[0])
+        span.end("" if code.value[0] == 0 else over.details() or code.name)
 
     call.add_done_callback(ended)
     return call

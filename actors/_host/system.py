@@ -11,6 +11,14 @@ _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
 
 
+def pid_of(pidfd: int) -> int:
+    """Return the process ID of a pidfd. Raises OSError."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    raise ProcessLookupError(f"descriptor {pidfd} is no pidfd")
+
+
 def boot_id() -> str:
     """Return the kernel's boot ID; empty when unknown, like the other IDs."""
     return _first("/proc/sys/kernel/random/boot_id")

@@ -35,6 +35,24 @@ CONTAINER_LOG_BYTES = _gauge(
     "kubelet_container_log_filesystem_used_bytes", "What a container's logs take.", "uid namespace pod container"
 )
 CGROUP_VERSION = _gauge("kubelet_cgroup_version", "Version of the machine's control groups: 1 or 2.")
+FEATURE_ENABLED = _gauge(
+    "kubernetes_feature_enabled",
+    "1 for a feature gate that is on; 0 also for one that the kubelet has on and that is not built here.",
+    "name stage",
+)
+NODE_BEFORE_AGENT_SECONDS = _gauge(
+    "kubelet_node_startup_pre_kubelet_duration_seconds", "From boot to the start of the agent."
+)
+NODE_BEFORE_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_pre_registration_duration_seconds", "From the agent's start to its first attempt to register."
+)
+NODE_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_registration_duration_seconds", "From the first attempt to register to a new Node."
+)
+NODE_AFTER_REGISTRATION_SECONDS = _gauge(
+    "kubelet_node_startup_post_registration_duration_seconds", "From the creation of the Node until it was Ready."
+)
+NODE_STARTUP_SECONDS = _gauge("kubelet_node_startup_duration_seconds", "From boot until a new Node was Ready.")
 
 SHUTDOWN_BEGAN = _gauge("kubelet_graceful_shutdown_start_time_seconds", "Unix time at which pods began to be ended.")
 SHUTDOWN_ENDED = _gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time at which the last one had.")
@@ -53,6 +71,26 @@ RUNNING_PODS = _gauge("kubelet_running_pods", "Pods whose sandbox runs, by the l
 RUNNING_CONTAINERS = _gauge("kubelet_running_containers", "Containers by state in the runtime.", "container_state")
 EPHEMERAL_CONTAINERS = _gauge("kubelet_managed_ephemeral_containers", "Ephemeral containers of the pods here.")
 RESIZES_IN_PROGRESS = _gauge("kubelet_pod_in_progress_resizes", "Pods whose resources are being changed.")
+RESIZES_PENDING = _gauge(
+    "kubelet_pod_pending_resizes", "Pods that do not get the resources they ask for: deferred, infeasible.", "reason"
+)
+RESIZES_REQUESTED = _counter(
+    "kubelet_container_requested_resizes_total",
+    "Changes of a container's CPU or memory that were asked for: add, remove, increase, decrease.",
+    "resource requirement operation",
+)
+RESIZES_INFEASIBLE = _counter(
+    "kubelet_pod_infeasible_resizes_total", "Resizes that this node can never do.", "reason_detail"
+)
+RESIZES_ACCEPTED_LATE = _counter(
+    "kubelet_pod_deferred_accepted_resizes_total", "Deferred resizes that were granted, by occasion.", "retry_trigger"
+)
+RESIZE_MILLISECONDS = _histogram(
+    "kubelet_pod_resize_duration_milliseconds",
+    "Carrying out a resize, in milliseconds; the buckets are ours.",
+    "success",
+    bounds=exponential(10, 2, 12),
+)
 ADMISSION_REJECTIONS = _counter("kubelet_admission_rejections_total", "Pods turned away, by reason.", "reason")
 ORPHANED_RUNTIME_PODS = _counter(
     "kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that nobody here knew of."
@@ -73,6 +111,19 @@ POD_WORKER_START_SECONDS = _histogram(
 POD_START_SECONDS = _histogram(
     "kubelet_pod_start_duration_seconds", "From first seeing a pod until all its containers run.", bounds=_STARTUP
 )
+POD_START_TOTAL_SECONDS = _histogram(
+    "kubelet_pod_start_total_duration_seconds",
+    "From a pod's creation until the API server shows all its containers as started.",
+    bounds=_STARTUP,
+)
+POD_START_SLI_SECONDS = _histogram(
+    "kubelet_pod_start_sli_duration_seconds",
+    "The same for stateless pods, without the time of pulls and init containers.",
+    bounds=_STARTUP,
+)
+FIRST_POD_START_SLI_SECONDS = _gauge(
+    "kubelet_first_network_pod_start_sli_duration_seconds", "The same of the first pod with a network of its own."
+)
 
 # Containers and sandboxes
 
@@ -87,11 +138,20 @@ STARTED_USERNS_PODS_ERRORS = _counter(
 SANDBOX_SECONDS = _histogram(
     "kubelet_run_podsandbox_duration_seconds", "Making a sandbox, by its runtime class's handler.", "runtime_handler"
 )
+SANDBOX_ERRORS = _counter(
+    "kubelet_run_podsandbox_errors_total", "Failures to make a sandbox, by runtime handler.", "runtime_handler"
+)
 STARTED_CONTAINERS = _counter("kubelet_started_containers_total", "Starts of containers, by kind.", "container_type")
 STARTED_CONTAINERS_ERRORS = _counter(
     "kubelet_started_containers_errors_total",
     "Containers that could not be started, by kind and reason.",
     "container_type code",
+)
+HOOK_FALLBACKS = _counter(
+    "kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that asked for HTTPS and were answered by plain HTTP."
+)
+SLEEPS_CUT_SHORT = _counter(
+    "kubelet_sleep_action_terminated_early_total", "Sleep hooks that ended with the grace period or their container."
 )
 TERMINATED_CONTAINERS = _counter(
     "kubelet_terminated_containers_total", "Ends of containers.", "container_type exit_code reason"
@@ -139,11 +199,20 @@ IMAGE_VOLUMES_MOUNTED = _counter("kubelet_image_volume_mounted_succeed_total", "
 IMAGE_VOLUME_ERRORS = _counter(
     "kubelet_image_volume_mounted_errors_total", "Image volumes of containers that could not be created."
 )
+CREDENTIAL_PLUGIN_SECONDS = _histogram(
+    "kubelet_credential_provider_plugin_duration", "Runs of a credential provider.", "plugin_name"
+)
+CREDENTIAL_PLUGIN_ERRORS = _counter(
+    "kubelet_credential_provider_plugin_errors_total", "Failed runs of a credential provider.", "plugin_name"
+)
 IMAGES_COLLECTED = _counter("kubelet_image_garbage_collected_total", "Images removed, by reason.", "reason")
 
 # Eviction, orphans, control groups
 
 EVICTIONS = _counter("kubelet_evictions", "Pods evicted, by the signal they were evicted for.", "eviction_signal")
+PREEMPTIONS = _counter(
+    "kubelet_preemptions", "Pods ended for a critical pod, by the first resource that was short.", "preemption_signal"
+)
 CGROUP_SECONDS = _histogram(
     "kubelet_cgroup_manager_duration_seconds", "Making, changing and removing control groups.", "operation_type"
 )
@@ -205,6 +274,24 @@ STATUS_SYNC_SECONDS = _histogram(
     "kubelet_pod_status_sync_duration_seconds",
     "From a change of a pod's status until the API server has it.",
     bounds=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
+)
+
+# Certificates that the agent requests and replaces
+
+CLIENT_TTL = _gauge(
+    "kubelet_certificate_manager_client_ttl_seconds", "Until the client certificate expires; infinite without one."
+)
+SERVER_TTL = _gauge(
+    "kubelet_certificate_manager_server_ttl_seconds", "Until the serving certificate expires; infinite without one."
+)
+CLIENT_RENEW_ERRORS = _counter(
+    "kubelet_certificate_manager_client_expiration_renew_errors", "Failures to get a client certificate."
+)
+SERVER_RENEW_ERRORS = _counter("kubelet_server_expiration_renew_errors", "Failures to get a serving certificate.")
+SERVER_ROTATION_SECONDS = _histogram(
+    "kubelet_certificate_manager_server_rotation_seconds",
+    "Age of each serving certificate that was replaced.",
+    bounds=(60, 3600, 14_400, *(86_400 * days for days in (1, 7, 30, 90, 180, 360, 1440))),
 )
 
 # The kubelet API

@@ -8,6 +8,7 @@ new connections with a new certificate.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import time
@@ -21,6 +22,7 @@ from actors._kube.connection import kubeconfig as kube
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
 from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Unauthorized
+from actors._metrics import kubelet as metrics
 from actors._pki import pki
 from actors._pki.pki import Certificate, Names, PkiError
 from actors.certificates import kubeconfig, policy
@@ -68,6 +70,11 @@ class Certificates(Actor):
         """Expiry, replacement time and request in progress of each certificate."""
         return {what: managed.describe() for what, managed in self._managed.items()}
 
+    def measure(self) -> None:
+        """Set the remaining life of each certificate."""
+        for managed in self._managed.values():
+            managed.measure()
+
 
 class _ManagedCertificate:
     """Keeps one certificate valid; as it stands, the serving certificate."""
@@ -94,6 +101,11 @@ class _ManagedCertificate:
             "problem": self._problem,
         }
 
+    def measure(self) -> None:
+        """Set the metric of the remaining life."""
+        ttl = metrics.CLIENT_TTL if self._purpose is CLIENT else metrics.SERVER_TTL
+        ttl.set(self._has.not_after - time.time() if self._has else math.inf)
+
     async def run(self) -> None:
         """Loop forever: check, request a new certificate if it is due, wait."""
         failures = 0
@@ -104,6 +116,7 @@ class _ManagedCertificate:
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
                 wait_s = policy.RETRY.delay_s(failures, random.random)
+                (metrics.CLIENT_RENEW_ERRORS if self._purpose is CLIENT else metrics.SERVER_RENEW_ERRORS).inc()
                 self._report_problem(error)
             finally:
                 self._waits_for = ""
@@ -169,6 +182,8 @@ class _ManagedCertificate:
         finally:
             client.close()
         self._pem = await self._actor.blocking(DISK_S, self._store.replace, new.certificate, new.key, time.time())
+        if self._purpose is SERVER and self._has is not None:
+            metrics.SERVER_ROTATION_SECONDS.observe(time.time() - self._has.not_before)
         self._has, self._chance = new.facts, random.random()
         self._got = new.facts.not_after - time.time(), _boot_time()
         until = rfc3339.seconds(new.facts.not_after)

@@ -7,15 +7,20 @@ are imported only where they are configured.
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from actors._base import Actor, handles
 from actors._base.actor import ActorContext
+from actors._base.messaging import tracing
+from actors._host.files import paths
 from actors.config.sources import files
 from actors.config.sources.files import ManifestPods
 from proto.pods.config import ListSources, Relist, Sources
-from proto.pods.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodTrace, PodUpdate
 from proto.v1 import Pod
 from proto.wire.message import Done
 
@@ -47,6 +52,9 @@ class Config(Actor):
 
     async def rebuild(self) -> None:
         """Load the checkpoint of each source."""
+        if self._url is None:
+            with suppress(OSError):
+                os.unlink(paths.url_pods(self.settings.root_dir))  # a URL that is set again is another start
         for source in self._sources.values():
             source.recover()
 
@@ -84,9 +92,19 @@ class Config(Actor):
             await self._url.relist()
         return Done()
 
-    def _tell(self, source: str, op: Any, pods: tuple[Pod, ...]) -> None:
+    def _tell(self, source: str, op: Any, pods: tuple[Pod, ...], seen_ns: int = 0) -> None:
         if pods or op == "SET":
-            self.peer("pod_workers").tell(PodUpdate(source=source, op=op, pods=pods))
+            traces = _traces(pods, seen_ns or time.time_ns()) if op in ("SET", "ADD") else {}
+            self.peer("pod_workers").tell(PodUpdate(source=source, op=op, pods=pods, traces=traces))
+
+
+def _traces(pods: tuple[Pod, ...], seen_ns: int) -> dict[str, PodTrace]:
+    """A trace for the start of each pod, if it is sampled. pod_workers ignores those of pods that it knows."""
+    contexts = {pod.metadata.uid: context for pod in pods if (context := tracing.new_trace())}
+    now_ns = time.time_ns()
+    for context in contexts.values():
+        tracing.record("readPod", seen_ns, tracing.below(context), context, ended_ns=now_ns)
+    return {uid: PodTrace(context=one, seen_ns=seen_ns, told_ns=now_ns) for uid, one in contexts.items()}
 
 
 ACTOR = Config

@@ -86,7 +86,7 @@ class Events(Actor):
             deliver(delivery)
 
         self.bus.deliver = bounded
-        self.bus.on_note = lambda note: self.post(self.when_ready, self._supervision, note.actor, note)
+        self.bus.on_note = lambda note: self.post(self.when_ready, self._noted, note)
 
     # Start
 
@@ -166,6 +166,14 @@ class Events(Actor):
         if before is not None and before != incarnation:
             text = f"#{incarnation} is in service"
             self._supervision(name, Note(level="info", actor=name, text=text, reason="Started"))
+
+    def _noted(self, note: Note) -> None:
+        self._supervision(note.actor, note)
+        if note.reason == "Degraded" and note.actor not in self._incarnations:  # it has never been in service
+            text = f"{note.actor}: {note.text}"
+            self._observe(
+                self._entry(ObjectReference(kind="Node"), "Warning", "KubeletSetupFailed", text, time.time_ns())
+            )
 
     def _supervision(self, actor: str, note: Note) -> None:
         involved = ObjectReference(kind="Actor", name=actor)

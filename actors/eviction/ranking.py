@@ -20,15 +20,17 @@ def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, 
 
     Pods without known usage come first, then pods above their requests, then the others. Within each group the lower
     priority goes first, then the pod furthest above its request. So BestEffort pods, without requests, go early.
+    Processes have no requests: the lowest priority goes first, then a pod without known usage, then the most tasks.
     """
 
-    def key(pod: Pod) -> tuple[int, int, int, str]:
+    def key(pod: Pod) -> tuple[int, int, int, int, str]:
         priority = pod.spec.priority or 0
         usage = usages.get(pod.metadata.uid)
-        if usage is None or SIGNALS[signal].resource == "pids":
-            return (0, priority, 0, pod.metadata.uid)
+        if usage is None:
+            return (0, priority, 0, 0, pod.metadata.uid)
         above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) - requested(pod, signal)
-        return (1 if above > 0 else 2, priority, -above, pod.metadata.uid)
+        exceeds = 0 if SIGNALS[signal].resource == "pids" else 1 if above > 0 else 2
+        return (exceeds, priority, 1, -above, pod.metadata.uid)
 
     return sorted(pods, key=key)
 
@@ -38,6 +40,8 @@ def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:
     resource = SIGNALS[signal].resource
     if resource == "memory":
         return usage.memory_working_set_bytes
+    if resource == "pids":
+        return usage.tasks
     inodes = resource == "inodes"
     whole = usage.inodes if inodes else usage.disk_bytes
     layers = usage.writable_layer_inodes if inodes else usage.writable_layer_bytes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Semaphore, Task, handles
@@ -29,9 +29,9 @@ from actors._objects.peer import objects_of
 from actors.image_pull import credentials, keyring, policy
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from actors.image_pull.ledger import Ledger
-from actors.image_pull.plugins import Plugins
+from actors.image_pull.plugins import Plugins, PodIdentity
 from actors.image_pull.policy import Present
-from actors.image_pull.verification import Answer, PullSecret
+from actors.image_pull.verification import Answer, PullSecret, PullServiceAccount
 from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
@@ -72,6 +72,13 @@ class PodCredentials(NamedTuple):
     keyring: Keyring | Failed
     held: dict[PullSecret, Credentials]
     """Credentials for the requested image, by Secret."""
+
+
+class ToTry(NamedTuple):
+    """Credentials for a pull, in order, and the service accounts that alone have some of them."""
+
+    tried: tuple[Credentials, ...]
+    accounts: Mapping[Credentials, PullServiceAccount]
 
 
 class Pull(NamedTuple):
@@ -192,11 +199,14 @@ class ImagePull(Actor):
         self, request: EnsureImage, ref: Reference, key: str, found: Present, answer: Answer
     ) -> ImageEnsured:
         """Let the pod use a present image if it may; otherwise pull it with the pod's credentials."""
-        if answer == "secrets":
+        if answer == "credentials":
             own = await self._pod_credentials(request, ref)
             if isinstance(own.keyring, Failed):
                 raise Refused(*own.keyring)
-            answer = "yes" if await self.ledger.has_matching_secret(ref, found.image_ref, own.held) else "no"
+            accounts: Iterable[PullServiceAccount] = ()
+            if self.ledger.accounts(ref, found.image_ref):
+                accounts = (await self.plugins.credentials(ref.repository, _identity(request))).accounts.values()
+            answer = "yes" if await self.ledger.matches(ref, found.image_ref, own.held, accounts) else "no"
         if answer == "yes":
             return self._present(request, found)
         if request.policy == "Never":
@@ -246,11 +256,11 @@ class ImagePull(Actor):
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
         await self.ledger.begin(request.image)
-        found = await self._credentials(own.keyring, ref)
+        found = await self._credentials(own.keyring, ref, _identity(request))
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
-            outcome = await self._shared_pull(ref, (key, found), began)
+            outcome = await self._shared_pull(ref, (key, found.tried), began)
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
@@ -259,7 +269,8 @@ class ImagePull(Actor):
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         image = outcome.image
-        await self.ledger.succeeded(request.image, ref, image.image_ref, outcome.used, own.held)
+        accounts = {} if isinstance(found, Failed) else found.accounts
+        await self.ledger.succeeded(request.image, ref, image.image_ref, outcome.used, own.held, accounts)
         metrics.IMAGE_PULL_SECONDS.observe(outcome.pull_s, policy.size_class(image.size_bytes))
         message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
         self._event(request, "Normal", "Pulled", message)
@@ -284,7 +295,7 @@ class ImagePull(Actor):
             ring = Failed("ErrImagePull", str(error))
         return PodCredentials(ring, credentials.held_by(refs, found, ref.repository))
 
-    async def _credentials(self, secrets: Keyring | Failed, ref: Reference) -> tuple[Credentials, ...] | Failed:
+    async def _credentials(self, secrets: Keyring | Failed, ref: Reference, pod: PodIdentity) -> ToTry | Failed:
         """Credentials to try, in order: of the pod's Secrets, the node's files, the credential providers."""
         if isinstance(secrets, Failed):
             return secrets
@@ -293,7 +304,10 @@ class ImagePull(Actor):
             node = await self.blocking(NODE_FILES_S, credentials.of_node, self.settings.root_dir, home)
         except AskTimeout as error:
             return Failed("ErrImagePull", f"cannot read the node's Docker configuration: {error}")
-        return keyring.lookup((secrets, node, await self.plugins.keyring(ref.repository)), ref.repository)
+        plugins = await self.plugins.credentials(ref.repository, pod)
+        of_node = node.lookup(ref.repository)
+        accounts = {one: account for one, account in plugins.accounts.items() if one not in of_node}
+        return ToTry(keyring.lookup((secrets, node, plugins.keyring), ref.repository), accounts)
 
     def _shared_pull(self, ref: Reference, key: PullKey, now: float) -> Task[Pulled | Failed]:
         """The pull with this key that is queued or in progress, else a new one."""
@@ -347,6 +361,10 @@ class ImagePull(Actor):
         except CriError:
             found = None  # the image is present, only its user is unknown
         return found or Present(image_ref, "")
+
+
+def _identity(request: EnsureImage) -> PodIdentity:
+    return PodIdentity(request.pod_namespace, request.pod_name, request.pod_uid, request.service_account)
 
 
 ACTOR = ImagePull

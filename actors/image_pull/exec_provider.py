@@ -8,7 +8,7 @@ import subprocess
 from contextlib import suppress
 
 from actors.image_pull import providers
-from actors.image_pull.providers import Answer, PluginError
+from actors.image_pull.providers import Account, Answer, PluginError
 from proto.schema.credential_provider import CredentialProvider
 
 TIMEOUT_S = 60.0
@@ -18,8 +18,14 @@ MAX_ERROR_BYTES = 2048
 """Limit of its standard error, which goes into the log."""
 
 
-def run(bin_dir: str, provider: CredentialProvider, repository: str, timeout_s: float = TIMEOUT_S) -> Answer:
-    """Ask a plugin for the credentials of a repository. Raises PluginError."""
+def run(
+    bin_dir: str,
+    provider: CredentialProvider,
+    repository: str,
+    account: Account | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Answer:
+    """Ask a plugin for the credentials of a repository, those of a service account if given. Raises PluginError."""
     who = f"error execing credential provider plugin {provider.name} for image {repository}"
     # Files in memory instead of pipes: a child that outlives the plugin could keep a pipe open.
     with (
@@ -27,7 +33,7 @@ def run(bin_dir: str, provider: CredentialProvider, repository: str, timeout_s: 
         open(os.memfd_create("answer"), "w+b") as output,
         open(os.memfd_create("errors"), "w+b") as errors,
     ):
-        request.write(providers.request(repository))
+        request.write(providers.request(repository, account))
         request.seek(0)
         try:
             process = subprocess.Popen(
@@ -52,4 +58,4 @@ def run(bin_dir: str, provider: CredentialProvider, repository: str, timeout_s: 
             said = errors.read(MAX_ERROR_BYTES).decode(errors="replace").strip()
             raise PluginError(f"{who}: exit status {code}: {said}")
         output.seek(0)
-        return providers.answer(provider, repository, output.read(MAX_OUTPUT_BYTES))
+        return providers.answer(provider, repository, output.read(MAX_OUTPUT_BYTES), account)

@@ -18,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
-from actors.image_pull.verification import Answer, Policy, PullCredentials, PullSecret
+from actors.image_pull.verification import Answer, Policy, PullCredentials, PullSecret, PullServiceAccount
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -72,17 +72,29 @@ class Ledger:
         record = self._known.pulled.get(image_ref)
         is_pulled = record is not None or image in self._known.intents or file_name(image_ref) in self._known.broken
         answer = verification.may_use(self._policy, self._allowlist, ref.repository, record, is_pulled=is_pulled)
-        if answer != "secrets":
+        if answer != "credentials":
             metrics.MUST_PULL_CHECKS.inc(CHECKS[answer])
         return answer
 
-    async def has_matching_secret(self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret]) -> bool:
-        """True when one of the pod's Secrets matches the image's record; a new or changed Secret is added to it."""
+    def accounts(self, ref: Reference, image_ref: str) -> frozenset[PullServiceAccount]:
+        """The service accounts that may use a present image."""
+        record = self._known.pulled.get(image_ref)
+        allowed = record.credential_mapping.get(ref.repository) if record is not None else None
+        return frozenset(allowed.kubernetes_service_accounts) if allowed is not None else frozenset()
+
+    async def matches(
+        self, ref: Reference, image_ref: str, secrets: Iterable[PullSecret], accounts: Iterable[PullServiceAccount]
+    ) -> bool:
+        """True when a Secret or service account of the pod matches the image's record.
+
+        A new or changed Secret is added to it.
+        """
         record = self._known.pulled.get(image_ref)
         found = verification.matching_secret(record, ref.repository, secrets) if record is not None else None
-        metrics.MUST_PULL_CHECKS.inc(CHECKS["no" if found is None else "found"])
+        by_account = not self.accounts(ref, image_ref).isdisjoint(accounts)
+        metrics.MUST_PULL_CHECKS.inc(CHECKS["found" if found is not None or by_account else "no"])
         if record is None or found is None:
-            return False
+            return by_account
         known = record.credential_mapping[ref.repository].kubernetes_secrets
         if found not in known and len(known) < verification.MOST_SECRETS:
             await self._note(image_ref, ref, PullCredentials(kubernetes_secrets=(found,)))
@@ -104,10 +116,11 @@ class Ledger:
         image_ref: str,
         used: Credentials | None,
         own: CredentialsBySecret,
+        accounts: Mapping[Credentials, PullServiceAccount],
     ) -> None:
-        """Record a pull. `used`: its credentials, None without any; `own`: the pod's Secrets with their content."""
+        """Record a pull with the credentials `used`, None without any. See `verification.pull_credentials`."""
         if self._policy:
-            await self._note(image_ref, ref, verification.pull_credentials(used, own))
+            await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
             await self.failed(image)
 
     async def failed(self, image: str) -> None:

@@ -24,8 +24,8 @@ MOST_SECRETS = 100
 
 Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
 """Empty: nothing is recorded or verified (feature gate KubeletEnsureSecretPulledImages)."""
-Answer = Literal["yes", "no", "secrets"]
-"""Answer to a pod's use of an image; `secrets`: depends on its pull Secrets, see `matching_secret`."""
+Answer = Literal["yes", "no", "credentials"]
+"""Answer to a pod's use of an image; `credentials`: depends on its pull Secrets and its service account."""
 
 
 class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
@@ -43,8 +43,8 @@ class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, orde
         return self.namespace, self.name, self.uid
 
 
-class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A service account whose token a credential provider used."""
+class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
+    """A service account for whose token a credential provider gave credentials."""
 
     namespace: str
     name: str
@@ -91,7 +91,7 @@ def may_use(
         return "no"
     if allowed.node_pods_accessible:
         return "yes"
-    return "secrets" if allowed.kubernetes_secrets else "no"
+    return "credentials" if allowed.kubernetes_secrets or allowed.kubernetes_service_accounts else "no"
 
 
 def _is_verified(policy: Policy, allowlist: Iterable[str], repository: str, *, is_pulled: bool) -> bool:
@@ -152,13 +152,28 @@ def _with(before: PullCredentials | None, new: PullCredentials | None) -> PullCr
     if before.node_pods_accessible:
         return before
     by_place = {one.where: one for one in (*before.kubernetes_secrets, *new.kubernetes_secrets)}
-    return msgspec.structs.replace(before, kubernetes_secrets=tuple(sorted(by_place.values())))
+    accounts = {*before.kubernetes_service_accounts, *new.kubernetes_service_accounts}
+    return PullCredentials(
+        kubernetes_secrets=tuple(sorted(by_place.values())), kubernetes_service_accounts=tuple(sorted(accounts))
+    )
 
 
-def pull_credentials(used: Credentials | None, secrets: Mapping[PullSecret, Credentials]) -> PullCredentials:
-    """Credentials to record for a pull with `used`. `secrets`: content of the pod's Secrets."""
+def pull_credentials(
+    used: Credentials | None,
+    secrets: Mapping[PullSecret, Credentials],
+    accounts: Mapping[Credentials, PullServiceAccount],
+) -> PullCredentials:
+    """Credentials to record for a pull with `used`.
+
+    `secrets`: content of the pod's Secrets; `accounts`: credentials that only the pod's service account has.
+    """
     found = tuple(sorted(one for one, held in secrets.items() if held == used))
-    return PullCredentials(kubernetes_secrets=found[:1]) if found else PullCredentials(node_pods_accessible=True)
+    if found:
+        return PullCredentials(kubernetes_secrets=found[:1])
+    account = accounts.get(used) if used is not None else None
+    if account is not None:
+        return PullCredentials(kubernetes_service_accounts=(account,))
+    return PullCredentials(node_pods_accessible=True)
 
 
 def credential_hash(credentials: Credentials) -> str:

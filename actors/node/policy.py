@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from proto.common import rfc3339
 from proto.common.backoff import Backoff
+from proto.v1.scalars.duration import SECOND, format_duration
 
 Object = dict[str, Any]
 
@@ -58,6 +59,24 @@ PRESSURES = {
 """(reason, message) of a condition while it holds and while it does not, in the order of the status."""
 
 
+class AgentProblems(NamedTuple):
+    """Problems of the agent itself; all empty where there is none."""
+
+    degraded: tuple[str, ...] = ()
+    """Actors that do not stay in service."""
+    configuration: str = ""
+    """The reason why the configuration in the files is not in force."""
+    storage: str = ""
+    """The error of the last write below the root directory."""
+
+
+MAX_PROBLEM = 1024
+PLEG_THRESHOLD_S = 180.0
+CSI_NODE_WITHIN_S = 15.0
+"""A restart of the agent does not make a node not Ready before."""
+CSI_NODE_MISSING = "CSINode is not yet initialized"
+
+
 def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, str]:
     """Labels of a new Node. `own`, from --node-labels, override the default ones."""
     return {
@@ -70,14 +89,8 @@ def labels(name: str, architecture: str, own: Mapping[str, str]) -> dict[str, st
     }
 
 
-def default_annotations(attach_detach: bool) -> dict[str, str]:
-    """Annotations of a new Node. `attach_detach`: the attach-detach controller attaches its volumes."""
-    return {ATTACH: "true"} if attach_detach else {}
-
-
 def new_node(
-    name: str, wanted: Mapping[str, str], annotations: Mapping[str, str], taints: Iterable[Object], provider_id: str,
-    status: Object,
+    name: str, wanted: Mapping[str, str], taints: Iterable[Object], provider_id: str, status: Object
 ) -> Object:  # fmt: skip
     """The Node to create, with `wanted` labels."""
     spec: Object = {"taints": list(taints)} if taints else {}
@@ -88,13 +101,13 @@ def new_node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": dict(wanted), "annotations": dict(annotations)},
+        "metadata": {"name": name, "labels": dict(wanted), "annotations": {ATTACH: "true"}},
         "spec": spec,
         "status": status,
     }
 
 
-def metadata_patch_of(node: Object, wanted: Mapping[str, str], annotations: Mapping[str, str]) -> Object | None:
+def metadata_patch_of(node: Object, wanted: Mapping[str, str]) -> Object | None:
     """The merge patch for the metadata of an existing Node; None when nothing differs.
 
     As in the kubelet it restores the default labels only; other --node-labels and taints apply to new Nodes.
@@ -103,8 +116,8 @@ def metadata_patch_of(node: Object, wanted: Mapping[str, str], annotations: Mapp
     has = meta.get("labels") or {}
     stale = {key: wanted[key] for key in DEFAULT_LABELS if key in wanted and has.get(key) != wanted[key]}
     patch: Object = {"labels": stale} if stale else {}
-    if (meta.get("annotations") or {}).get(ATTACH) != annotations.get(ATTACH):
-        patch["annotations"] = {ATTACH: annotations.get(ATTACH)}
+    if (meta.get("annotations") or {}).get(ATTACH) != "true":
+        patch["annotations"] = {ATTACH: "true"}
     return {"metadata": patch} if patch else None
 
 
@@ -150,11 +163,18 @@ def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     return stored.get("bootID") not in (None, "", own.get("bootID")) and not is_other_machine(stored, own)
 
 
-def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterable[Object], now: str) -> list[Object]:
-    """The conditions at `now`, RFC 3339; a condition keeps its transition time while its status stays."""
+def conditions(
+    pressures: Iterable[str],
+    problems: Iterable[str],
+    before: Iterable[Object],
+    now: str,
+    agent: AgentProblems = AgentProblems(),  # noqa: B008 - immutable
+) -> list[Object]:
+    """The conditions at `now`, RFC 3339, Ready last. A condition keeps its transition time while its status stays."""
     known = {one["type"]: one for one in before}
     holding, problems = set(pressures), list(problems)
     found = [_condition(kind, str(kind in holding), *reasons[kind in holding]) for kind, reasons in PRESSURES.items()]
+    found += _of_the_agent(agent)
     if problems:
         message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         found.append(_condition("Ready", "False", "KubeletNotReady", message))
@@ -166,6 +186,37 @@ def conditions(pressures: Iterable[str], problems: Iterable[str], before: Iterab
         one["lastTransitionTime"] = old["lastTransitionTime"] if same and old else now
         one["lastHeartbeatTime"] = now
     return found
+
+
+def _of_the_agent(problems: AgentProblems) -> list[Object]:
+    """Conditions that the kubelet does not have. Only KubeletConfigOk is True without a problem."""
+    found = (
+        ("KubeletConfigOk", "the files' configuration is in force", "ConfigurationInForce", "ConfigurationNotInForce"),
+        ("KubeletDegraded", "all actors stay in service", "ActorsServing", "ActorsDegraded"),
+        ("KubeletStorageError", "the root directory can be written", "StateWritable", "StateNotWritable"),
+    )
+    degraded = f"actors do not stay in service: {', '.join(problems.degraded)}" if problems.degraded else ""
+    texts = (problems.configuration, degraded, problems.storage)
+    return [
+        _condition(
+            kind, str(bool(text) != (kind == "KubeletConfigOk")), bad if text else good, text[:MAX_PROBLEM] or fine
+        )
+        for (kind, fine, good, bad), text in zip(found, texts, strict=True)
+    ]
+
+
+def pleg_problem(age_s: float) -> str:
+    """The kubelet's words for a list of the runtime's pods that is too old; empty for a young one."""
+    if age_s < PLEG_THRESHOLD_S:
+        return ""
+    ago, threshold = (format_duration(int(seconds) * SECOND) for seconds in (age_s, PLEG_THRESHOLD_S))
+    return f"PLEG is not healthy: pleg was last seen active {ago} ago; threshold is {threshold}"
+
+
+def csi_node_problem(stored: Iterable[Object], running_s: float, *, written: bool) -> str:
+    """The problem of a CSINode that is not written; empty for CSI_NODE_WITHIN_S on a node that was Ready before."""
+    was_ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in stored)
+    return "" if written or (was_ready and running_s < CSI_NODE_WITHIN_S) else CSI_NODE_MISSING
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Object:
@@ -182,24 +233,9 @@ def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
             continue
         if kind == "Ready":
             found.append("NodeReady" if holds else "NodeNotReady")
-        else:
+        elif kind in PRESSURES:
             reason, _ = PRESSURES[kind][holds]
             found.append(reason.replace("Kubelet", "Node"))
-    return found
-
-
-def runtime_problems(runtime: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The runtime's conditions (rpc Status) that make the node not ready, in the kubelet's words."""
-    known = {one["type"]: one for one in runtime}
-    found = []
-    for kind, words in (
-        ("RuntimeReady", "container runtime not ready"),
-        ("NetworkReady", "container runtime network not ready"),
-    ):
-        one = known.get(kind)
-        if one is None or not one["status"]:
-            reason, message = (one["reason"], one["message"]) if one else ("", "")
-            found.append(f"{words}: {kind}=false reason:{reason} message:{message}")
     return found
 
 

@@ -28,17 +28,16 @@ async def register(client: KubeClient, settings: Settings, status: Object) -> Re
     """Create the Node with `status`, or restore the default labels of the existing one. Raises ApiError."""
     path = f"/api/v1/nodes/{settings.node_name}"
     wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
-    annotations = policy.default_annotations(settings.enable_controller_attach_detach)
     try:
         found = await client.get(path)
     except NotFound:
-        node = policy.new_node(settings.node_name, wanted, annotations, _taints(settings), settings.provider_id, status)
+        node = policy.new_node(settings.node_name, wanted, _taints(settings), settings.provider_id, status)
         try:
             return Registered(await client.create("/api/v1/nodes", node), created=True)
         except AlreadyExists:
             found = await client.get(path)
     log.info("the Node %s exists already", settings.node_name)
-    patch = policy.metadata_patch_of(found, wanted, annotations)
+    patch = policy.metadata_patch_of(found, wanted)
     return Registered(found if patch is None else await client.patch(path, patch, MERGE), created=False)
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import NamedTuple
 
 from actors._base import gather
+from actors._cri import conditions
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors.node import policy
 from actors.node.policy import Object
+from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+PATIENCE_S = 30.0
+"""A runtime that does not answer for less keeps its last state: it may just be restarting. As in the kubelet."""
+NEVER_SEEN = ("container runtime status check may not have completed yet", "network state unknown")
 
 
 class RuntimeStatus(NamedTuple):
@@ -26,13 +34,16 @@ class RuntimeStatus(NamedTuple):
 
 
 class NodeRuntime:
-    """State: the last known version, and the pod CIDR that the runtime has."""
+    """State: the last known version of the runtime."""
 
-    def __init__(self, cri: RelayedCri, max_images: int) -> None:
+    def __init__(self, cri: RelayedCri, settings: Settings) -> None:
         self._cri = cri
-        self._max_images = max_images
+        self._max_images = settings.node_status_max_images
+        self._patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
+        self._last: tuple[float, RuntimeStatus] | None = None
         self._version = ""
-        self._pod_cidr = ""
+        self.pod_cidr = ""
+        """The address ranges that the present runtime has from us."""
 
     async def read(self) -> RuntimeStatus:
         """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
@@ -41,13 +52,14 @@ class NodeRuntime:
             version, status, listed = await gather(self._cri.version(), self._cri.status(), self._cri.list_images())
         except CriError as error:
             log.debug("the runtime does not answer: %s", error)
-            self._pod_cidr = ""  # the next runtime needs it again
+            self.pod_cidr = ""  # the next runtime needs it again
+            if self._last is None:
+                return RuntimeStatus("", list(NEVER_SEEN), {})
+            since, last = self._last
+            if time.monotonic() - since < self._patience_s:
+                return last
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
-        problems = policy.runtime_problems(
-            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
-            for one in status.status.conditions
-        )
         named = (((*image.repo_digests, *image.repo_tags), image.size) for image in listed)
         extra: Object = {"images": policy.images(named, self._max_images)}
         handlers = [
@@ -64,11 +76,20 @@ class NodeRuntime:
             extra["runtimeHandlers"] = handlers
         if status.HasField("features"):
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
-        return RuntimeStatus(self._version, problems, extra)
+        answer = RuntimeStatus(self._version, conditions.problems(status), extra)
+        self._last = (time.monotonic(), answer)
+        return answer
+
+    async def notice_restart(self) -> None:
+        """Forget the pod CIDR while the runtime does not answer: the next one needs it again."""
+        try:
+            await self._cri.version()
+        except CriError:
+            self.pod_cidr = ""
 
     async def give_pod_cidr(self, cidr: str) -> None:
         """Send the pods' address range to the runtime (rpc UpdateRuntimeConfig), once for each range and runtime."""
-        if not cidr or cidr == self._pod_cidr:
+        if not cidr or cidr == self.pod_cidr:
             return
         try:
             await self._cri.update_runtime_config(cidr)
@@ -76,4 +97,4 @@ class NodeRuntime:
             log.warning("cannot give the runtime the pod CIDR %s: %s; tried again", cidr, error)
             return
         log.info("the runtime has the pod CIDR %s", cidr)
-        self._pod_cidr = cidr
+        self.pod_cidr = cidr

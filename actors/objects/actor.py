@@ -21,7 +21,9 @@ from actors.objects.policy import Answer, Users
 from actors.objects.source import Source
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
+    CsiNodeState,
     FailedObject,
+    GetCsiNodeState,
     GetObjects,
     GetToken,
     ListObjects,
@@ -196,6 +198,11 @@ class ObjectManager(Actor):
         """Take the node's CSI drivers, from volume."""
         if self.api is not None:
             self.api.csi_nodes.set(message)
+
+    @handles(GetCsiNodeState)
+    def on_get_csi_node_state(self, _: GetCsiNodeState) -> CsiNodeState:
+        """Answer if the CSINode has been written."""
+        return CsiNodeState(written=self.api is not None and self.api.csi_nodes.was_written)
 
     @handles(SetClaimCapacity)
     async def on_set_claim_capacity(self, request: SetClaimCapacity) -> Done:

@@ -32,7 +32,8 @@ def body(request: GetToken) -> dict[str, Any]:
     }
     if request.expiration_s is not None:
         spec["expirationSeconds"] = request.expiration_s
-    return {"apiVersion": API_VERSION, "kind": "TokenRequest", "spec": spec}
+    meta = {"metadata": {"uid": request.account_uid}} if request.account_uid else {}
+    return {"apiVersion": API_VERSION, "kind": "TokenRequest", **meta, "spec": spec}
 
 
 def issued(answer: dict[str, Any], chance: float) -> Token:

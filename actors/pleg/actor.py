@@ -22,7 +22,7 @@ from actors.pleg.pidfds import Pidfds
 from actors.pleg.policy import Snapshot, changes, is_another
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.pods.pleg import CallRuntime, ForgetPod, RuntimeAnswer, Watch, WatchProcesses
+from proto.pods.pleg import CallRuntime, ForgetPod, GetRelistAge, RelistAge, RuntimeAnswer, Watch, WatchProcesses
 from proto.pods.pod_workers import PodChanged
 from proto.wire.errors import Refused
 
@@ -47,6 +47,7 @@ class Pleg(Actor):
         self._listed: Snapshot | None = None
         self._relist_error = ""
         self._relist_s = 0.0
+        self._began = time.monotonic()
         self._listed_at = 0.0
         self._relists = 0
         self._follows_events = False
@@ -70,6 +71,11 @@ class Pleg(Actor):
             "listed": len(self._listed or ()),
             "follows_events": self._follows_events,
         }
+
+    @handles(GetRelistAge)
+    def relist_age(self, _: GetRelistAge) -> RelistAge:
+        """Answer with the age of the last list."""
+        return RelistAge(age_s=time.monotonic() - (self._listed_at or self._began))
 
     @handles(CallRuntime)
     async def call_runtime(self, call: CallRuntime) -> RuntimeAnswer:

@@ -26,6 +26,7 @@ from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, Adm
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.assembly import HostInfo, compare_driver, make_context, read_host_info
 from actors.pod_workers.checkpoint import Checkpoint
+from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
@@ -152,7 +153,9 @@ class PodWorkers(Actor):
             sandboxes, containers = self.context.cri.list_pod_sandbox(), self.context.cri.list_containers()
             status = self.context.cri.status()
             self._views = PodView.by_pod(await sandboxes, await containers)
-            features = RuntimeFeatures.from_status(await status)
+            answer = await status
+            self.context.network.seen(answer)
+            features = RuntimeFeatures.from_status(answer)
             self.admission_queue.node = replace(self.admission_queue.node, features=features)
             self.context.userns.handlers = features.user_namespaces
         except CriError as error:
@@ -173,10 +176,12 @@ class PodWorkers(Actor):
         if problem := selinux.warning(selinux.enforce()):
             log.warning("%s", problem)
         self.api_gate.begin()
+        ResolvConfCheck(self, self.context.events).begin()
 
     def measure(self) -> None:
         """Set the gauges of pods."""
-        set_gauges(self.workers, self.desired, mirrors=bool(self.settings.kubeconfig))
+        pending = self.allocations.allocator.pending
+        set_gauges(self.workers, self.desired, pending, mirrors=bool(self.settings.kubeconfig))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Send status, probe, pleg and objects all pods again, or those known so far."""
@@ -206,6 +211,11 @@ class PodWorkers(Actor):
     def on_pod_update(self, update: PodUpdate) -> None:
         """From a source: pods to add, change, end (by a deletionTimestamp) or remove."""
         change = self.desired.apply(update)
+        for uid in change.contested:
+            log.error(
+                "a pod of source %s has the UID %s of pod %s of source %s, and waits until that is removed; change its "
+                "metadata.uid", update.source, uid, full_name(self.desired.pods[uid]), self.desired.source_of[uid],
+            )  # fmt: skip
         self.api_gate.pods_updated(change.updated)
         for uid in change.removed:
             self.api_gate.pod_gone(uid)
@@ -220,7 +230,7 @@ class PodWorkers(Actor):
             if uid in self.workers:
                 self.allocations.update(uid)
         self._enter(change.added)
-        self.allocations.retry()
+        self.allocations.retry("pods_added" if change.added else "pod_updated" if change.updated else "pods_removed")
 
     def _reconcile_all(self) -> None:
         """Give every wanted pod a worker, and every unwanted one a worker that ends it."""
@@ -232,7 +242,7 @@ class PodWorkers(Actor):
                 self.allocations.update(uid)
         self._end_orphans()  # first: a static pod waits for an orphan of its full name
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
-        self.allocations.retry()
+        self.allocations.retry("pods_added")
         self._check_complete()
         self.cgroups.pods_changed()
 
@@ -299,6 +309,7 @@ class PodWorkers(Actor):
             desired=self.desired.pods.get(uid),
             pending=self.allocations.allocator.pending.get(uid),
             termination=termination,
+            trace=self.desired.traces.pop(uid, None),
         )
         if termination is None:
             self.allocations.admitted(pod)
@@ -324,7 +335,7 @@ class PodWorkers(Actor):
         """Free the resources of a pod of which no process runs any more."""
         self.admission_queue.pod_terminated(uid)
         self.api_gate.pod_gone(uid)
-        self.allocations.retry()
+        self.allocations.retry("pods_removed")
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)

@@ -16,6 +16,7 @@ from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 from proto.agent.settings import Settings
@@ -72,13 +73,15 @@ def make_context(
     first time. `on_terminated`: no process of the pod with this UID runs any more.
     """
     settings, objects = actor.settings, objects_of(actor)
+    cri = Cri(
+        settings.container_runtime_endpoint,
+        settings.image_service_endpoint or None,
+        request_seconds=settings.runtime_request_timeout_s,
+    )
     return WorkerContext(
         settings=settings,
-        cri=Cri(
-            settings.container_runtime_endpoint,
-            settings.image_service_endpoint or None,
-            request_seconds=settings.runtime_request_timeout_s,
-        ),
+        cri=cri,
+        network=RuntimeNetwork(cri),
         timers=actor.bus,
         published=Published.to(actor.peer, objects, lambda: actor.post(on_new_pod), cluster=bool(settings.kubeconfig)),
         images=actor.peer("image_pull"),

@@ -20,7 +20,7 @@ from actors._base import Future, PooledActor
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers.decide.termination import grace_period_s
+from actors.pod_workers.decide.termination import grace_period_s, kill_wait_s
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
 from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
@@ -28,14 +28,15 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.sync import RETRY, Sync, log_name, resync_s
-from proto.pods.pod_workers import ProbeResult
+from actors.pod_workers.steps.sync import RETRY, RETRY_NETWORK_S, NetworkNotReadyError, Sync, log_name, resync_s
+from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
 
@@ -64,6 +65,8 @@ class InitialState:
     """The pod with the resources its source wants; None when those are allocated."""
     pending: Pending | None = None
     """Why they are not allocated."""
+    trace: PodTrace | None = None
+    """The trace of its start."""
 
 
 class PodWorker(PooledActor):
@@ -81,7 +84,9 @@ class PodWorker(PooledActor):
         """`on_finished(uid, failed)`: nothing of the pod is left, or this worker failed and must be replaced."""
         super().__init__(context.timers)
         self.context = context
-        self.scope = scope = PodScope(context, pod, initial.desired or pod, self.sleep, self.spawn)
+        self.scope = scope = PodScope(
+            context, pod, initial.desired or pod, self.sleep, self.spawn, PodTracer(pod, initial.trace)
+        )
         self.stage: Stage = "sync"
         self.termination: TerminationRequest | None = None
         self.runtime = RuntimeView(scope, initial.view)
@@ -160,6 +165,7 @@ class PodWorker(PooledActor):
         self.resizer.pending = pending
         if not equal(resources_of(pod), resources_of(self.pod)):
             self.resizer.granted(pod)
+        metrics.resizes_requested(self.scope.desired, desired)
         self.scope.pod, self.scope.desired = pod, desired
         self._kind = "update"
         self.operations.ask_volumes_again()
@@ -198,10 +204,17 @@ class PodWorker(PooledActor):
         before = self.termination
         self._is_wanted_again = self._is_wanted_again and not termination.deleted
         if self._accept_termination(termination):
+            wait_s = kill_wait_s(self.pod, termination)
+            if wait_s is not None:
+                self.after(wait_s, self._kill_overdue)
             shortened = before is None or before.merged(termination).grace_period_s != before.grace_period_s
             if self._step is not None and shortened:
                 self._step.cancel()  # its end starts the next step
             self._wake()
+
+    def _kill_overdue(self) -> None:
+        if self.stage == "terminating":
+            self.context.events.pod(self.pod, "Warning", "ExceededGracePeriod", reasons.EXCEEDED_GRACE_MESSAGE)
 
     def _accept_termination(self, termination: TerminationRequest) -> bool:
         """Merge the request with earlier ones. False: it adds nothing."""
@@ -256,6 +269,10 @@ class PodWorker(PooledActor):
             log.info("%s: %s, trying again", name, error)
             self.scope.wait_reasons.last_error = str(error)
             wait_s = RETRY_PEER_S
+        except NetworkNotReadyError as error:
+            log.debug("%s: %s", name, error)
+            self.scope.wait_reasons.last_error = str(error)
+            wait_s = RETRY_NETWORK_S
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", name, error)
             wait_s = self._failed(f"the container runtime does not answer: {error}", RETRY_RUNTIME_S)
@@ -291,8 +308,10 @@ class PodWorker(PooledActor):
         began, kind = time.monotonic(), self._kind if self.stage == "sync" else "kill"
         self._kind = "sync"
         try:
-            return await self._next_step()
+            with self.scope.trace.step(self.stage):
+                return await self._next_step()
         finally:
+            self.scope.trace.idle()
             metrics.step_done(kind, began)
 
     async def _next_step(self) -> float:
@@ -310,7 +329,7 @@ class PodWorker(PooledActor):
 
     async def _terminating(self) -> float:
         assert self.termination is not None
-        view = await self.runtime.current()
+        view = await self.runtime.determined()
         self.report.publish(view, self.termination)
         # A repeated step has only the rest of the grace period; a later request may shorten that.
         grace_s = grace_period_s(self.pod, self.termination.grace_period_s)
@@ -333,7 +352,7 @@ class PodWorker(PooledActor):
 
     async def _terminated(self) -> float:
         assert self.termination is not None
-        if (await self.runtime.current()).has_processes:
+        if (await self.runtime.determined()).has_processes:
             self.stage = "terminating"  # an abandoned call has taken effect long after
             return 0.0
         deleted = self.termination.deleted  # as of now: a deletion that comes meanwhile is handled by the next step

@@ -12,6 +12,7 @@ from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.metrics import bool_label
+from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.worker import PodWorker
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
@@ -56,7 +57,9 @@ def not_begun(
     return found
 
 
-def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, *, mirrors: bool) -> None:
+def set_gauges(
+    workers: Mapping[str, PodWorker], desired: Desired, pending: Mapping[str, Pending], *, mirrors: bool
+) -> None:
     """Set the kubelet's gauges of pods. `mirrors`: static pods have mirror pods at an API server."""
     working: Counter[tuple[str, str, str]] = Counter()
     active: Counter[str] = Counter(true=0, false=0)
@@ -70,6 +73,8 @@ def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, *, mirrors: b
     metrics.DESIRED_PODS.replace(((static,), wanted[static]) for static in ("true", "false"))
     metrics.MIRROR_PODS.set(wanted["true"] if mirrors else 0)
     metrics.EPHEMERAL_CONTAINERS.set(sum(len(worker.pod.spec.ephemeral_containers) for worker in workers.values()))
+    refused = Counter(one.reason.lower() for one in pending.values() if one.reason)
+    metrics.RESIZES_PENDING.replace(((reason,), count) for reason, count in refused.items())
     metrics.RESIZES_IN_PROGRESS.set(sum(worker.resizer.progress is not None for worker in workers.values()))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors._cgroup.hierarchy import hierarchy
+from actors._host import selinux
 from actors._host.files.paths import checkpoints_dir
 from actors.runtime.containers import host_image
 from actors.runtime.containers.containers import Containers
@@ -167,6 +168,7 @@ def _machine(systemd: bool, isolation: Isolation) -> Machine:
         systemd_cgroups=systemd,
         hugetlb=_limits_huge_pages(),
         apparmor=isolation.level == 1 and _has_apparmor(),
+        selinux=selinux.enforce() == "1",
         lowest_oom_score_adj=-1000 if can_lower else int(Path("/proc/self/oom_score_adj").read_text()),
     )
 

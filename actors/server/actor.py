@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from actors._base import Actor, handles
+from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.process import listener_store
 from actors._cgroup.migration_prewarm import MigrationPrewarm
@@ -185,7 +186,9 @@ class Server(Actor):
         if match.route is None:
             return self._counted(answer_without_route(match))
         request.params = match.params
-        return self._counted(await self._answer(match.route.handler, request))
+        name = f"{request.method} {match.route.pattern}"
+        with tracing.served(name, request.headers.get("traceparent", ""), {"http.route": match.route.pattern}):
+            return self._counted(await self._answer(match.route.handler, request))
 
     async def _answer(self, handler: Any, request: Request) -> Response | Upgraded:
         """The handler's answer. Its exception becomes an answer too, because it concerns this client alone."""

@@ -41,6 +41,8 @@ class Context(Peers):
         self.log_root = log_root
         self.collector = Collector(self)
         self.log_readers = ReadBudget()
+        self.log_queries = 0
+        """Running programs of queries of the node's logs."""
         self.pod_list: Shared[bytes] | None = None
         """The latest answer of /pods; made with the first request for it."""
 

@@ -6,7 +6,7 @@ from actors.server import pods
 from actors.server.base.http import Request, Response, text
 from actors.server.context import Context, Handler
 from actors.server.policy import Route, Table
-from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs
+from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs, zpages
 from actors.server.streaming import streams
 from proto.agent.settings import Settings
 
@@ -32,6 +32,7 @@ def secure_table(settings: Settings) -> Table:
             *streams.ROUTES,
             *checkpoint.ROUTES,
             *debug.GENERAL,
+            *zpages.ROUTES,
             *(systemlogs.ROUTES if settings.enable_system_log_handler else _off("logs", "logs endpoint is disabled.")),
             *(
                 debug.PROFILES

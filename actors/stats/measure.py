@@ -81,7 +81,7 @@ def pod_cgroups(settings: Settings) -> dict[str, CgroupFigures]:
     for uid, name in fs.list_pod_cgroups(settings).items():
         usage = fs.usage(name)
         if usage is not None:  # removed since the list was made
-            found[uid] = CgroupFigures(usage.memory_working_set_bytes, usage.cpu_ns)
+            found[uid] = CgroupFigures(usage.memory_working_set_bytes, usage.cpu_ns, usage.pids)
     return found
 
 

@@ -22,6 +22,8 @@ class CgroupFigures:
 
     memory_working_set_bytes: int
     cpu_ns: int
+    tasks: int = 0
+    """Processes and threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
         pod_uid=uid,
         memory_working_set_bytes=whole.memory_working_set_bytes,
         cpu_usage_ns=whole.cpu_ns,
+        tasks=whole.tasks,
         disk_bytes=layers.bytes + nodefs.bytes,
         inodes=layers.inodes + nodefs.inodes,
         writable_layer_bytes=layers.bytes,

@@ -23,6 +23,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
+from actors.status.start_latency import StartLatency
 from proto.common import rfc3339
 from proto.common.until import Until
 from proto.pods.status import (
@@ -31,6 +32,7 @@ from proto.pods.status import (
     Flushed,
     ListPods,
     Pods,
+    PodStarted,
     RemoveApiPods,
     RemovePod,
     SetApiPods,
@@ -74,6 +76,7 @@ class Status(Actor):
         self._saved_at = 0.0
         self._writing = Semaphore(1)
         self._api: ApiSync | None = None
+        self._latency = StartLatency()
 
     async def rebuild(self) -> None:
         """Load the pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
@@ -152,15 +155,24 @@ class Status(Actor):
 
     # The API server
 
+    @handles(PodStarted)
+    def on_pod_started(self, message: PodStarted) -> None:
+        """Time the pod's start."""
+        self._latency.started(message.pod_uid, message.left_out_s)
+
     @handles(SetApiPods)
     def on_set_api_pods(self, message: SetApiPods) -> None:
         """From config: pods as the API server has them."""
+        if message.full:
+            self._latency.keep({pod.metadata.uid for pod in message.pods})
+        self._latency.watched(message.pods, self.pods.get, time.time())
         if self._api is not None:
             self._api.api_pods_changed(message.pods, full=message.full)
 
     @handles(RemoveApiPods)
     def on_remove_api_pods(self, message: RemoveApiPods) -> None:
         """From config: UIDs of pods that the API server has no more."""
+        self._latency.forget(message.uids)
         if self._api is not None:
             self._api.api_pods_removed(message.uids)
 

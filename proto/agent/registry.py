@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 
 ACTORS = (
     Entry("runtime", "node", "runs containers itself and serves CRI (embedded runtime)", needs="runtime"),
+    Entry("tracing", "node", "sends spans of traces to an OTLP collector", needs="tracing"),
     Entry("events", "pods", "records Events and sends them to the API server (event recorder)"),
     Entry("stats", "node", "measures CPU, memory and disk of the node and its pods (stats provider)"),
     Entry(
@@ -49,7 +50,13 @@ ACTORS = (
     Entry("image_gc", "node", "removes unused images when the disk fills up (image GC)"),
     Entry("eviction", "node", "evicts pods when the node runs out of a resource (eviction manager)", ("stats",)),
     Entry("config", "pods", "reads pods from manifests, a URL and the API server (pod config)", ("pod_workers",)),
-    Entry("node", "node", "registers the Node, renews its lease and reports its status", ("pleg",), needs="cluster"),
+    Entry(
+        "node",
+        "node",
+        "reports the Node and its lease, delays the machine's shutdown for pods (node status, shutdown manager)",
+        after=("pleg",),
+        needs="node",
+    ),
     Entry("certificates", "node", "requests and rotates the node's certificates", needs="certificates"),
     Entry("server", "node", "serves the kubelet API: logs, exec, metrics, pods", needs="server"),
 )

@@ -90,10 +90,14 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     node_lease_duration_s: float = 40.0
     node_status_max_images: int = 50
     """-1: all."""
-    enable_controller_attach_detach: bool = True
-    """Let the controller attach volumes; the Node has an annotation for it."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
     """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
+    allocatable_ignores_eviction: bool = False
+    """Node allocatable includes what is below hard eviction thresholds."""
+    make_iptables_util_chains: bool = True
+    """False without a cluster, unless the configuration has it."""
+    pod_cidr: str = ""
+    """The pods' address ranges for the runtime, until a Node has some."""
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     """Empty: the runtime's."""
@@ -133,6 +137,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     enable_profiling_handler: bool = True
     enable_debug_flags_handler: bool = True
     enable_system_log_handler: bool = True
+    enable_system_log_query: bool = False
+    """Answer queries of journald and of /var/log at /logs/."""
     streaming_idle_timeout_s: float = 14_400.0
     """An exec, attach or port-forward ends after this time without a byte."""
     extend_websockets_to_kubelet: bool = True
@@ -241,8 +247,14 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Fallback only: exits come from pidfds, our own changes from the pod workers."""
     heartbeat_period_s: float = 5.0
     verbosity: int = 2
+    tracing_endpoint: str = ""
+    """A collector of OTLP over gRPC, as a gRPC target; empty: nothing is traced."""
+    tracing_sampling_rate_per_million: int = 0
+    """Number of new traces, of a million, that are recorded. At 0 only the senders of requests decide."""
     log_format: str = "text"
     """logging.format: text or json."""
+    vmodule: dict[str, int] = {}
+    """logging.vmodule: verbosities by file."""
 
     extra: dict[str, Any] = {}
     """Further settings without a published field; the readers document the keys."""

@@ -1,6 +1,6 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
-From its children: Ready. From the command line: ListActors, RestartActor, StopAgent.
+From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopAgent.
 """
 
 from __future__ import annotations
@@ -48,6 +48,19 @@ class ListActors(Request[ActorRows], frozen=True, kw_only=True):
 
     with_memory: bool = True
     """Measure the memory too, which takes the supervisor's loop a millisecond for each process."""
+
+
+class AgentHealth(Message, frozen=True, kw_only=True):
+    """Problems of the agent as a whole, for the Node's conditions."""
+
+    degraded: tuple[str, ...]
+    """Actors that end again and again, or that SIGKILL does not end."""
+    configuration: str
+    """The reason why the configuration in the files is not in force; empty when it is."""
+
+
+class GetAgentHealth(Request[AgentHealth], frozen=True, kw_only=True):
+    """From node: the agent's health. A repeat is harmless."""
 
 
 class RestartActor(Request[ActorRow], frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
-"""The log format of every process: lines on stderr with the actor's name, as text in klog's style or as JSON.
+"""The log format of every process: lines on stderr with the actor's name, as text in klog's format or as JSON.
 
-A text line is `I1120 14:03:22.123456 supervisor  message`. The module also sets the verbosity.
+A text line is `I1120 14:03:22.123456    1234 daemon.py:72] supervisor: message`, with the pid. The module also sets
+the verbosity, of the process and by file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 
 from proto.common import safe_text
 
@@ -26,7 +29,7 @@ _LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
 
 
 class Formatter(logging.Formatter):
-    """Text lines: klog's header (severity letter, date, time with microseconds), the actor's name, the message."""
+    """Text lines: klog's header (severity, date, time with microseconds, pid, file:line), actor's name, message."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -37,14 +40,17 @@ class Formatter(logging.Formatter):
         letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
         stamp = time.strftime("%m%d %H:%M:%S", time.localtime(record.created))
         micros = int(record.created % 1 * 1_000_000)
-        line = f"{letter}{stamp}.{micros:06d} {self.actor:<11} {safe_text.one_line(record.getMessage())}"
+        header = f"{letter}{stamp}.{micros:06d} {record.process or 0:7d} {record.filename}:{record.lineno}]"
+        line = f"{header} {self.actor}: {safe_text.one_line(record.getMessage())}"
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         return f"{line}\n{safe_text.indented(record.exc_text or '')}".rstrip("\n")
 
 
 class JSONFormatter(logging.Formatter):
-    """One object a line with the keys of Kubernetes' JSON logs (`ts` in ms, `caller`, `msg`, `v`, `err`) and `actor`.
+    """One object a line with the keys of Kubernetes' JSON logs (`ts` in ms, `caller`, `logger`, `msg`, `v`, `err`).
+
+    `logger` is the actor.
 
     https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
     """
@@ -59,7 +65,7 @@ class JSONFormatter(logging.Formatter):
             "ts": round(record.created * 1000, 3),
             "caller": f"{record.filename}:{record.lineno}",
             "level": "error" if record.levelno >= logging.ERROR else "warning" if record.levelno > NOTICE else "info",
-            "actor": self.actor,
+            "logger": self.actor,
             "msg": record.getMessage(),
         }
         if record.levelno <= NOTICE:
@@ -77,11 +83,49 @@ def level_for(verbosity: int) -> int:
     return NOTICE
 
 
-def setup(name: str, verbosity: int, log_format: str = "text") -> None:
+class _Files:
+    """Verbosities by file (--vmodule), as klog has them: they can raise the process's, and not lower it."""
+
+    def __init__(self) -> None:
+        self.patterns: Mapping[str, int] = {}
+        self.raised: set[logging.Logger] = set()
+
+    def fit(self, loggers: Iterable[object]) -> None:
+        """Set the levels of loggers that a pattern matches. A module's logger has its dotted name."""
+        for logger in loggers:
+            if not isinstance(logger, logging.Logger):
+                continue
+            path = logger.name.replace(".", "/")
+            base = path.rpartition("/")[2]
+            wanted = [n for one, n in self.patterns.items() if fnmatchcase(path if "/" in one else base, one)]
+            if wanted:
+                logger.setLevel(min(level_for(max(wanted)), logging.getLogger().level))
+                self.raised.add(logger)
+            elif logger in self.raised:
+                logger.setLevel(logging.NOTSET)
+                self.raised.discard(logger)
+
+
+_files = _Files()
+
+
+class _Logger(logging.Logger):
+    """A logger that is made later, by a module that is imported when it is needed."""
+
+    def __init__(self, name: str, level: int = logging.NOTSET) -> None:
+        super().__init__(name, level)
+        _files.fit([self])
+
+
+def setup(name: str, verbosity: int, log_format: str = "text", vmodule: Mapping[str, int] | None = None) -> None:
     """Send all logging of this process to stderr as actor `name`. After a fork it reuses the parent's handler.
 
-    `log_format` is text or json.
+    `log_format` is text or json. `vmodule` has verbosities by file name without .py, or by path with slashes; both may
+    have wildcards.
     """
+    _files.patterns = vmodule or {}
+    if vmodule:
+        logging.setLoggerClass(_Logger)
     kind = JSONFormatter if log_format == "json" else Formatter
     root = logging.getLogger()
     formatter = root.handlers[0].formatter if len(root.handlers) == 1 else None
@@ -137,3 +181,4 @@ def set_verbosity(verbosity: int) -> None:
     if root.level != level:
         root.setLevel(level)
         log.debug("verbosity is %d now", verbosity)
+    _files.fit(list(logging.Logger.manager.loggerDict.values()) if _files.patterns or _files.raised else ())

@@ -36,6 +36,8 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """The container's path in the spec, `spec.containers{NAME}`, for events. Empty for an image volume."""
     pull_secrets: tuple[str, ...] = ()
     """Names of the pod's imagePullSecrets, in the spec's order."""
+    service_account: str = ""
+    """The pod's service account, for credential providers; empty for a pod without one."""
 
 
 class ImagesPresent(Message, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ class PodUsage(Record, frozen=True, kw_only=True):
     writable_layer_bytes: int = 0
     """The part of `disk_bytes` on imagefs; the rest is on nodefs."""
     writable_layer_inodes: int = 0
+    tasks: int = 0
+    """Processes and threads in the pod's cgroup, as pid.available counts them."""
     containers: tuple[ContainerUsage, ...] = ()
     """With `with_containers`, as far as the runtime reports them."""
     volumes: tuple[VolumeUse, ...] = ()

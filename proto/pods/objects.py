@@ -17,7 +17,7 @@ class ObjectRef(Record, frozen=True, kw_only=True, order=True):
 
     kind: str
     """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume, PersistentVolumeClaim, CSIDriver,
-    VolumeAttachment; with an API server also this machine's Node."""
+    VolumeAttachment; with an API server also ServiceAccounts and this machine's Node."""
     namespace: str = ""
     """Empty for kinds without namespaces."""
     name: str = ""
@@ -91,7 +91,7 @@ class Token(Message, frozen=True, kw_only=True):
 
 
 class GetToken(Request[Token], frozen=True, kw_only=True):
-    """From volume: a token that is bound to a pod and invalid after the pod's deletion. Hashable.
+    """From volume and image_pull: a token that is bound to a pod and invalid after the pod's deletion. Hashable.
 
     Answered with the present token while it is valid, else with a new one. Refused: `TokenFailed` (retry), with the
     kubelet's message. A repeat is harmless.
@@ -101,6 +101,8 @@ class GetToken(Request[Token], frozen=True, kw_only=True):
     service_account: str
     pod_name: str
     pod_uid: str
+    account_uid: str = ""
+    """The service account's UID: none is issued for another one of its name. Empty: any."""
     audiences: tuple[str, ...] = ()
     """Empty: the API server's default audience."""
     expiration_s: int | None = None
@@ -123,6 +125,16 @@ class SetCsiDrivers(Message, frozen=True, kw_only=True):
 
     drivers: tuple[CsiDriver, ...]
     complete: bool
+
+
+class CsiNodeState(Message, frozen=True, kw_only=True):
+    """True once the CSINode of this machine's Node has been written."""
+
+    written: bool
+
+
+class GetCsiNodeState(Request[CsiNodeState], frozen=True, kw_only=True):
+    """From node: the CSINode's state. A repeat is harmless."""
 
 
 class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):

@@ -32,6 +32,17 @@ class ForgetPod(Message, frozen=True, kw_only=True):
     pod_uid: str
 
 
+class RelistAge(Message, frozen=True, kw_only=True):
+    """The age of the last complete list of the runtime's pods."""
+
+    age_s: float
+    """Since that list; before the first one, since the start of pleg."""
+
+
+class GetRelistAge(Request[RelistAge], frozen=True, kw_only=True):
+    """From node: pleg's health. A repeat is harmless."""
+
+
 class RuntimeAnswer(Message, frozen=True, kw_only=True):
     """The runtime's answer."""
 

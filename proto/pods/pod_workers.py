@@ -7,11 +7,24 @@ SetNodeShutdown. From container_gc, eviction, node, command line: ListPodWorkers
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod
+from proto.wire.envelope import TRACEPARENT
 from proto.wire.message import Done, Message, Record, Request
+
+
+class PodTrace(Record, frozen=True, kw_only=True):
+    """The trace of a pod's start. Times are Unix nanoseconds."""
+
+    context: Annotated[str, msgspec.Meta(pattern=TRACEPARENT)]
+    """The traceparent of its first span, which pod_workers records."""
+    seen_ns: int
+    """When the source saw the pod."""
+    told_ns: int
 
 
 class PodUpdate(Message, frozen=True, kw_only=True):
@@ -25,6 +38,8 @@ class PodUpdate(Message, frozen=True, kw_only=True):
     op: Literal["SET", "ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
     """DELETE: the objects have a deletionTimestamp, so the pods end. REMOVE: the objects are deleted."""
     pods: tuple[Pod, ...]
+    traces: dict[str, PodTrace] = {}
+    """By UID: pods whose start is traced."""
 
 
 class ObjectsChanged(Message, frozen=True, kw_only=True):

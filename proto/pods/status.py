@@ -1,7 +1,7 @@
 """Messages that the status actor receives: pods and their status from the node, and the API server's view of them.
 
-From pod_workers: SetPods, SetPod, SetPodStatus, RemovePod. From config, with an API server: SetApiPods, RemoveApiPods.
-From node, before the machine goes down: Flush. From all: ListPods.
+From pod_workers: SetPods, SetPod, SetPodStatus, PodStarted, RemovePod. From config, with an API server: SetApiPods,
+RemoveApiPods. From node, before the machine goes down: Flush. From all: ListPods.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ class RemovePod(Message, frozen=True, kw_only=True):
     """The pod has been removed from the node. A repeat is harmless."""
 
     pod_uid: str
+
+
+class PodStarted(Message, frozen=True, kw_only=True):
+    """All containers of a pod were started for the first time. A repeat is harmless."""
+
+    pod_uid: str
+    left_out_s: float
+    """Seconds of the start in which images were pulled or init containers ran."""
 
 
 class SetApiPods(Message, frozen=True, kw_only=True):

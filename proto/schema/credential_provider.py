@@ -2,14 +2,15 @@
 
 The types are CredentialProviderConfig of kubelet.config.k8s.io and the response of
 credentialprovider.kubelet.k8s.io/v1. Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/.
-tokenAttributes are rejected, because the agent requests no service account tokens for plugins.
+tokenAttributes: KEP-4412.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +21,7 @@ CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
 MAX_BYTES = 1024 * 1024
+_ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?")
 _EXTENSIONS = (".json", ".yaml", ".yml")
 
 
@@ -28,6 +30,19 @@ class ExecEnvVar(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     value: str
+
+
+class TokenAttributes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The service account token for a plugin."""
+
+    service_account_token_audience: str = ""
+    cache_type: Literal["", "ServiceAccount", "Token"] = ""
+    """Answers are cached for a service account, or for one token of it. Token is for plugins that return the token."""
+    require_service_account: bool | None = None
+    """False: the plugin is also asked for pods without a service account, without a token then."""
+    required_service_account_annotation_keys: tuple[str, ...] = ()
+    """Annotations for the plugin. It is not asked for a service account that lacks one of them."""
+    optional_service_account_annotation_keys: tuple[str, ...] = ()
 
 
 class CredentialProvider(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +55,7 @@ class CredentialProvider(Record, frozen=True, kw_only=True, forbid_unknown_field
     api_version: str = ""
     args: tuple[str, ...] = ()
     env: tuple[ExecEnvVar, ...] | None = None
-    token_attributes: dict[str, Any] | None = None
+    token_attributes: TokenAttributes | None = None
 
 
 class CredentialProviderConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,4 +162,26 @@ def _problems(provider: CredentialProvider) -> Iterator[str]:
         except DurationError as error:
             yield f"defaultCacheDuration: {error}"
     if provider.token_attributes is not None:
-        yield "tokenAttributes: service account tokens for plugins are not implemented; remove this field"
+        for problem in _token_problems(provider.token_attributes):
+            yield f"tokenAttributes.{problem}"
+
+
+def _token_problems(attributes: TokenAttributes) -> Iterator[str]:
+    required = attributes.required_service_account_annotation_keys
+    optional = attributes.optional_service_account_annotation_keys
+    if not attributes.service_account_token_audience:
+        yield "serviceAccountTokenAudience: Required value"
+    if not attributes.cache_type:
+        yield "cacheType: Required value: ServiceAccount or Token"
+    if attributes.require_service_account is None:
+        yield "requireServiceAccount: Required value"
+    elif not attributes.require_service_account and required:
+        yield "requiredServiceAccountAnnotationKeys: Forbidden: requireServiceAccount is false"
+    for field, keys in (("required", required), ("optional", optional)):
+        for key in keys:
+            if not _ANNOTATION.fullmatch(key.lower()):
+                yield f"{field}ServiceAccountAnnotationKeys: Invalid value: {key[:60]!r}: must be an annotation's key"
+            if keys.count(key) > 1:
+                yield f"{field}ServiceAccountAnnotationKeys: Duplicate value: {key[:60]!r}"
+    if both := sorted({*required} & {*optional}):
+        yield f"requiredServiceAccountAnnotationKeys: {both[0][:60]!r} cannot be both required and optional"

@@ -48,10 +48,12 @@ def decode(body: bytes | memoryview, kind: type[T]) -> T:
         raise ProtocolError(f"{kind.__name__}: {error}") from error
 
 
-def encode_header(kind: Kind, type_name: str, source: str, incarnation: int, correlation: int = 0) -> bytes:
+def encode_header(
+    kind: Kind, type_name: str, source: str, incarnation: int, correlation: int = 0, trace: str = ""
+) -> bytes:
     """Frame 1 of a message, with the present time."""
     header = (VERSION, int(kind), type_name, source, incarnation, correlation, time.monotonic_ns())
-    packed: bytes = msgpack.packb(header, buf_size=_PACKER_BYTES)
+    packed: bytes = msgpack.packb((*header, trace) if trace else header, buf_size=_PACKER_BYTES)
     return packed
 
 

@@ -7,6 +7,7 @@ a msgpack map.
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
 
@@ -21,6 +22,9 @@ MAX_BODY_BYTES = 512 * 1024 * 1024
 
 A pod can have 3 MiB as a manifest (1.5 MiB in etcd). A frame takes no more memory than its content.
 """
+
+TRACEPARENT = "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$"
+"""The context of a sampled span (https://www.w3.org/TR/trace-context/)."""
 
 
 class Kind(enum.IntEnum):
@@ -37,6 +41,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
     `incarnation`: the sender's; 0 for senders without one. `correlation`: the ask's number, chosen by the asker, echoed
     in the answer; 0 in a TELL. `sent_ns`: CLOCK_MONOTONIC at sending, for queue times (one clock on one machine).
+    `trace`: the traceparent (W3C) of the sender's span, in messages of a sampled trace only.
     """
 
     version: int
@@ -46,3 +51,4 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     correlation: int
     sent_ns: int
+    trace: Annotated[str, msgspec.Meta(pattern=TRACEPARENT)] = ""

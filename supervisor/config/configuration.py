@@ -19,6 +19,7 @@ import msgspec
 from proto.agent.settings import DEFAULT_EVICTION_HARD
 from supervisor.config.flags import table
 from supervisor.config.kubeletconfig import defaults, loading, validation
+from supervisor.config.kubeletconfig.fields import without_effect
 from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
 from supervisor.config.kubeletconfig.typed import decode, schema
 from supervisor.config.kubeletconfig.typed.scalars import ConversionError
@@ -37,7 +38,9 @@ class Effective(NamedTuple):
     sources: dict[str, Origin]
     """The source of each value by its field, in Kubernetes' notation. Fields without a source have defaults."""
     notes: tuple[str, ...]
-    """Warnings."""
+    """Warnings of values and fields without effect."""
+    remarks: tuple[str, ...] = ()
+    """The kubelet's warnings of values that have their effect."""
 
     def origins(self) -> dict[str, str]:
         """The sources as text, `FILE:LINE` or `--flag`."""
@@ -70,10 +73,12 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -
     if problems:
         raise ConfigurationError(located(problems, effective.sources))
     notes += [*layer.notes, *effective.notes]
-    notes += [str(problem) for problem in located(validation.warnings(effective.config), effective.sources)]
-    thresholds = eviction.hard(effective.config)
+    found = [*validation.warnings(effective.config), *without_effect(effective.config)]
+    found = located(found, effective.sources)
     return effective._replace(
-        config=msgspec.structs.replace(effective.config, eviction_hard=thresholds), notes=tuple(notes)
+        config=msgspec.structs.replace(effective.config, eviction_hard=eviction.hard(effective.config)),
+        notes=(*notes, *(str(one) for one in found if not one.is_remark)),
+        remarks=tuple(str(one) for one in found if one.is_remark),
     )
 
 

@@ -68,7 +68,7 @@ def run(
     The loop also calls `service`, with events, input and time, and `reload`, which may change settings.
     """
     setproctitle.setproctitle("supervisor")
-    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     run_dir = os.path.abspath(settings.run_dir)
     try:
         ordered = validate(specs)
@@ -224,7 +224,7 @@ class Daemon:
 
     def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
         """Use these settings for every process that starts from now on, and restart these actors."""
-        logs.setup("supervisor", settings.verbosity, settings.log_format)
+        logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
         if settings.verbosity != self.settings.verbosity:
             for process in self.processes.by_name.values():
                 self.processes.link(process).set_verbosity(settings.verbosity)

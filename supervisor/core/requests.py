@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from proto.agent.actor import Describe, Description, Ping, Pong, SetVerbosity
-from proto.agent.supervisor import ActorRow, ActorRows, ListActors, Ready, RestartActor, StopAgent
+from proto.agent.supervisor import (
+    ActorRow,
+    ActorRows,
+    AgentHealth,
+    GetAgentHealth,
+    ListActors,
+    Ready,
+    RestartActor,
+    StopAgent,
+)
 from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done
@@ -54,6 +63,8 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.push(transitions.StopAsked(asker))
         case ListActors(with_memory=with_memory):
             daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory)))
+        case GetAgentHealth():
+            daemon.control.answer(asker, health(daemon))
         case Ping():
             daemon.control.answer(asker, Pong(mailbox=0))
         case Describe():
@@ -96,6 +107,18 @@ def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
     )
 
 
+def health(daemon: Daemon) -> AgentHealth:
+    """Problems of the agent as a whole."""
+    return AgentHealth(
+        degraded=(*_degraded(daemon), *(row.name for row in daemon.tree.lost)),
+        configuration=daemon.reload.problem if daemon.reload is not None else "",
+    )
+
+
+def _degraded(daemon: Daemon) -> list[str]:
+    return [child.name for child in daemon.tree.children.values() if child.history.degraded]
+
+
 def describe(daemon: Daemon) -> Description:
     """The supervisor's own Description."""
     return Description(
@@ -110,7 +133,7 @@ def describe(daemon: Daemon) -> Description:
         dropped={**daemon.control.dropped, "dead_incarnation": daemon.tree.ignored_ready},
         state={
             "actors": {child.name: child.state.value for child in daemon.tree.children.values()},
-            "degraded": [child.name for child in daemon.tree.children.values() if child.history.degraded],
+            "degraded": _degraded(daemon),
             "written_off": [row.name for row in daemon.tree.lost],
             **({"configuration": daemon.reload.describe()} if daemon.reload is not None else {}),
         },

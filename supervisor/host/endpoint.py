@@ -20,6 +20,10 @@ class NoRuntime(Exception):
     """No container runtime answers. The message lists the attempts and how to install one."""
 
 
+class SearchFailed(NoRuntime):
+    """The search itself failed."""
+
+
 class Runtime(NamedTuple):
     """A container runtime."""
 
@@ -40,7 +44,7 @@ def find(*endpoints: str, command: Sequence[str] = ()) -> Runtime:
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoRuntime(f"cannot look for a container runtime: {error}") from error
+        raise SearchFailed(f"cannot look for a container runtime: {error}") from error
     try:
         answer = json.loads(ran.stdout)
         if ran.returncode == 0:
@@ -49,4 +53,4 @@ def find(*endpoints: str, command: Sequence[str] = ()) -> Runtime:
         raise NoRuntime(str(answer["error"]))
     except (ValueError, KeyError, TypeError):
         said = ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}"
-        raise NoRuntime(f"cannot look for a container runtime: {said}") from None
+        raise SearchFailed(f"cannot look for a container runtime: {said}") from None

@@ -1,7 +1,7 @@
 """Writes and reads the agent's present settings in the run directory, for commands. Edits of them have no effect.
 
 The file settings.json has Settings, for `supervisor logs`. The file configuration.json has the KubeletConfiguration in
-force and the source of each value, for `config show` and /configz.
+force, the source of each value, the feature gates and each flag, for `config show`, /configz, /flagz and metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write(settings: Settings) -> None:
 
 
 def write_configuration(run_dir: str, encoded: bytes) -> None:
-    """Replace configuration.json by `{"configuration": {...}, "sources": {...}}`, as JSON. Raises OSError."""
+    """Replace configuration.json: an object of `configuration`, `sources`, `features` and `flags`. Raises OSError."""
     _write(Path(run_dir) / CONFIGURATION, encoded)
 
 

@@ -68,6 +68,7 @@ IN_A_CLUSTER = (
     "actors._kube.watch",
     "actors.config.sources.api",
     "actors.events.sending",
+    "actors.node.reporting",
     "actors.objects.api.source",
     "actors.status.api_sync",
 )
@@ -140,7 +141,7 @@ class ForkServer:
             case ["settings", bytes(encoded)]:
                 settings = msgspec.msgpack.decode(encoded, type=Settings)
                 self._init = msgspec.structs.replace(self._init, settings=settings)
-                logs.setup("forkserver", settings.verbosity, settings.log_format)
+                logs.setup("forkserver", settings.verbosity, settings.log_format, settings.vmodule)
             case [_, str(name), int(incarnation)]:
                 self._fork(name, incarnation)
         return True
@@ -220,7 +221,7 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     sock = socket.socket(fileno=socket_fd)
     gc.disable()  # imports leave little garbage, and collections would write to pages that children share
     init: Init = msgspec.msgpack.decode(sock.recv(PACKET_BYTES), type=Init)
-    logs.setup("forkserver", init.settings.verbosity, init.settings.log_format)
+    logs.setup("forkserver", init.settings.verbosity, init.settings.log_format, init.settings.vmodule)
     wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

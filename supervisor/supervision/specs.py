@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from proto.agent import registry
+from proto.agent.settings import Settings
 from proto.common.backoff import Backoff
 from proto.common.until import Until
 
@@ -91,24 +92,9 @@ _AT_LEAST_ONE_MS = ("intensity_period_s", "start_deadline_s", "heartbeat_deadlin
 _MAX_SECONDS = 86_400.0 * 365
 
 
-def builtin(
-    heartbeat_period_s: float = 5.0,
-    *,
-    objects: bool = True,
-    cluster: bool = False,
-    certificates: bool = False,
-    server: bool = False,
-    runtime: bool = False,
-) -> tuple[ChildSpec, ...]:
-    """The actors of an agent, in start order.
-
-    `objects` adds the actor with ConfigMaps, Secrets and other objects of pods. `cluster` adds the actors that need an
-    API server. `certificates` adds the actor that requests the node's certificates. `server` adds the kubelet's API.
-    `runtime` adds the embedded container runtime, on which all its callers depend.
-    """
-    given = {"": True, "objects": objects, "cluster": cluster, "certificates": certificates}
-    given |= {"server": server, "runtime": runtime}
-    present = {entry.name: entry for entry in registry.ACTORS if given[entry.needs]}
+def builtin(heartbeat_period_s: float = 5.0, parts: Collection[str] = ("objects",)) -> tuple[ChildSpec, ...]:
+    """The actors of an agent with these optional `parts` (`parts_of`, and "runtime"), in start order."""
+    present = {entry.name: entry for entry in registry.ACTORS if not entry.needs or entry.needs in parts}
     return tuple(
         ChildSpec(
             name=entry.name,
@@ -117,6 +103,42 @@ def builtin(
         )
         for entry in present.values()
     )
+
+
+def parts_of(settings: Settings) -> frozenset[str]:
+    """The optional parts of an agent, by `needs` of the registry. The embedded runtime's is chosen at a start."""
+    cluster = bool(settings.kubeconfig)
+    renews = settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap
+    wanted = {
+        "objects": cluster or settings.objects_dir,
+        "node": cluster or settings.shutdown_grace or settings.pod_cidr or settings.make_iptables_util_chains,
+        "certificates": cluster and renews,
+        "server": serves_its_api(settings),
+        "tracing": settings.tracing_endpoint,
+    }
+    return frozenset(part for part, present in wanted.items() if present)
+
+
+def serves_its_api(settings: Settings) -> bool:
+    """True when a client could use the kubelet's API, the read-only port or the page; else no server process starts."""
+    if settings.read_only_port or settings.page_address:
+        return True
+    return settings.enable_server and not why_no_api(settings)
+
+
+def why_no_api(settings: Settings) -> str:
+    """The reason why no client could use the configured API port; empty when clients can, or it is not configured.
+
+    Without an API server, clients need AlwaysAllow, and a client CA or anonymous requests. A kubelet with unusable
+    settings does not start.
+    """
+    if not settings.enable_server or settings.kubeconfig:
+        return ""
+    if settings.authorization_mode != "AlwaysAllow":
+        return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
+    if not (settings.client_ca_file or settings.anonymous_auth):
+        return "clients cannot authenticate: set authentication.x509.clientCAFile"
+    return ""
 
 
 def known() -> frozenset[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from proto.agent import registry
+from proto.agent.actor import GetMetrics
 from proto.agent.supervisor import ListActors
 from proto.pods.status import ListPods
 from proto.wire.errors import ActorError, ProtocolError
@@ -66,7 +67,8 @@ class Agent:
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--cert-dir", self.dir / "pki",
             "--node-ip", "127.0.0.1",
-            "--tune-kernel=false", "--healthz-port=0", "--config", self.config, *self.flags, *flags,
+            "--tune-kernel=false", "--make-iptables-util-chains=false", "--healthz-port=0", "--config", self.config,
+            *self.flags, *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
@@ -121,6 +123,16 @@ class Agent:
             shown = json.loads(render.json_text(pod_list(client.ask("status", ListPods()).pods)))
             return {item["metadata"]["name"].removesuffix(f"-{self.node}"): item for item in shown["items"]}
         return {}
+
+    def samples(self, actor: str, metric: str) -> dict[tuple[str, ...], tuple[float, ...]]:
+        """An actor's samples of a metric, by label values. A histogram's last number is the sum."""
+        with Client(self.run_dir) as client:
+            return dict(client.ask(actor, GetMetrics()).samples.get(metric, ()))
+
+    def counts(self, actor: str, metric: str) -> dict[tuple[str, ...], float]:
+        """The same in short: the value, or the number of observations."""
+        found = self.samples(actor, metric)
+        return {labels: sum(numbers[:-1]) if len(numbers) > 1 else numbers[0] for labels, numbers in found.items()}
 
     def pod(self, name: str) -> dict[str, Any]:
         return self.pods().get(name, {})

@@ -22,8 +22,11 @@ T = TypeVar("T")
 
 
 @contextmanager
-def embedded_agent(*flags: str) -> Iterator[Agent]:
-    """A started agent with the image BUSYBOX in its drop-in directory. Its pods are ended before the agent is."""
+def embedded_agent(*flags: str, prepare: Callable[[Agent], object] = lambda _: None) -> Iterator[Agent]:
+    """A started agent with the image BUSYBOX in its drop-in directory. Its pods are ended before the agent is.
+
+    `prepare` changes its configuration before the start.
+    """
     runtime: Any = SimpleNamespace(endpoint=EMBEDDED, remove_pods=lambda: None)
     with closing(Agent(runtime)) as agent:
         runtime.cri = Cri(endpoint(str(agent.run_dir)))
@@ -31,6 +34,7 @@ def embedded_agent(*flags: str) -> Iterator[Agent]:
         images.mkdir()
         write_archive(images / "images.tar", [busybox()])
         agent.flags += ["--images-dir", str(images), *flags]
+        prepare(agent)
         agent.start()
         try:
             yield agent

@@ -19,7 +19,7 @@ from actors._kube.connection.kubeconfig import load
 from actors._kube.connection.session import Session
 from actors._kube.errors import NotFound
 from actors._pki import pki
-from proto.agent.actor import Describe
+from proto.agent.actor import Describe, GetMetrics
 from proto.pods.events import RecordEvent
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
@@ -82,7 +82,7 @@ def test_token_bootstraps_a_client_certificate_that_is_renewed(
     control_plane: ControlPlane, signers: None, tmp_path: Path
 ) -> None:
     current = tmp_path / "pki" / "kubelet-client-current.pem"
-    with node(control_plane, tmp_path, "boot", rotate_certificates=True):
+    with node(control_plane, tmp_path, "boot", rotate_certificates=True) as process:
         wait_for((tmp_path / "kubelet.conf").exists, 30, "the kubeconfig")
         session = Session(load(str(tmp_path / "kubelet.conf")))
 
@@ -98,6 +98,8 @@ def test_token_bootstraps_a_client_certificate_that_is_renewed(
             dated = current.readlink()
             ask()
         third = pki.read(current.read_bytes())
+        (ttl,) = process.ask(GetMetrics()).samples["kubelet_certificate_manager_client_ttl_seconds"]
+        assert 0 < ttl[1][0] < SIGNED_FOR_S + 1
         assert third.not_after > first.not_after + SIGNED_FOR_S / 2
     names = sorted(requests_of(control_plane, "boot"))
     assert [name.partition("csr-")[0] for name in names] == ["", "", "node-"]
@@ -135,6 +137,9 @@ def test_denied_request_is_an_event_and_requested_again(control_plane: ControlPl
         )
         again = wait_for(lambda: state(process)["waits_for_request"] not in ("", name), 20, "another request")
         assert again
+        assert process.ask(GetMetrics()).samples["kubelet_certificate_manager_client_expiration_renew_errors"][0][
+            1
+        ] == (1,)
         assert not (tmp_path / "kubelet.conf").exists()
 
 

@@ -35,7 +35,11 @@ class Directory:
     def look(self) -> None:
         present = {file.stem for file in self.path.iterdir()}
         if "complain" in present - self.removed.keys():
-            print("W1120 10:00:00.000000 config       cannot use complain.yaml: line 1", file=sys.stderr, flush=True)
+            print(
+                "W1120 10:00:00.000000    1234 files.py:1] config: cannot use complain.yaml: line 1",
+                file=sys.stderr,
+                flush=True,
+            )
         gone = {name: min(at, time.monotonic()) for name, at in self.removed.items() if name not in present}
         self.removed = gone | dict.fromkeys(present, math.inf)
 

@@ -187,7 +187,7 @@ def test_next_session_clears_a_killed_one(start: Callable[[], Run]) -> None:
 
 def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Path) -> None:
     (manifests / "complain.yaml").write_text("{}")
-    start().wait_for(r"^config cannot use complain.yaml: line 1$")
+    start().wait_for(r"^config: cannot use complain.yaml: line 1$")
 
 
 def test_advice_is_shown_once_and_again_at_the_end(start: Callable[[], Run], manifests: Path) -> None:

@@ -12,22 +12,22 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proto.agent.settings import Settings
+from proto.agent.settings import Settings, ShutdownGrace
 from supervisor.cli import group
 from supervisor.cli.agent.start import (
     configuration,
     say,
-    serves_its_api,
     settings_of,
     socket_url,
-    why_no_api,
     with_runtime,
 )
 from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.kubeletconfig.feature_gates import known
 from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.lists.reading import api_types
 from supervisor.host import endpoint
+from supervisor.supervision.specs import parts_of, why_no_api
 from tests.kubeletconfig.samples import KUBEADM
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -55,6 +55,7 @@ def settings(*arguments: str) -> Settings:
         ("--pod-logs-dir=/l", "pod_logs_dir", "/l"),
         ("--container-logs-dir=/c", "container_logs_dir", "/c"),
         ("--max-pods=7", "max_pods", 7),
+        ("--experimental-allocatable-ignore-eviction", "allocatable_ignores_eviction", True),
         ("--pods-per-core=1000", "max_pods", 110),
         ("--pod-max-pids=-1", "pod_pids_limit", -1),
         ("--sync-frequency=1m30s", "sync_frequency_s", 90.0),
@@ -86,7 +87,7 @@ def test_flag_sets_a_setting(argument: str, attribute: str, value: object) -> No
 @pytest.mark.needs("root")
 def test_without_flags_the_settings_are_the_defaults() -> None:
     found = settings("--hostname-override=n")
-    assert found == Settings(run_dir="/x", node_name="n")
+    assert found == Settings(run_dir="/x", node_name="n", make_iptables_util_chains=False)  # made in a cluster
 
 
 def test_flags_win_over_the_file_for_their_fields_only(tmp_path: Path) -> None:
@@ -123,12 +124,17 @@ def test_an_endpoint_is_a_unix_socket() -> None:
             socket_url(bad)
 
 
-def test_embedded_runtime_is_used_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_runtime_is_used_without_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def none() -> None:
-        raise endpoint.NoRuntime("cannot find a container runtime: none.")
+        raise endpoint.NoRuntime("cannot find a container runtime: none. Install one")
 
     monkeypatch.setattr(endpoint, "find", none)
+    caplog.set_level(logging.INFO)
     assert with_runtime(Settings(run_dir="/r")).container_runtime_endpoint == "unix:///r/cri.sock"
+    assert "embedded" in caplog.text
+    assert "cannot" not in caplog.text
 
 
 def test_embedded_runtime_can_be_configured() -> None:
@@ -218,6 +224,9 @@ def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], capl
         (["--exit-on-lock-contention"], ["--exit-on-lock-contention: needs --lock-file"]),
         (["--bootstrap-kubeconfig=/b"], ["--bootstrap-kubeconfig: needs --kubeconfig"]),
         (["--node-labels=kubernetes.io/x=y"], ["--node-labels"]),
+        (["--node-ip=host"], ["--node-ip: must be an IP address, or one IPv4 and one IPv6 address: 'host' does"]),
+        (["--node-ip=192.0.2.1,192.0.2.2"], ["--node-ip: must be one IP address"]),
+        (["--node-ip=192.0.2.1,::"], ["--node-ip: must not have 0.0.0.0 or :: in a pair"]),
         (["--config=/nowhere"], ["/nowhere: does not exist"]),
         (["--config=/"], ["/: is a directory"]),
         (["--config-dir=/nowhere"], ["/nowhere: cannot be read: No such file or directory"]),
@@ -327,7 +336,7 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     assert len(lines) == 1 + len(schema.leaves())
     (line,) = runner.invoke(group, ["config", "fields", "MAXPODS"]).output.splitlines()[1:]
     assert line.split()[:5] == ["maxPods", "int32", "110", "--max-pods", "effective"]
-    assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node"]
+    assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node", "pod_workers/test_admission.py"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 
@@ -339,6 +348,13 @@ def test_gates_are_listed_with_their_verdicts(runner: CliRunner) -> None:
     assert line.split()[:5] == ["MemoryQoS", "alpha", "false", "not", "built"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "--gates", "NodeSwap", "-o", "json"]).output)
     assert (row["stage"], row["default"], row["here"]) == ("GA, locked", True, "graduated, built")
+
+
+def test_fields_of_objects_are_listed_with_their_verdicts(runner: CliRunner) -> None:
+    lines = runner.invoke(group, ["config", "fields", "--api"]).output.splitlines()
+    assert len(lines) == 1 + sum(map(len, api_types().values()))
+    (row,) = json.loads(runner.invoke(group, ["config", "fields", "--api", "Spec.HOSTUSERS", "-o", "json"]).output)
+    assert row == {"field": "PodSpec.hostUsers", "here": "built", "why": "", "test": "pod_workers/test_userns.py"}
 
 
 def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: Path) -> None:
@@ -402,15 +418,60 @@ def test_page_is_on_loopback_without_an_address(given: str, address: str) -> Non
     assert settings(f"--page-address={given}").page_address == address
 
 
+@pytest.mark.parametrize(
+    ("flags", "made"),
+    [
+        ((), False),
+        (("--make-iptables-util-chains",), True),
+        (("--kubeconfig=/k",), True),
+        (("--kubeconfig=/k", "--make-iptables-util-chains=false"), False),
+    ],
+)
+def test_iptables_chains_are_made_in_a_cluster_or_where_written(flags: tuple[str, ...], made: bool) -> None:
+    assert settings(*flags).make_iptables_util_chains is made
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_provider_with_tokens_needs_its_feature_gate(tmp_path: Path, gate: bool) -> None:
+    attributes = {"serviceAccountTokenAudience": "r", "cacheType": "Token", "requireServiceAccount": False}
+    provider = {"name": "p", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "matchImages": ["r.io"]}
+    provider |= {"defaultCacheDuration": "0s", "tokenAttributes": attributes}
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [provider]}
+    (tmp_path / "providers").write_text(json.dumps(config))
+    (tmp_path / "p").touch(0o755)
+    flags = [
+        f"--image-credential-provider-config={tmp_path}/providers",
+        f"--image-credential-provider-bin-dir={tmp_path}",
+        f"--feature-gates=KubeletServiceAccountTokenForCredentialProviders={gate}",
+    ]
+    if gate:
+        assert settings(*flags).image_credential_provider_bin_dir == str(tmp_path)
+    else:
+        with pytest.raises(CommandError, match=r"providers\[p\]: tokenAttributes: requires feature gate"):
+            settings(*flags)
+
+
 @pytest.mark.parametrize("given", ["x", "1.2.3.4", "host:80", "127.0.0.1:0", "127.0.0.1:70000", ":", "[::1]"])
 def test_invalid_page_address_is_refused(given: str) -> None:
     with pytest.raises(CommandError, match="--page-address"):
         settings(f"--page-address={given}")
 
 
-def test_standalone_agent_has_a_server_only_for_its_page() -> None:
-    assert not serves_its_api(settings())
-    assert serves_its_api(settings("--page-address=10260"))
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, set()),
+        ({"page_address": "10260"}, {"server"}),
+        ({"objects_dir": "/objects"}, {"objects"}),
+        ({"shutdown_grace": (ShutdownGrace(priority=0, grace_s=5),)}, {"node"}),
+        ({"pod_cidr": "10.1.0.0/24"}, {"node"}),
+        ({"make_iptables_util_chains": True}, {"node"}),
+        ({"kubeconfig": "/k"}, {"objects", "node", "server"}),
+        ({"kubeconfig": "/k", "rotate_certificates": True}, {"objects", "node", "server", "certificates"}),
+    ],
+)
+def test_optional_processes_run_where_they_have_work(changes: dict[str, Any], parts: set[str]) -> None:
+    assert parts_of(msgspec.structs.replace(settings(), **changes)) == parts
 
 
 @pytest.mark.parametrize(
@@ -428,4 +489,4 @@ def test_standalone_agent_has_a_server_only_for_its_page() -> None:
 def test_unusable_api_is_not_served_and_the_reason_given(changes: dict[str, Any], words: str) -> None:
     given = msgspec.structs.replace(settings(), **changes)
     assert (words in why_no_api(given)) if words else not why_no_api(given)
-    assert serves_its_api(given) == (not words and given.enable_server)
+    assert ("server" in parts_of(given)) == (not words and given.enable_server)

@@ -91,7 +91,7 @@ def test_kubeadm_configuration_starts_and_is_shown_unchanged(agent: Agent) -> No
     assert (found["configuration"]["maxPods"], found["sources"]["maxPods"]) == (20, "--max-pods")
     assert (agent.dir / "run/configuration.json").stat().st_mode & 0o777 == 0o600
     log = agent.log.read_text()
-    assert "is accepted without effect" not in log
+    assert "has no effect" not in log
     assert "Flag --max-pods has been deprecated" in log
     assert agent.end() == 0
 
@@ -131,7 +131,7 @@ def test_verbosity_of_one_actor_changes_while_it_runs(agent: Agent) -> None:
 
     def lines(actor: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in agent.log.read_text().splitlines() if line.startswith("{")]
-        return [entry for entry in entries if entry["actor"] == actor]
+        return [entry for entry in entries if entry["logger"] == actor]
 
     assert agent.command("verbosity", "probe", "4").returncode == 0
     assert agent.command("verbosity", "status", "0").returncode == 0

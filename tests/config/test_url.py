@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from actors._pki.pki import Names, self_signed
 from actors.config.sources import fetch as fetching
@@ -214,6 +215,18 @@ def test_restart_without_the_server_keeps_the_pods() -> None:
             assert one.pods == before, "the same UID and the same first sight"
             assert problems(process)[0].keeps_previous
             assert str(port) in problems(process)[0].file
+
+
+def test_saved_pods_are_removed_with_the_url() -> None:
+    with LyingServer(GOOD) as server, config(server.url) as process:
+        assert seen(process)
+        saved = Path(process.settings.root_dir, "nodevisor", "config-url.json")
+        wait_for(saved.exists)
+        process.restart()
+        assert saved.exists()
+        process.settings = replace(process.settings, static_pod_url="")
+        process.restart()
+        assert not saved.exists()
 
 
 def test_pods_are_not_seen_before_a_first_good_answer() -> None:

@@ -95,13 +95,14 @@ class ContainerdInstance:
                 start_new_session=True,  # a Ctrl-C is for us, who then end it in order
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not self._is_ready():
+        while not self.is_ready():
             if self.pid is None or time.monotonic() > deadline:
                 tail = "\n".join(self.log.read_text().splitlines()[-15:])
                 raise RuntimeError(f"cannot start containerd in {self.directory}; the end of {self.log}:\n{tail}")
             time.sleep(0.05)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """True while the runtime and its network are ready."""
         try:
             answer = self.cri.status(timeout=2).result()
         except CriError:

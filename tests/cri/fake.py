@@ -29,6 +29,8 @@ class FakeRuntime:
         """Set after a caller of Exec has cancelled."""
         self.seconds_left: float | None = None
         """Seconds left of the last call's deadline when it arrived; None without a deadline."""
+        self.traceparent = ""
+        """Of the last Version's metadata."""
         self.runtime_config: pb.RuntimeConfigResponse | None = None
         """None: the rpc is unimplemented."""
         self._server = grpc.server(ThreadPoolExecutor(4))
@@ -43,6 +45,7 @@ class FakeRuntime:
 
     def Version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
         self.seconds_left = context.time_remaining()
+        self.traceparent = dict(context.invocation_metadata()).get("traceparent", "")
         if self.fail_with:
             context.abort(*self.fail_with)
         return pb.VersionResponse(version="0.1.0", runtime_name="fake", runtime_version="1.0", runtime_api_version="v1")

@@ -12,11 +12,14 @@ from pathlib import Path
 import grpc
 import pytest
 
+from actors._base.messaging import tracing
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
 from proto.cri import api_pb2 as pb
+from proto.node.tracing import RecordSpans
 from tests.cri.fake import FakeRuntime
+from tests.harness import wait_for
 
 
 @pytest.fixture
@@ -35,6 +38,31 @@ def client(fake: FakeRuntime) -> Iterator[Cri]:
 
 def test_a_call_gives_the_runtimes_answer(client: Cri) -> None:
     assert client.version().result().runtime_name == "fake"
+
+
+def test_traced_call_has_a_span_and_its_traceparent(
+    client: Cri, fake: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.version().result()
+    assert fake.traceparent == ""
+    told: list[RecordSpans] = []
+    recorder = tracing.Recorder("a", told.append, lambda *_: None, 0)
+    monkeypatch.setattr(tracing, "recorder", recorder)
+    parent = "00-" + "ab" * 16 + "-" + "01" * 8 + "-01"
+    spans = []
+    for failure in (None, (grpc.StatusCode.INTERNAL, "broken")):
+        fake.fail_with = failure
+        with tracing.span("step", parent=parent) as step, contextlib.suppress(CriError):
+            client.version().result()
+        count = 2 * len(spans) + 2
+        wait_for(lambda count=count: recorder.flush() or sum(len(one.spans) for one in told) == count)
+        spans = [span for message in told for span in message.spans if span.kind == "client"]
+        assert step is not None
+        assert (spans[-1].context, spans[-1].parent) == (fake.traceparent, step.context)
+    assert [(span.name, span.attributes["rpc.grpc.status_code"], span.error) for span in spans] == [
+        ("runtime.v1.RuntimeService/Version", "0", ""),
+        ("runtime.v1.RuntimeService/Version", "13", "broken"),
+    ]
 
 
 def test_a_runtime_that_hangs_ends_in_a_deadline_error(client: Cri) -> None:
@@ -251,3 +279,13 @@ def test_client_works_in_a_fork_of_a_process_that_imported_it(fake: FakeRuntime)
     command = [sys.executable, "-c", FORK, fake.endpoint]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "fake\n"
+
+
+def test_image_calls_go_to_the_image_service_of_its_own(fake: FakeRuntime, tmp_path: Path) -> None:
+    cri = Cri(f"unix://{tmp_path}/nobody.sock", fake.endpoint)
+    try:
+        assert [image.id for image in cri.list_images().result()] == ["big"]
+        with pytest.raises(CriError):
+            cri.version().result()
+    finally:
+        cri.close()

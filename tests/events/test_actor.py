@@ -202,3 +202,17 @@ def test_deaths_and_restarts_of_actors_are_events(events):
         ("pod_workers", "Warning", "Died", "killed by SIGKILL, starts again now"),
         ("pod_workers", "Normal", "Started", "#2 is in service"),
     ]
+
+
+def test_actor_that_never_serves_is_a_failed_setup(events):
+    text = "degraded: more than 5 restarts in 60 s, from now on one every 30 s; last: exit code 1"
+    events.publish(Started(name="status", incarnation=1))
+    for actor in ("status", "volume"):
+        events.publish(Note(level="error", actor=actor, text=text, reason="Degraded"))
+
+    def said() -> list[tuple[str | None, ...]]:
+        found = [one for one in events.ask(ListEvents()).events if one.reason == "KubeletSetupFailed"]
+        return [(one.involved_object.kind, one.type, one.message) for one in found]
+
+    wait_for(said)
+    assert said() == [("Node", "Warning", f"volume: {text}")]

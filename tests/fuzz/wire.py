@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
+import re
 import typing
 import zlib
 from typing import Any
@@ -15,13 +16,16 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
+from actors._base.messaging import tracing
 from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net.streaming import spdy
 from actors.server.base.http import BadRequest, parse_target
+from actors.server.routes import logquery
+from actors.server.routes.zpages import version_of
 from proto.agent import registry
 from proto.wire import codec
-from proto.wire.envelope import Kind
+from proto.wire.envelope import TRACEPARENT, Kind
 from proto.wire.errors import ProtocolError
 from proto.wire.message import Message, prepare_types, types_for
 from tests.fuzz.target import Target
@@ -174,6 +178,30 @@ def _target(data: bytes) -> None:
     assert ".." not in found.path.split("/") or found.redirect, f"the path {found.path!r} leads upwards"
 
 
+def _log_query(data: bytes) -> None:
+    try:
+        query = logquery.parse(parse_target(b"/logs/?" + data).query)
+        if query is not None:
+            logquery.check(query)
+    except (BadRequest, logquery.Invalid):
+        return
+    if query is not None and query.services:
+        arguments = query.journalctl(list(query.services))
+        assert all(one.startswith("-") or one == str(query.boot) for one in arguments[1:]), "an argument of its own"
+        assert not any("\0" in one for one in arguments)
+
+
+def _headers(data: bytes) -> None:
+    text = data.decode("latin-1")
+    version_of(text, "Statusz")
+    tracing.recorder = tracing.Recorder("fuzz", lambda _: None, lambda *_: None, 0)
+    try:
+        with tracing.served("GET /", text, {}) as span:
+            assert span is None or re.fullmatch(TRACEPARENT, span.context)
+    finally:
+        tracing.recorder = None
+
+
 def _bodies() -> tuple[bytes, ...]:
     return tuple(
         number.to_bytes(2, "big") + msgpack.packb(example(kind), default=str) for number, kind in enumerate(_types())
@@ -198,6 +226,18 @@ TARGETS = (
         (b"\r\n", b"-5", b"0x5", b"+5"),
     ),
     Target("container-log", _log, (LOG,), (b" stdout F ", b" stderr P ", b"\n")),
+    Target(
+        "log-query",
+        _log_query,
+        (b"query=kubelet&sinceTime=2026-01-01T00:00:00Z&tailLines=5&boot=-1&pattern=a%28b%29", b"query=/a/b.log"),
+        (b"&query=", b"%00", b"&boot=", b"&untilTime=", b"&pattern=%28", b"--"),
+    ),
+    Target(
+        "trace-and-accept-headers",
+        _headers,
+        (b"00-" + b"ab" * 16 + b"-" + b"01" * 8 + b"-01", b"application/json;v=v1beta1;g=config.k8s.io;as=Statusz"),
+        (b"-01", b"ff-", b"0" * 32, b";as=", b",", b"*/*"),
+    ),
     Target(
         "request-target",
         _target,

@@ -28,6 +28,12 @@ def config(*some: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return head | {"providers": list(some) or [PROVIDER]} | fields
 
 
+def with_tokens(**changes: Any) -> dict[str, Any]:
+    """A configuration whose provider gets tokens."""
+    good = {"serviceAccountTokenAudience": "r", "cacheType": "Token", "requireServiceAccount": True}
+    return config(PROVIDER | {"tokenAttributes": good | changes})
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
@@ -49,6 +55,9 @@ def loaded(place: Path, value: Any) -> tuple[CredentialProvider, ...]:
 def test_a_file_and_a_directory_of_files(place: Path) -> None:
     (one,) = loaded(place, config())
     assert (one.name, one.match_images) == ("plugin", ("*.r.io", "q.io/team"))
+    keys = {"requiredServiceAccountAnnotationKeys": ["Example.com/Role"], "optionalServiceAccountAnnotationKeys": ["b"]}
+    assert loaded(place, with_tokens(**keys))[0].token_attributes is not None
+    loaded(place, config())
     program(place, "exit 0", "second")
     directory = place / "several"
     directory.mkdir()
@@ -74,7 +83,20 @@ def test_a_file_and_a_directory_of_files(place: Path) -> None:
             "defaultCacheDuration: Required",
         ),
         (config(PROVIDER | {"defaultCacheDuration": "-1s"}), "must be greater than or equal to 0"),
-        (config(PROVIDER | {"tokenAttributes": {}}), "tokenAttributes: service account tokens"),
+        (with_tokens(serviceAccountTokenAudience=""), "serviceAccountTokenAudience: Required value"),
+        (with_tokens(cacheType=""), "cacheType: Required value: ServiceAccount or Token"),
+        (with_tokens(cacheType="Pod"), "cacheType"),
+        (with_tokens(requireServiceAccount=None), "requireServiceAccount: Required value"),
+        (
+            with_tokens(requireServiceAccount=False, requiredServiceAccountAnnotationKeys=["a"]),
+            "requiredServiceAccountAnnotationKeys: Forbidden",
+        ),
+        (with_tokens(optionalServiceAccountAnnotationKeys=["a b"]), "must be an annotation's key"),
+        (with_tokens(optionalServiceAccountAnnotationKeys=["a", "a"]), "Duplicate value: 'a'"),
+        (
+            with_tokens(requiredServiceAccountAnnotationKeys=["a"], optionalServiceAccountAnnotationKeys=["a"]),
+            "cannot be both required and optional",
+        ),
         (config(PROVIDER | {"matchImage": ["a"]}), "matchImage"),
         ([], "Expected `object`"),
     ],
@@ -150,7 +172,7 @@ def test_cache_key_is_image_registry_or_global_for_its_duration() -> None:
 
 def run(place: Path, timeout_s: float = 20.0, **fields: Any) -> Answer:
     provider = CredentialProvider(name="plugin", default_cache_duration="0s", **fields)
-    return exec_provider.run(str(place / "bin"), provider, "x.r.io/a", timeout_s)
+    return exec_provider.run(str(place / "bin"), provider, "x.r.io/a", timeout_s=timeout_s)
 
 
 def test_a_plugin_gets_request_arguments_and_variables(place: Path) -> None:

@@ -14,6 +14,7 @@ from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin,
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
+from supervisor.config.kubeletconfig.validation import logs
 from supervisor.config.kubeletconfig.validation.eviction import hard
 from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
@@ -299,6 +300,15 @@ def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     assert errors(**fields) == []
 
 
+def test_tracing_is_refused_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert errors(tracing={}) == []
+    monkeypatch.setattr(logs, "find_spec", lambda _: None)
+    assert errors(tracing={}) == [
+        "tracing: needs OpenTelemetry's exporter; install it: pip install 'nodevisor[tracing]'"
+    ]
+    assert errors() == []
+
+
 def test_a_back_off_cap_is_needed_while_its_gate_is_on() -> None:
     config = schema.replace(defaults.default(), "crashLoopBackOff.maxContainerRestartPeriod", None)
     (error,) = validation.validate(config)
@@ -350,7 +360,7 @@ def test_warnings_are_no_errors() -> None:
     assert validation.validate(config) == []
     assert [str(warning) for warning in validation.warnings(config)] == [
         "featureGates.NodeSwap: Setting GA feature gate NodeSwap=true. It will be removed in a future release.",
-        "featureGates.NodeLogQuery: has no effect: journald is not searched; remove it",
+        "featureGates.NodeLogQuery: Setting GA feature gate NodeLogQuery=true. It will be removed in a future release.",
         "evictionHard[containerfs.available]: has no effect: the agent derives this threshold itself",
         "tlsCipherSuites[0]: Use of insecure cipher 'TLS_RSA_WITH_RC4_128_SHA' detected.",
     ]

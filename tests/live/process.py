@@ -30,7 +30,7 @@ def main(how: dict[str, object], line: list[str]) -> int:
         return 1
     logs.setup("supervisor", settings.verbosity)
     plan = msgspec.structs.replace(
-        start.plan_of(settings, given), configuration=start.encoded(effective), reload=reload, settings=settings
+        start.plan_of(settings, given), configuration=start.encoded(effective, given), reload=reload, settings=settings
     )
     return daemon.run(
         settings,

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from proto.agent.actor import SetVerbosity
-from proto.agent.supervisor import Note, PeerStates
+from proto.agent.supervisor import GetAgentHealth, Note, PeerStates
 from supervisor.config.reload import store
 from supervisor.sockets.client import Client
 from tests.harness import Stalls
@@ -45,6 +45,11 @@ def test_drop_in_restarts_only_its_reader_within_a_second() -> None:
         assert sorted(took)[len(took) // 2] < 1.0, took
 
 
+def why_not_in_force(agent: LiveAgent) -> str:
+    with Client(agent.run_dir) as client:
+        return client.ask("supervisor", GetAgentHealth()).configuration
+
+
 @pytest.mark.parametrize("value", [CRASHES, CRASHES_LATER, NEVER_READY, HANGS])
 def test_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
     with LiveAgent() as agent:
@@ -59,10 +64,12 @@ def test_value_that_breaks_its_actor_is_rolled_back(value: int) -> None:
         assert "image_gc" in entry.message
         agent.wait_started_with(84)
         agent.wait_serving()
+        assert why_not_in_force(agent).startswith("rolled back: image_gc")
         assert agent.shown() == 84
         assert agent.rows()["image_pull"].pid == others
         agent.threshold(83)
         agent.wait_verdict("good", 3)
+        assert why_not_in_force(agent) == ""
         assert agent.started_with() == 83
 
 
@@ -202,6 +209,7 @@ def test_start_with_invalid_files_uses_last_known_good() -> None:
         assert entry.verdict == "last known good"
         assert "kubelet.yaml:3" in entry.message
         assert "last known good" in agent.text()
+        assert why_not_in_force(agent).startswith("last known good: ")
         assert agent.started_with() == 85
         agent.write("imageGCHighThresholdPercent: 82\nhealthzPort: 0\n")
         agent.wait_started_with(82)

@@ -32,6 +32,7 @@ def exposed() -> dict[str, bytes]:
     return {
         "/metrics": catalogue([*kubelet.REGISTRY, *agent.REGISTRY, *process.REGISTRY, *process.STARTED]),
         "/metrics/probes": catalogue([*kubelet.PROBES, *process.STARTED]),
+        "/metrics/slis": catalogue([*kubelet.SLIS]),
         "/metrics/resource": resource.text(READING),
         "/metrics/cadvisor": cadvisor.text(READING, HARDWARE, count, DEVICES),
     }
@@ -59,6 +60,19 @@ def written_names(data: bytes) -> str:
 ENDPOINTS = sorted(GOLDEN)
 
 
+def reference() -> dict[str, dict[str, dict[str, Any]]]:
+    """reference.txt in the form of golden.json; a type that is not given is empty."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in Path(__file__).with_name("reference.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            where, name, kind, *labels = line.split()
+            found.setdefault(where, {})[name] = {"type": kind.replace("custom", ""), "labels": sorted(labels)}
+    return found
+
+
+REFERENCE = reference()
+
+
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_every_metric_is_exposed_alike_or_has_a_reason(endpoint: str) -> None:
     ours = described(exposed()[endpoint])
@@ -74,8 +88,22 @@ def test_every_metric_is_exposed_alike_or_has_a_reason(endpoint: str) -> None:
     assert wrong == {}
 
 
+@pytest.mark.parametrize("endpoint", sorted(REFERENCE))
+def test_reference_has_no_metric_without_a_verdict(endpoint: str) -> None:
+    ours = described(exposed()[endpoint])
+    wrong = {}
+    for name, wanted in REFERENCE[endpoint].items():
+        why, has = reason(endpoint, name), ours.get(name)
+        if (has is None) != bool(why):
+            wrong[name] = f"exposed: {has}; reason in verdicts.py: {why!r}"
+        elif has is not None and (has["labels"] != wanted["labels"] or wanted["type"] not in ("", has["type"])):
+            wrong[name] = f"{has}, in the kubelet {wanted}"
+    assert wrong == {}
+
+
 def test_every_verdict_matches_a_metric() -> None:
-    idle = [pattern for where, pattern, why in ABSENT if not any(reason(where, name) == why for name in GOLDEN[where])]
+    names = {where: GOLDEN.get(where, {}).keys() | REFERENCE.get(where, {}).keys() for where in exposed()}
+    idle = [pattern for where, pattern, why in ABSENT if not any(reason(where, name) == why for name in names[where])]
     assert idle == []
 
 

@@ -125,7 +125,8 @@ class Runtime:
         return any(one.pid == pid for one in (*self.sandboxes.values(), *self.containers.values()))
 
     def Status(self, _: pb.StatusRequest) -> pb.StatusResponse:  # noqa: N802
-        return pb.StatusResponse()
+        ready = [pb.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
+        return pb.StatusResponse(status=pb.RuntimeStatus(conditions=ready))
 
     # Sandboxes
 

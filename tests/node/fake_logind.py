@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import signal
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +19,11 @@ MANAGER = DBusAddress("/org/freedesktop/login1", None, "org.freedesktop.login1.M
 class FakeLogind(BusPeer):
     """A context manager. `locks` are the locks taken so far; `held`: one is held now."""
 
-    name = "org.freedesktop.login1"
+    names = ("org.freedesktop.login1", "org.freedesktop.systemd1")
 
-    def __init__(self, longest_s: float = 60.0) -> None:
-        self.longest_s = longest_s
+    def __init__(self, longest_s: float = 60.0, drop_in: Path | None = None) -> None:
+        """`drop_in` is read again at systemd's KillUnit, as logind reads its configuration at SIGHUP."""
+        self.longest_s, self._drop_in = longest_s, drop_in
         self.under_way = False
         self.locks: list[tuple[str, ...]] = []
         self._open: list[int] = []
@@ -62,6 +66,13 @@ class FakeLogind(BusPeer):
                 "InhibitDelayMaxUSec": ("t", int(self.longest_s * 1e6)), "PreparingForShutdown": ("b", self.under_way),
             }  # fmt: skip
             return new_method_return(message, "v", (values[message.body[1]],))
+        if member == "KillUnit" and self._drop_in is not None:
+            assert message.body == ("systemd-logind.service", "all", signal.SIGHUP)
+            found = configparser.ConfigParser()
+            found.optionxform = str  # type: ignore[assignment,method-assign]
+            found.read(self._drop_in)
+            self.longest_s = found.getfloat("Login", "InhibitDelayMaxSec")
+            return new_method_return(message)
         if member == "Inhibit" and not self.under_way:
             reading, writing = os.pipe()
             self._open.append(reading)

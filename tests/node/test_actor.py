@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -15,11 +16,13 @@ import pytest
 
 from proto.agent.actor import Describe
 from proto.agent.settings import Taint
+from proto.agent.supervisor import AgentHealth, GetAgentHealth
 from proto.cri import api_pb2 as cri
 from proto.node.eviction import GetPressure, Pressure
 from proto.node.node import SetVolumesInUse
 from proto.pods.events import RecordEvent
-from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.pods.objects import CsiNodeState, GetCsiNodeState
+from proto.pods.pleg import CallRuntime, GetRelistAge, RelistAge, RuntimeAnswer
 from proto.pods.volume import VolumesInUseReported
 from proto.wire.message import Message
 from tests.harness import ActorProcess, Stalls, wait_for
@@ -155,14 +158,18 @@ def world(
         "node_ip": "192.0.2.7",
         "node_status_update_frequency_s": 0.5,
         "node_lease_duration_s": 2.0,
+        "make_iptables_util_chains": False,
     }
     runtime = Runtime()
-    names = ("pleg", "eviction", "events", "volume", *(peers or {}))
+    names = ("pleg", "eviction", "events", "volume", "objects", *(peers or {}))
     process = ActorProcess("node", None, names, **(fields | settings))
     for name, answers in (peers or {}).items():
         process.peers[name].answers.update(answers)
     process.peers["pleg"].answers[CallRuntime] = runtime
     process.peers["eviction"].answers[GetPressure] = lambda _: Pressure(conditions=())
+    process.peers["pleg"].answers[GetRelistAge] = lambda _: RelistAge(age_s=1.0)
+    process.peers["objects"].answers[GetCsiNodeState] = lambda _: CsiNodeState(written=True)
+    process.supervisor.answers[GetAgentHealth] = lambda _: AgentHealth(degraded=(), configuration="")
     with process:
         yield World(server, process, runtime)
 
@@ -207,6 +214,10 @@ BY_OTHERS = {
 """WrittenStatus by the API server, or by a controller."""
 
 
+OWN = ("KubeletConfigOk", "KubeletDegraded", "KubeletStorageError")
+"""Conditions that the kubelet does not have."""
+
+
 def test_node_and_lease_have_every_field_of_the_kubelets(server: FaultyServer, tmp_path: Path) -> None:
     golden = json.loads(Path(__file__).with_name("golden.json").read_text())
     with world(server, tmp_path) as one:
@@ -218,7 +229,7 @@ def test_node_and_lease_have_every_field_of_the_kubelets(server: FaultyServer, t
         assert shape(one.lease) - BY_OTHERS == shape(golden["lease"]) - BY_OTHERS
         texts = ("type", "status", "reason", "message")
         conditions = [
-            [[each[name] for name in texts] for each in node["status"]["conditions"]]
+            [[each[name] for name in texts] for each in node["status"]["conditions"] if each["type"] not in OWN]
             for node in (one.node, golden["node"])
         ]
         assert conditions[0] == conditions[1]
@@ -260,6 +271,65 @@ def test_conditions_cordon_reboot_and_lost_runtime_are_events(server: FaultyServ
         wait_for(lambda: one.node["status"]["nodeInfo"] == info, 10)
 
 
+def condition(one: World, kind: str) -> tuple[str, str, str]:
+    """(status, reason, message)"""
+    found = next(each for each in one.node["status"]["conditions"] if each["type"] == kind)
+    return found["status"], found["reason"], found["message"]
+
+
+def test_agents_own_problems_are_conditions(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        assert [condition(one, kind)[:2] for kind in OWN] == [
+            ("True", "ConfigurationInForce"), ("False", "ActorsServing"), ("False", "StateWritable"),
+        ]  # fmt: skip
+        own = Path(one.process.settings.root_dir, "nodevisor")
+        probe = own / "write-probe"
+        wait_for(lambda: not probe.exists() and make(probe), 10)
+        answer = AgentHealth(degraded=("probe", "volume"), configuration="rolled back: probe died")
+        one.process.supervisor.answers[GetAgentHealth] = lambda _: answer
+        wait_for(lambda: condition(one, OWN[2])[0] == "True", 10)
+        wait_for(lambda: condition(one, OWN[1])[0] == "True", 10)
+        assert [condition(one, kind) for kind in OWN] == [
+            ("False", "ConfigurationNotInForce", "rolled back: probe died"),
+            ("True", "ActorsDegraded", "actors do not stay in service: probe, volume"),
+            ("True", "StateNotWritable", f"cannot write {probe}: Is a directory"),
+        ]
+        assert one.ready(), "pods still run"
+        probe.rmdir()
+        wait_for(lambda: condition(one, OWN[2])[0] == "False", 10)
+
+
+def make(directory: Path) -> bool:
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir()
+    return directory.is_dir()
+
+
+def test_node_is_ready_once_its_csi_node_is_written(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        states = iter([False] * 3)
+        one.process.peers["objects"].answers[GetCsiNodeState] = lambda _: CsiNodeState(written=next(states, True))
+        one.process.kill()
+        one.server.kept.pop(NODE, None)
+        one.process.start()
+        wait_for(lambda: one.node and condition(one, "Ready")[2] == "CSINode is not yet initialized", 10)
+        wait_for(one.ready, 20)
+        asked = len(one.process.peers["objects"].of(GetCsiNodeState))
+        written = one.state()["status_age_s"]
+        wait_for(lambda: one.state()["status_age_s"] != written, 10)
+        assert len(one.process.peers["objects"].of(GetCsiNodeState)) == asked
+
+
+def test_old_list_of_pods_makes_the_node_not_ready(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        one.process.peers["pleg"].answers[GetRelistAge] = lambda _: RelistAge(age_s=181.5)
+        wait_for(lambda: not one.ready(), 10)
+        text = "PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s"
+        assert condition(one, "Ready")[2] == text
+
+
 def test_machine_labels_are_restored_while_it_runs(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(one.ready, 20)
@@ -280,6 +350,23 @@ def test_runtime_gets_pod_cidr_again_after_it_was_away(server: FaultyServer, tmp
         wait_for(lambda: one.runtime.cidrs == ["10.1.0.0/24,fd00::/64"], 10)
         one.runtime.up = False
         wait_for(lambda: one.reasons()[-1] == "NodeNotReady", 20)
+        one.runtime.up = True
+        wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
+
+
+def test_configured_pod_cidr_is_given_until_the_node_has_one(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, pod_cidr="10.9.0.0/24") as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.runtime.cidrs == ["10.9.0.0/24"], 10)
+        one.server.put(NODE, one.node | {"spec": {"podCIDRs": ["10.1.0.0/24"]}})
+        wait_for(lambda: one.runtime.cidrs[1:] == ["10.1.0.0/24"], 10)
+
+
+def test_standalone_runtime_gets_the_configured_pod_cidr(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, kubeconfig="", pod_cidr="10.9.0.0/24,fd00::/64") as one:
+        wait_for(lambda: one.state()["pod_cidr"] == "10.9.0.0/24,fd00::/64", 10)
+        one.runtime.up = False
+        wait_for(lambda: not one.state()["pod_cidr"], 10)
         one.runtime.up = True
         wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors._host.node.shutdown import ended_by_shutdown
-from actors.node import shutdown_policy as policy
-from actors.node.logind import Logind
-from actors.node.shutdown_policy import Group, PodEnd
+from actors.node.shutdown import policy
+from actors.node.shutdown.logind import Logind
+from actors.node.shutdown.policy import Group, PodEnd
 from proto.agent.actor import Describe
 from proto.agent.settings import ShutdownGrace
 from proto.pods.events import RecordEvent
@@ -133,7 +133,7 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
     wait_for(lambda: not one.ready(), 10, "the Node is not Ready")
     assert one.node["status"]["conditions"][-1]["message"] == "node is shutting down"
     assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
-    wait_for(lambda: "NodeShutdown" in one.reasons(), 10)
+    wait_for(lambda: "Shutdown" in one.reasons(), 10)
     del workers.rows["web"]
     wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20)
     assert workers.told[1].grace_period_s == 10
@@ -142,6 +142,39 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
     del workers.rows["dns"]
     wait_for(lambda: not logind.held(), 20, "the machine may go")
     assert one.process.peers["status"].of(Flush)
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeLogind() as logind, FaultyServer(Server()) as server:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        workers = PodWorkers()
+        peers = {"pod_workers": {ListPodWorkers: workers.list, EvictPod: workers.evict}, "status": {}}
+        with world(server, tmp_path, peers=peers, shutdown_grace=GRACES, kubeconfig="") as one:
+            one.process.peers["status"].answers[Flush] = lambda _: Flushed()
+            wait_for(logind.held, 20, "the lock is held")
+            logind.shutdown(True)
+            wait_for(lambda: [told.pod_uid for told in workers.told] == ["web"], 20)
+            assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
+            workers.rows.clear()
+            wait_for(lambda: not logind.held(), 20, "the machine may go")
+            assert "NodeShutdown" in one.reasons()
+        assert not server.behind.kept  # type: ignore[attr-defined]
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
+    monkeypatch.setattr("actors.node.shutdown.logind.DROP_IN", drop_in)
+    with FakeLogind(5.0, drop_in) as machine:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
+        follower = threading.Thread(target=follow, args=(Logind(30.0, lambda *_: None, lambda _: None),))
+        follower.start()
+        wait_for(machine.held, 20, "the lock is held")
+        assert machine.longest_s == 30.0
+        assert drop_in.read_text() == "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=30\n"
+    follower.join(20)
+    assert not follower.is_alive()
 
 
 @pytest.mark.needs("dbus-daemon")
@@ -158,7 +191,7 @@ def test_cancelled_shutdown_admits_pods_and_takes_a_new_lock(
 
     def messages() -> list[str]:
         runtime = one.process.peers["events"].of(RecordEvent)
-        return [record.message for record in runtime if record.reason == "NodeShutdown"]
+        return [record.message for record in runtime if record.reason == "Shutdown"]
 
     wanted = [f"Shutdown manager detected shutdown {what}" for what in ("event", "cancellation")]
     wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")

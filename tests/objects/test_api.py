@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from proto.agent.actor import Describe
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
     CsiDriver,
+    GetCsiNodeState,
     GetObjects,
     GetToken,
     ListObjects,
@@ -61,11 +63,13 @@ class World:
         data = {"k": base64.b64encode(value).decode()}
         self.server.call("POST", self.path("secrets"), {"metadata": {"name": name}, "data": data})
 
-    def pod(self, name: str, *, config_maps: tuple[str, ...] = (), secrets: tuple[str, ...] = ()) -> str:
+    def pod(
+        self, name: str, account: str = "default", config_maps: tuple[str, ...] = (), secrets: tuple[str, ...] = ()
+    ) -> str:
         """Bound to the node, and told to the actor as pod_workers would; its UID."""
         volumes: list[dict[str, Any]] = [{"name": f"c{n}", "configMap": {"name": x}} for n, x in enumerate(config_maps)]
         volumes += [{"name": f"s{n}", "secret": {"secretName": x}} for n, x in enumerate(secrets)]
-        spec = {"nodeName": self.node, "serviceAccountName": "default", "volumes": volumes}
+        spec = {"nodeName": self.node, "serviceAccountName": account, "volumes": volumes}
         spec["containers"] = [{"name": "c", "image": "i"}]
         created = self.server.call("POST", self.path("pods"), {"metadata": {"name": name}, "spec": spec})
         uid: str = created["metadata"]["uid"]
@@ -245,6 +249,39 @@ def test_tokens_are_bound_cached_and_refused_by_the_server(one: World) -> None:
         )  # fmt: skip
 
 
+def test_service_account_is_read_and_its_token_is_for_an_audience(one: World) -> None:
+    # Servers from 1.34 on let a node read the service accounts of its pods.
+    role = {"metadata": {"name": "read-accounts"}, "rules": [
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get"]}]}  # fmt: skip
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    one.server.call("POST", f"{group}/clusterroles", role)
+    one.server.call("POST", f"{group}/clusterrolebindings", {
+        "metadata": {"name": "read-accounts"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "read-accounts"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+    })  # fmt: skip
+    account = {"metadata": {"name": "builder", "annotations": {"example.com/role": "push"}}}
+    made = one.server.call("POST", f"/api/v1/namespaces/{one.namespace}/serviceaccounts", account)
+    ref = one.ref("ServiceAccount", "builder")
+    found = wait_for(lambda: one.get(ref).found, 20, "the node may read it")[0].document["metadata"]
+    assert (found["uid"], found["annotations"]) == (made["metadata"]["uid"], account["metadata"]["annotations"])
+    assert one.get(one.ref("ServiceAccount", "none")).missing
+    uid = one.pod("pulls", "builder")
+    wish = GetToken(
+        namespace=one.namespace, service_account="builder", account_uid=found["uid"], pod_name="pulls", pod_uid=uid,
+        audiences=("registry",),
+    )  # fmt: skip
+
+    def token() -> Any:
+        try:
+            return one.process.ask(wish).token
+        except Refused:
+            return None  # the server has to have noted the pod first
+
+    claims = wait_for(token, 20, "a token is issued").split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["aud"] == ["registry"]
+
+
 def test_unserved_trust_bundles_give_the_kubelets_message(control_plane: ControlPlane) -> None:
     with world(control_plane, cluster_trust_bundle_projection=True) as own:
         (failed,) = own.get(ObjectRef(kind="ClusterTrustBundle", name="roots")).failed
@@ -280,6 +317,7 @@ def test_drivers_are_written_to_the_cluster(control_plane: ControlPlane) -> None
     with world(control_plane) as own:
         path = f"/api/v1/nodes/{own.node}"
         made = wait_for(lambda: csi_node(own), 20, "there is a CSINode before there is a driver")
+        wait_for(lambda: own.process.ask(GetCsiNodeState()).written, 10, "the Node may be Ready")
         node = own.server.call("GET", path)
         assert made["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
         first = CsiDriver(name="a.csi", node_id="n-1", max_volumes=7, topology={"topology.a.csi/zone": "z1"})

@@ -34,3 +34,14 @@ def test_no_plugin_is_announced_whose_volumes_are_refused(
         assert wish["metadata"].get("annotations") == (kept if before is not None else None)
     without_drivers = wanted("node", "u", existing, (), all_=True)
     assert same(without_drivers, existing) is (MIGRATED_ANNOTATION not in annotations)
+
+
+def test_driver_is_announced_with_topology_and_limit() -> None:
+    driver = CsiDriver(name="d.example", node_id="n", max_volumes=3, topology={"zone": "z", "rack": "r"})
+    (entry,) = wanted("node", "u", None, (driver,), all_=True)["spec"]["drivers"]
+    assert entry == {
+        "name": "d.example",
+        "nodeID": "n",
+        "topologyKeys": ["rack", "zone"],
+        "allocatable": {"count": 3},
+    }

@@ -13,7 +13,7 @@ import pytest
 from actors._cri.client import Cri
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.pods.pleg import ForgetPod, Watch, WatchProcesses
+from proto.pods.pleg import ForgetPod, GetRelistAge, Watch, WatchProcesses
 from proto.pods.pod_workers import PodChanged
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
@@ -169,6 +169,8 @@ def test_a_runtime_that_is_down_is_survived(tmp_path: Path) -> None:
         "pleg", peers=("pod_workers",), container_runtime_endpoint=endpoint, relist_period_s=0.02
     ) as pleg:
         wait_for(lambda: state(pleg)["last_relist_error"])
+        age_s = pleg.ask(GetRelistAge()).age_s
+        wait_for(lambda: pleg.ask(GetRelistAge()).age_s > age_s + 0.1)
         with sleepers(1) as (child,):
             pleg.tell(WatchProcesses(watches=(watch(child, "c"),)))
             child.kill()

@@ -9,6 +9,7 @@ import pytest
 
 from actors._cgroup.quantities.allocatable import allocatable, enforced
 from actors._host.machine import Machine
+from actors._host.node.downward import default_limits
 from actors._host.node.selector import default_labels
 from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
@@ -64,11 +65,19 @@ OK = ("Admitted", "")
         ({"system_reserved": {"memory": "9Gi"}}, {"memory": 0}),
         ({"kube_reserved": {"ephemeral-storage": "50Gi"}, "eviction_hard": {}}, {"ephemeral-storage": 50 * GI}),
         ({"max_pods": 7}, {"pods": 7}),
+        ({"eviction_hard": {"memory.available": "1Gi"}, "allocatable_ignores_eviction": True}, {"memory": 8 * GI}),
     ],
 )  # fmt: skip
 def test_allocatable(written, expected):
     found = allocatable(MACHINE, Settings(**written))
     assert {name: found[name] for name in expected} == expected
+
+
+def test_without_isolation_local_storage_is_no_resource():
+    settings = Settings(local_storage_capacity_isolation=False, kube_reserved={"ephemeral-storage": "1Gi"})
+    assert "ephemeral-storage" not in allocatable(MACHINE, settings)
+    assert default_limits(allocatable(MACHINE, settings))["ephemeral-storage"] == 0
+    assert allocatable(MACHINE, settings)["memory"] == allocatable(MACHINE, Settings())["memory"]
 
 
 def test_a_percentage_is_rounded_as_the_kubelet_does():

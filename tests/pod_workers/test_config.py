@@ -1,11 +1,12 @@
 """Sandbox and container configs: cases that the golden pod does not cover."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from actors.pod_workers.cri_config.container_config import InstanceInputs, container_config
-from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, within_limits
+from actors.pod_workers.cri_config.dns import DnsConfig, host_problem, parse_resolv_conf, pod_dns, within_limits
 from actors.pod_workers.cri_config.host_files import (
     HostFiles,
     gets_hosts_file,
@@ -15,7 +16,7 @@ from actors.pod_workers.cri_config.host_files import (
 )
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.mounts import MountInputs, image_volumes, sub_paths, to_bind
-from actors.pod_workers.cri_config.sandbox_config import sandbox_config
+from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, sandbox_config
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import SandboxView
 from proto.agent.settings import Settings
@@ -49,6 +50,20 @@ def test_resolv_conf_is_read_as_a_resolver_does():
     lines = ("# note", "; note", "nameserver 192.0.2.1", "search a.", "search b.c. .", "options ndots:2  rotate")
     text = "\n".join((*lines, "options timeout:1 ndots:3", "nonsense", ""))
     assert parse_resolv_conf(text) == DnsConfig(("192.0.2.1",), ("b.c", "."), ("ndots:3", "rotate", "timeout:1"))
+
+
+@pytest.mark.parametrize(
+    ("searches", "domain", "problem"),
+    [
+        (["a"] * 32, "", ""),
+        (["a"] * 33, "", "'/r' contains search line consisting of more than 32 domains!"),
+        (["a"] * 30, "cluster.local", "'/r' contains search line consisting of more than 29 domains!"),
+        (["a" * 254], "", '"/r" contains a search path which length is more than allowed 253 chars!'),
+        (["a" * 250] * 9, "", "'/r' contains search line which length is more than allowed 2048 chars!"),
+    ],
+)
+def test_limits_of_the_nodes_resolv_conf(searches, domain, problem):
+    assert host_problem("/r", tuple(searches), domain) == (problem and f"Resolv.conf file {problem}")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +106,30 @@ def test_dns_by_policy(spec, servers, searches, options):
 
 def test_without_a_cluster_dns_pods_use_the_nodes_own():
     assert pod_dns(pod(), (), "", HOST) == HOST
+
+
+class Events:
+    """Keeps the kinds of objects with events."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+
+    def node(self, *_: str) -> None:
+        self.of.append("node")
+
+    def pod(self, *_: object) -> None:
+        self.of.append("pod")
+
+
+@pytest.mark.parametrize(("kubeconfig", "recorded"), [("", ["node"]), ("/kubeconfig", ["node", "pod", "node", "pod"])])
+def test_missing_cluster_dns_is_one_event_without_a_cluster(kubeconfig, recorded):
+    context = SimpleNamespace(
+        settings=Settings(kubeconfig=kubeconfig, resolv_conf=""), events=Events(), missing_dns_reported=False,
+        host_ips=(), userns=SimpleNamespace(of=lambda _: pb.UserNamespace()),
+    )  # fmt: skip
+    for subject in (pod(), pod(dnsPolicy="Default"), pod()):
+        build_sandbox_config(subject, 0, context)
+    assert context.events.of == recorded
 
 
 @pytest.mark.parametrize(
@@ -287,7 +326,7 @@ def test_groups_capabilities_and_switches():
             "allowPrivilegeEscalation": False,
             "runAsGroup": 0,
             "procMount": "Unmasked",
-            "seLinuxOptions": {"level": "s0"},
+            "seLinuxOptions": {"level": "s0", "role": "r", "type": "t", "user": "u"},
         },
         {
             "fsGroup": 9,
@@ -303,7 +342,8 @@ def test_groups_capabilities_and_switches():
     assert (got.privileged, got.readonly_rootfs, got.no_new_privs) == (True, True, True)
     assert got.HasField("run_as_group")
     assert (list(got.masked_paths), list(got.readonly_paths)) == ([], [])
-    assert got.selinux_options.level == "s0"
+    labels = got.selinux_options
+    assert (labels.level, labels.role, labels.type, labels.user) == ("s0", "r", "t", "u")
     assert list(got.supplemental_groups) == [9, 1, 2]
     assert got.supplemental_groups_policy == pb.Strict
 

@@ -33,6 +33,37 @@ def test_a_set_of_one_source_leaves_the_others_alone():
     assert set(desired.pods) == {"a", "b"}
 
 
+def test_second_pod_of_a_uid_waits_until_the_first_is_removed():
+    desired = Desired(("file", "http"))
+    desired.apply(update("SET", pod("a")))
+    assert desired.apply(update("SET", pod("a", "2"), pod("b"), source="http")) == Change(("b",), contested=("a",))
+    assert desired.apply(update("SET", pod("a", "2"), pod("b"), source="http")) == Change()
+    assert desired.apply(update("REMOVE", pod("a", "2"), source="http")) == Change()
+    assert desired.pods["a"] == pod("a")
+    assert desired.apply(update("ADD", pod("a", "3"), source="http")) == Change(contested=("a",))
+    assert desired.apply(update("SET")) == Change(added=("a",), removed=("a",))
+    assert (desired.pods["a"], desired.source_of["a"]) == (pod("a", "3"), "http")
+    assert desired.apply(update("REMOVE", pod("a"), source="file")) == Change()
+    assert desired.apply(update("SET", source="http")) == Change(removed=("a", "b"))
+
+
+STEPS = st.tuples(
+    st.sampled_from(["file", "http"]), st.sampled_from(["SET", "ADD", "REMOVE"]), st.sets(st.sampled_from("abc"))
+)
+
+
+@given(st.lists(STEPS))
+def test_pods_of_two_sources_are_wanted_while_one_names_them(steps):
+    desired = Desired(("file", "http"))
+    named = {"file": set(), "http": set()}
+    for source, op, uids in steps:
+        known = named[source]
+        named[source] = uids if op == "SET" else known | uids if op == "ADD" else known - uids
+        desired.apply(update(op, *[pod(uid) for uid in sorted(uids)], source=source))
+        assert desired.pods.keys() == named["file"] | named["http"]
+        assert all(uid in named[desired.source_of[uid]] for uid in desired.pods)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["SET", "ADD", "UPDATE", "REMOVE"]), st.sets(st.sampled_from("abcd")))))
 def test_a_repeated_update_changes_nothing(steps):
     desired = Desired()

@@ -7,6 +7,7 @@ import pytest
 
 from actors.pod_workers.model.view import PodView, SandboxView
 from actors.pod_workers.shared.pod_scope import PodScope
+from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.status.reporting import StatusReporter
 from proto.v1 import (
     Container,
@@ -23,7 +24,7 @@ from proto.v1 import (
 
 
 def scope(pod: Pod) -> PodScope:
-    return PodScope(None, pod, pod, None, None)  # type: ignore[arg-type]
+    return PodScope(None, pod, pod, None, None, PodTracer(pod))  # type: ignore[arg-type]
 
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"), spec=PodSpec(containers=(Container(name="c"),)))

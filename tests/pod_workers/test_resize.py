@@ -129,7 +129,8 @@ def test_damaged_state_file_is_renamed(tmp_path: Any) -> None:
 SWAPPING = SwapRules(
     "LimitedSwap", unified=True, accounting=True, memory_capacity_bytes=4 * GIB, swap_capacity_bytes=GIB
 )
-SWAP = Refusal("Infeasible", "In-place resize of containers with swap is not supported.")
+SWAP = Refusal("Infeasible", "In-place resize of containers with swap is not supported.", "swap_limitation")
+TOO_SMALL = "insufficient_node_allocatable"
 OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
 
 
@@ -156,21 +157,23 @@ OTHER = Share.of(pod(needs("1", "1Gi"), uid="other"))
             pod(needs("5", "1Gi")),
             pod(needs("1", "1Gi")),
             SwapRules(),
-            Refusal("Infeasible", "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000"),
+            Refusal("Infeasible", "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000", TOO_SMALL),
         ),
         (
             pod(needs("5", "5Gi")),
             pod(needs("1", "1Gi")),
             SwapRules(),
             Refusal(
-                "Infeasible", f"Node didn't have enough capacity: memory, requested: {5 * GIB}, capacity: {4 * GIB}"
+                "Infeasible",
+                f"Node didn't have enough capacity: memory, requested: {5 * GIB}, capacity: {4 * GIB}",
+                TOO_SMALL,
             ),
         ),
         (
             pod(needs("2"), meta=STATIC),
             pod(needs("1"), meta=STATIC),
             SwapRules(),
-            Refusal("Infeasible", "In-place resize of static-pods is not supported"),
+            Refusal("Infeasible", "In-place resize of static-pods is not supported", "static_pod"),
         ),
         (pod(needs("1", "2Gi")), pod(needs("1", "1Gi")), SWAPPING, SWAP),
         (pod(needs("2", "1Gi")), pod(needs("1", "1Gi")), SWAPPING, None),

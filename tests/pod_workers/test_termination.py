@@ -6,10 +6,12 @@ from actors.pod_workers.decide.termination import (
     find_container,
     grace_of_kill_s,
     grace_period_s,
+    kill_wait_s,
     stop_timeout_s,
     waits_for,
 )
 from actors.pod_workers.model.orphans import orphan_pod
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Container, EphemeralContainer, ExecAction, ObjectMeta, Pod, PodSpec, Probe
 
@@ -32,6 +34,21 @@ def pod(spec_s=None, deletion_s=None, main=("c",), init=()):
 )
 def test_grace_period(spec, deletion, override, expected):
     assert grace_period_s(pod(spec, deletion), override) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "override", "reason", "expected"),
+    [
+        (30, None, "Evicted", 45),
+        (30, 1, "Evicted", 10),
+        (7, None, "Preempting", 10),
+        (25, None, "Terminated", 37),
+        (30, None, "DeadlineExceeded", None),
+        (30, None, "", None),
+    ],
+)
+def test_only_kills_by_the_node_have_a_limit(spec, override, reason, expected):
+    assert kill_wait_s(pod(spec), TerminationRequest(grace_period_s=override, reason=reason)) == expected
 
 
 PROBED = Container(

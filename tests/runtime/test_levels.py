@@ -128,6 +128,20 @@ def test_mounts_reach_the_container_and_follow_no_link_out(cri: Cri, tmp_path: P
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()  # no mount reaches the machine
 
 
+def test_sysctl_of_a_pod_is_set_or_the_pod_is_refused(cri: Cri) -> None:
+    config = sandbox_config("sysctl")
+    config.linux.sysctls["net.ipv4.ip_unprivileged_port_start"] = "512"
+    if level_of(cri) == 3:
+        with pytest.raises(CriError, match="for the machine, not for the pod"):
+            cri.run_pod_sandbox(config).result()
+        return
+    sandbox = cri.run_pod_sandbox(config).result()
+    container = cri.create_container(sandbox, container_config(["sleep", "100"]), config).result()
+    cri.start_container(container).result()
+    read = ["cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start"]
+    assert cri.exec_sync(container, read, 20).result().stdout == b"512\n"
+
+
 def test_limits_are_in_the_cgroup_if_any(cri: Cri) -> None:
     config = container_config(["sleep", "1000"])
     config.linux.resources.memory_limit_in_bytes = 64 << 20

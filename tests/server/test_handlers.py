@@ -17,6 +17,7 @@ from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.context import Context
 from actors.server.policy import Table
+from actors.server.routes.zpages import version_of
 from actors.server.streaming.upstream import head_for
 from actors.server.table import read_only_table, secure_table
 from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
@@ -412,12 +413,55 @@ def test_runtime_with_too_many_sessions_is_answered_429(here: Here) -> None:
 
 def test_configz_flagz_and_statusz(here: Here, tmp_path: Path) -> None:
     assert here.say("GET", "/configz")[0] == 503
-    (tmp_path / "configuration.json").write_bytes(msgspec.json.encode({"configuration": {"port": 1}, "sources": {}}))
+    assert here.say("GET", "/flagz")[0] == 503
+    in_force = {"configuration": {"port": 1}, "sources": {}, "flags": {"port": "1", "address": "0.0.0.0"}}
+    (tmp_path / "configuration.json").write_bytes(msgspec.json.encode(in_force))
     assert here.say("GET", "/configz") == (200, b'{"kubeletconfig":{"port":1}}')
-    assert b"server_port=10250\n" in here.say("GET", "/flagz")[1]
+    assert here.say("GET", "/flagz")[1].endswith(b"\n\naddress=0.0.0.0\nport=1\n")
     assert b"Paths: /pods\n" in here.say("GET", "/statusz")[1]
     assert here.say("GET", "/debug/pprof/profile?actor=pleg&seconds=1") == (200, b"a;b 3\n")
     assert b"actors: pleg status" in here.say("GET", "/debug/pprof/")[1]
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [
+        ("", ""),
+        ("*/*", ""),
+        ("text/html, text/plain;charset=utf-8", ""),
+        ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "v1beta1"),
+        ("application/json; v=v1alpha1; g=config.k8s.io; as=Statusz, text/plain", "v1alpha1"),
+        ("application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", None),
+        ("application/json;v=v9;g=config.k8s.io;as=Statusz", None),
+        ("application/json;g=config.k8s.io;as=Statusz", None),
+        ("application/json", None),
+        ("text/plain;charset=latin-1", None),
+        ("application/xml", None),
+        (";;=,", None),
+    ],
+)
+def test_accept_header_chooses_text_or_a_version(accept: str, version: str | None) -> None:
+    assert version_of(accept, "Statusz") == version
+
+
+def test_statusz_and_flagz_are_objects_where_accept_asks_for_them(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "configuration.json").write_bytes(msgspec.json.encode({"flags": {"port": "1"}}))
+
+    def get(kind: str, version: str) -> tuple[bytes, dict[str, Any]]:
+        accept = f"application/json;v={version};g=config.k8s.io;as={kind}"
+        request = f"GET /{kind.lower()} HTTP/1.0\r\nAccept: {accept}\r\n\r\n"
+        head, _, body = say(here.site.plain, request.encode()).partition(b"\r\n\r\n")
+        return head, json.loads(body)
+
+    head, flagz = get("Flagz", "v1alpha1")
+    names = {"kind": "Flagz", "apiVersion": "config.k8s.io/v1alpha1", "metadata": {"name": "kubelet"}}
+    assert flagz == {**names, "flags": {"port": "1"}}
+    assert b'Warning: 299 - "config.k8s.io/v1alpha1 is deprecated' in head
+    head, statusz = get("Statusz", "v1beta1")
+    assert b"Warning" not in head
+    assert (statusz["apiVersion"], statusz["emulationVersion"]) == ("config.k8s.io/v1beta1", "1.36")
+    assert (statusz["paths"], statusz["uptimeSeconds"] >= 0) == (["/pods"], True)
+    assert here.say("GET", "/flagz", "Accept: application/json\r\n")[0] == 406
 
 
 @pytest.mark.parametrize("body", [b"11", b"9" * 40, b"-1", b"x"])

@@ -84,6 +84,7 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
             assert usage.pod_uid == uid
             assert usage.memory_working_set_bytes > 0
             assert usage.cpu_usage_ns > 0
+            assert usage.tasks > 0
             assert usage.disk_bytes == 0, "not asked for"
 
             def with_disk() -> bool:

@@ -87,6 +87,7 @@ FOLDERS = {
     "suite/process": PROCESS,
     "supervisor": PROCESS,
     "supervisor/pure": PURE,
+    "tracing": PROCESS,
     "volume": PROCESS,
     "volume/pure": PURE,
 }

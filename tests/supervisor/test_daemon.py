@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from proto.agent.actor import Describe, Description, Ping
-from proto.agent.supervisor import Exited, PeerStates, RestartActor, Started, StopAgent
+from proto.agent.supervisor import AgentHealth, Exited, GetAgentHealth, PeerStates, RestartActor, Started, StopAgent
 from proto.common import procfs
 from proto.wire import codec
 from proto.wire.envelope import Kind
@@ -56,6 +56,7 @@ def test_killed_actor_gets_its_next_incarnation() -> None:
 def test_crash_shows_the_end_of_its_death_record() -> None:
     with Agent(spec("readythencrashes", max_restarts=1)) as agent:
         row = agent.wait("readythencrashes", lambda row: row.state == "degraded")
+        assert agent.ask(GetAgentHealth()) == AgentHealth(degraded=("readythencrashes",), configuration="")
         assert row.last_death.startswith("exit 70: ValueError: later (death record ")
         assert Path(row.last_death.split("death record ")[1].rstrip(")")).exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,19 @@ from tests.harness import ActorProcess, actor_process, wait_for
 from tests.volume.devices import loop_device, loops_below, nfs_client
 from tests.volume.test_actor import pod
 
+SLOW = (
+    "import time; from actors.volume.helper import pool as p; p.CALL_S, p.OWNING_S, p.OWNING_AGAIN_S = 1.0, 0.3, 1.0\n"
+    "from actors.volume.ops import ownership as o; set_file = o._set_file\n"
+    "o._set_file = lambda *a, **k: (time.sleep(0.05), set_file(*a, **k))\n"
+)
+"""Each file takes 50 ms to get its group, and that is long."""
 A, B = "aaaaaaaa-1111-2222-3333-444444444444", "bbbbbbbb-1111-2222-3333-444444444444"
 
 
 @pytest.fixture
 def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProcess]:
     monkeypatch.setenv("PATH", nfs_client(tmp_path / "bin"))
-    with actor_process("volume", peers=("pod_workers", "objects", "events")) as process:
+    with actor_process("volume", peers=("pod_workers", "objects", "events"), prelude=SLOW) as process:
         os.makedirs(process.settings.root_dir, exist_ok=True)
         try:
             yield process
@@ -71,6 +78,10 @@ def user(uid: str = A, *, read_only: bool = False, **spec: Any) -> Pod:
     source = PersistentVolumeClaimVolumeSource(claim_name="data", read_only=read_only)
     made = pod(Volume(name="v", persistent_volume_claim=source), uid=uid, **spec)
     return msgspec.structs.replace(made, metadata=ObjectMeta(uid=uid, namespace="default", name=uid[:1]))
+
+
+def events(actor: ActorProcess, reason: str) -> list[RecordEvent]:
+    return [one for one in actor.peers["events"].of(RecordEvent) if one.reason == reason]
 
 
 def mount(actor: ActorProcess, spec: Pod) -> Path:
@@ -172,6 +183,23 @@ def test_disk_is_formatted_once_and_mounted_while_used(actor: ActorProcess, disk
     wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
 
 
+@pytest.mark.needs("mounts")
+def test_slow_change_of_ownership_is_an_event(actor: ActorProcess, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for number in range(80):
+        (shared / str(number)).touch()
+    serve(actor, *claimed(local={"path": str(shared)}))
+    mount(actor, user(A, security_context=PodSecurityContext(fs_group=4321)))
+    said = [(one.involved.uid, one.type, one.message) for one in events(actor, "VolumePermissionChangeInProgress")]
+    what = f"Setting volume ownership for {A}/volumes/kubernetes.io~local-volume/pv"
+    assert {one[:2] for one in said} == {(A, "Warning")}
+    assert said[0][2].startswith(f"{what} is taking longer than expected, consider using OnRootMismatch - https://")
+    counts = [int(re.fullmatch(rf"{what}, processed (\d+) files\.", one[2]).group(1)) for one in said[1:]]  # type: ignore[union-attr]
+    assert counts == sorted(counts) != []
+    actor.ask(UnmountPod(pod_uid=A))
+
+
 @pytest.mark.needs("loop devices")
 def test_a_disk_that_no_pod_got_is_unmounted_after_a_kill(actor: ActorProcess, disk: str) -> None:
     subprocess.run(["mkfs.ext4", "-q", disk], check=True)
@@ -185,6 +213,9 @@ def test_a_disk_that_no_pod_got_is_unmounted_after_a_kill(actor: ActorProcess, d
     message = refused(actor, user(A))
     assert message.startswith('MountVolume.MountDevice failed for volume "pv" : failed to mount the volume as "xfs", ')
     assert "it already contains ext4. Mount error: mount failed: exit status 32\nMounting command: mount\n" in message
+    (event, *_) = wait_for(lambda: events(actor, "FailedMountOnFilesystemMismatch"), 10, "the volume is told")
+    assert (event.involved.kind, event.involved.name, event.type) == ("PersistentVolume", "pv", "Warning")
+    assert event.message.startswith('MountVolume failed for volume "pv" failed to mount the volume as "xfs", ')
 
 
 # Raw devices

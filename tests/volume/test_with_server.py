@@ -226,6 +226,27 @@ def test_grown_claim_is_expanded_and_reported_once(server: Server, driver: Drive
     retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 
+@pytest.mark.needs("mounts")
+def test_claim_of_a_reader_does_not_grow_and_events_say_so(server: Server, driver: Driver) -> None:
+    server.attached = True
+    reader = claim(read_only=True)
+    with pytest.raises(Refused):
+        server.actor.ask(MountPod(pod=in_default(reader)))
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(reader)))
+    server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    recorded = server.actor.peers["events"]
+    failed = lambda: [one for one in recorded.of(RecordEvent) if one.reason == "FileSystemResizeFailed"]  # noqa: E731
+    wait_for(lambda: len(failed()) == 2, 20, "pod and claim are told")
+    looks = len(server.actor.peers["objects"].of(GetObjects))
+    wait_for(lambda: len(server.actor.peers["objects"].of(GetObjects)) > looks + 3, 20, "it is looked at again")
+    assert [one.involved.kind for one in failed()] == ["Pod", "PersistentVolumeClaim"]
+    wanted = 'MountVolume.NodeExpandVolume failed for volume "pv-1" requested read-only file system'
+    assert {(one.type, one.message) for one in failed()} == {("Warning", wanted)}
+    assert driver.of("NodeExpandVolume") == []
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
 @pytest.mark.parametrize(("code", "phase"), [("INTERNAL", "NodeResizeError"), ("OUT_OF_RANGE", "NodeResizeInfeasible")])
 @pytest.mark.needs("mounts")
 def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver, code: str, phase: str) -> None:

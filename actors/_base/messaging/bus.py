@@ -6,6 +6,7 @@ owns the ZeroMQ sockets. Arriving messages go to `deliver`; the bus has no handl
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import zmq
 
+from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
@@ -158,7 +160,8 @@ class Bus:
 
     def tell(self, target: str, message: Message) -> None:
         """Queue a message; see RemoteRef.tell."""
-        header = codec.encode_header(Kind.TELL, type(message).__name__, self.name, self.incarnation)
+        trace = tracing.CURRENT.get()
+        header = codec.encode_header(Kind.TELL, type(message).__name__, self.name, self.incarnation, trace=trace)
         body = codec.encode(message)
         self._do(lambda: self._send(target, header, body))
 
@@ -166,7 +169,11 @@ class Bus:
         """Queue a request; see RemoteRef.ask."""
         future: Future[R] = Future()
         correlation = next(self._correlations)
-        header = codec.encode_header(Kind.ASK, type(request).__name__, self.name, self.incarnation, correlation)
+        name, trace = type(request).__name__, ""
+        if (span := tracing.begin(f"{target}/{name}", "client")) is not None:
+            trace = span.context
+            future.add_done_callback(functools.partial(tracing.end_with, span))
+        header = codec.encode_header(Kind.ASK, name, self.name, self.incarnation, correlation, trace)
         body = codec.encode(request)
         answer = reply_type(type(request))
 

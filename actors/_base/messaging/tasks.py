@@ -13,7 +13,9 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from actors._base.messaging import tracing
 from actors._base.messaging.futures import Awaitable, Future
+from actors._base.messaging.tracing import CURRENT
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ class Task(Future[T], Generic[T]):
     `resume` puts the task back into its actor's mailbox. `unhandled` gets an exception that no caller awaits yet.
     """
 
-    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_unhandled", "name")
+    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_trace", "_unhandled", "name")
 
     def __init__(
         self,
@@ -46,6 +48,8 @@ class Task(Future[T], Generic[T]):
         self._unhandled = unhandled
         self._on_end = on_end
         self._awaited: Awaitable[Any] | None = None
+        self._trace = CURRENT.get()
+        """Its context between two steps."""
 
     def step(self, throw: BaseException | None = None) -> None:
         """Run to the next await. Only in the actor's thread."""
@@ -55,7 +59,7 @@ class Task(Future[T], Generic[T]):
             return  # an await that a cancellation has ended was completed later
         self._awaited = None
         try:
-            awaited = self._coroutine.send(None) if throw is None else self._coroutine.throw(throw)
+            awaited = self._advance(throw) if tracing.recorder is None else self._advance_traced(throw)
         except StopIteration as stop:
             self._end(stop.value, None)
         except Cancelled as cancelled:
@@ -68,6 +72,19 @@ class Task(Future[T], Generic[T]):
         else:
             self._awaited = awaited
             awaited.add_done_callback(lambda _: self._resume(self))
+
+    def _advance(self, throw: BaseException | None) -> Any:
+        return self._coroutine.send(None) if throw is None else self._coroutine.throw(throw)
+
+    def _advance_traced(self, throw: BaseException | None) -> Any:
+        """Run in the task's own context, which it may change, and restore that of the thread."""
+        outer = CURRENT.get()
+        CURRENT.set(self._trace)
+        try:
+            return self._advance(throw)
+        finally:
+            self._trace = CURRENT.get()
+            CURRENT.set(outer)
 
     def _end(self, value: Any, error: BaseException | None) -> None:
         self._on_end(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import importlib
 import logging
 import os
@@ -14,6 +15,7 @@ import setproctitle
 
 from actors._base import deaths
 from actors._base.actor import Actor, ActorContext
+from actors._base.messaging import tracing
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store, prefork_heap
 from proto.agent.settings import Settings
@@ -42,7 +44,7 @@ def prepare() -> None:
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
     """Run the actor until it is stopped. Exits with 0 after a stop, 70 after a crash; never returns."""
     setproctitle.setproctitle(f"supervisor: {name}")
-    logs.setup(name, settings.verbosity, settings.log_format)
+    logs.setup(name, settings.verbosity, settings.log_format, settings.vmodule)
     threading.stack_size(THREAD_STACK_BYTES)
     _exclude_memory_from_core_dumps()
     listener_store.close_unless_used_by(name)
@@ -50,6 +52,9 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         _open_stacks_file(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
+        if settings.tracing_endpoint and name != "tracing":
+            tell = functools.partial(bus.tell, "tracing")
+            tracing.recorder = tracing.Recorder(name, tell, bus.call_later, settings.tracing_sampling_rate_per_million)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
         actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()

@@ -31,11 +31,12 @@ def amount(resource: str, quantity: str | int | float) -> int:
 
 
 def capacity(machine: Machine, settings: Settings) -> Amounts:
-    """Return the whole capacity of the machine, by resource."""
+    """Return the whole capacity of the machine, by resource; without local storage if that is not accounted for."""
+    local = {"ephemeral-storage": machine.root_fs_bytes} if settings.local_storage_capacity_isolation else {}
     return {
         "cpu": machine.cpus * 1000,
         "memory": machine.memory_bytes,
-        "ephemeral-storage": machine.root_fs_bytes,
+        **local,
         **machine.huge_page_bytes,
         "pods": settings.max_pods,
     }
@@ -45,7 +46,8 @@ def allocatable(machine: Machine, settings: Settings) -> Amounts:
     """Return the total that pods may request, by resource. Raises QuantityError."""
     whole = capacity(machine, settings)
     kept = reserved(settings)
-    for resource, quantity in eviction_reserved(settings.eviction_hard, whole).items():
+    thresholds = {} if settings.allocatable_ignores_eviction else settings.eviction_hard
+    for resource, quantity in eviction_reserved(thresholds, whole).items():
         kept[resource] = kept.get(resource, 0) + quantity
     return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
 
@@ -73,7 +75,7 @@ def eviction_reserved(thresholds: Mapping[str, str], whole: Mapping[str, int]) -
     """Return the amounts below hard eviction thresholds, where a pod would be evicted. Raises QuantityError."""
     found: Amounts = {}
     for signal, resource in _EVICTION_RESERVES.items():
-        text = thresholds.get(signal, "").strip()
+        text = thresholds.get(signal, "").strip() if resource in whole else ""
         if text.endswith("%"):
             found[resource] = share(whole[resource], float(text[:-1])) if text not in ("0%", "100%") else 0
         elif text:

@@ -77,6 +77,11 @@ def checkpoints_dir(root: str) -> str:
     return f"{root}/nodevisor"
 
 
+def url_pods(root: str) -> str:
+    """The last good pods of the URL of static pods."""
+    return f"{checkpoints_dir(root)}/config-url.json"
+
+
 def pod_log_dir(pod_logs_dir: str, namespace: str, name: str, uid: str) -> str:
     """All logs of one pod; CRI's log_directory."""
     return f"{pod_logs_dir}/" + component(f"{namespace}_{name}_{uid}")

@@ -32,7 +32,8 @@ class NodeFacts:
 
 def default_limits(allocatable: Mapping[str, int]) -> dict[str, int | str]:
     """Return NodeFacts.allocatable for a node's allocatable amounts, with `cpu` in thousandths of a core."""
-    return {"cpu": f"{allocatable['cpu']}m"} | {name: allocatable[name] for name in ("memory", "ephemeral-storage")}
+    whole = {name: allocatable.get(name, 0) for name in ("memory", "ephemeral-storage")}
+    return {"cpu": f"{allocatable['cpu']}m"} | whole
 
 
 def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,8 +39,8 @@ CHECKPOINT_VERSION = 1
 SAVE_TIMEOUT_S = 2.0
 """Deadline of a checkpoint: a disk that hangs blocks one pool thread only."""
 
-Tell = Callable[[Any, tuple[Pod, ...]], None]
-"""An operation of `PodUpdate` and its pods, to pod_workers."""
+Tell = Callable[..., None]
+"""An operation of `PodUpdate` and its pods, to pod_workers; for a trace also when they were seen, in Unix ns."""
 
 
 class _Read(NamedTuple):
@@ -84,10 +85,10 @@ class ManifestPods:
         else:
             self._source.start(self._actor.settings.file_check_frequency_s)
 
-    def resend(self, name: str) -> None:
+    def resend(self, name: str, seen_ns: int = 0) -> None:
         """Send all pods to a new pod_workers. The SET also means that the source has been read."""
         if self._seen and name == "pod_workers":
-            self._tell("SET", tuple(self._resolved.pods.values()))
+            self._tell("SET", tuple(self._resolved.pods.values()), seen_ns)
 
     async def relist(self) -> None:
         """Read all files again; returns when that is done."""
@@ -135,6 +136,7 @@ class ManifestPods:
 
     async def _take(self, listing: Listing) -> None:
         """Merge a listing. Raises OSError and AskTimeout, without a change, when nothing could be read."""
+        seen_ns = time.time_ns()
         read = await self._read(listing)
         files = {
             path: state for path, state in self._files.items() if path in listing.stamps or path in listing.held_back
@@ -149,10 +151,10 @@ class ManifestPods:
         self._resolved = resolved
         if not self._seen:
             self._seen = True
-            self.resend("pod_workers")
+            self.resend("pod_workers", seen_ns)
         else:
             self._tell("REMOVE", changes.removed)
-            self._tell("ADD", changes.added)
+            self._tell("ADD", changes.added, seen_ns)
             self._tell("UPDATE", changes.updated)
             self._tell("RECONCILE", changes.reconciled)
         if changes:

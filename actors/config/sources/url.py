@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -211,7 +210,7 @@ class UrlPods:
     # The checkpoint
 
     def _checkpoint_path(self) -> str:
-        return os.path.join(paths.checkpoints_dir(self._actor.settings.root_dir), "config-url.json")
+        return paths.url_pods(self._actor.settings.root_dir)
 
     def _place(self) -> str:
         """A digest, because the URL may have a secret."""

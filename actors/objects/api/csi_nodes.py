@@ -34,6 +34,8 @@ class CsiNodes:
         self._all = False
         self._written_for = ""
         """UID of the Node for which the CSINode was written."""
+        self.was_written = False
+        """The CSINode has been written since this actor started."""
         self._busy = self._again = False
         self._back_off = ApiBackoff()
         self.error = ""
@@ -95,6 +97,7 @@ class CsiNodes:
             except (Conflict, AlreadyExists):
                 if attempt == CONFLICTS - 1:
                     raise
+        self.was_written = True
         if drivers == self._drivers and all_ == self._all:
             self._written_for = uid
 

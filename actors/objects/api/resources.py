@@ -29,6 +29,7 @@ RESOURCES: dict[str, Resource] = {
     "ConfigMap": Resource(_CORE, "configmaps", True),
     "Secret": Resource(_CORE, "secrets", True),
     "Service": Resource(_CORE, "services", True),
+    "ServiceAccount": Resource(_CORE, "serviceaccounts", True),
     "Node": Resource(_CORE, "nodes", False),
     "PersistentVolume": Resource(_CORE, "persistentvolumes", False),
     "PersistentVolumeClaim": Resource(_CORE, "persistentvolumeclaims", True),

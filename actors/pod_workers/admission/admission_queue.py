@@ -25,9 +25,6 @@ from proto.v1.scalars.quantity import QuantityError
 
 log = logging.getLogger(__name__)
 
-MINIMUM_WAIT_S = 10.0
-"""Victims get at least this long to end (the kubelet's killPodNow), and at least one and a half grace periods."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionCallbacks:
@@ -171,8 +168,8 @@ class AdmissionQueue:
             match verdict:
                 case Rejection():
                     self._reject(uid, verdict)
-                case Preempt(victims):
-                    self._preempt(uid, victims)
+                case Preempt():
+                    self._preempt(uid, verdict)
                 case _:
                     self._admit(uid)
 
@@ -226,18 +223,20 @@ class AdmissionQueue:
 
     # Preemption
 
-    def _preempt(self, uid: str, victims: tuple[Share, ...]) -> None:
+    def _preempt(self, uid: str, verdict: Preempt) -> None:
+        victims = verdict.victims
         self._preemption = preemption = Preemption(uid, {share.pod.metadata.uid for share in victims})
         for share in victims:
             self.evicted(share.pod.metadata.uid, reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
         self._callbacks.save_checkpoint()  # first: after a kill here we would start them again and end other pods
-        wait_s = MINIMUM_WAIT_S
+        wait_s = 0.0
         for share in victims:
             meta = share.pod.metadata
             log.warning("pod %s/%s is preempted in order to admit a critical pod", meta.namespace, meta.name)
             self._callbacks.events.pod(share.pod, "Warning", reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
-            wait_s = max(wait_s, 1.5 * termination.grace_period_s(share.pod))
+            metrics.PREEMPTIONS.inc(verdict.resource)
             request = TerminationRequest(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE)
+            wait_s = max(wait_s, termination.kill_wait_s(share.pod, request) or 0.0)
             self._callbacks.end_pod(meta.uid, request)
         if self._preemption is preemption:
             self._callbacks.after(wait_s, lambda: self._preemption_timed_out(preemption))

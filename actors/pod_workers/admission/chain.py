@@ -47,6 +47,8 @@ class Preempt:
     """The pod may run once these pods have terminated."""
 
     victims: tuple[Share, ...]
+    resource: str
+    """The first resource of which there is too little."""
 
 
 Verdict = Admitted | Rejection | Preempt
@@ -152,7 +154,7 @@ def _make_room(wanted: Share, others: list[Share], short: list[Shortage]) -> Ver
             "Unexpected error while attempting to recover from admission failure: "
             f"preemption: error finding a set of pods to preempt: {error}",
         )
-    return Preempt(tuple(victims))
+    return Preempt(tuple(victims), short[0].resource)
 
 
 def _app_armor(pod: Pod, node: NodeInfo) -> Rejection | None:

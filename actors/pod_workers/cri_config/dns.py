@@ -48,6 +48,27 @@ def parse_resolv_conf(text: str) -> DnsConfig:
     return DnsConfig(tuple(servers), searches, tuple(options.values()))
 
 
+def host_problem(path: str, searches: tuple[str, ...], cluster_domain: str) -> str:
+    """The kubelet's words for a resolv.conf at `path` with too many or too long search paths; empty when it is fine.
+
+    A cluster's three search paths come before the node's.
+    """
+    most = MAX_SEARCHES - (3 if cluster_domain else 0)
+    if len(searches) > most:
+        return f"Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
+    if any(len(search) > MAX_SEARCH_LENGTH for search in searches):
+        return (
+            f'Resolv.conf file "{path}" contains a search path which length is more than allowed {MAX_SEARCH_LENGTH} '
+            "chars!"
+        )
+    if len(" ".join(searches)) > MAX_SEARCH_CHARACTERS:
+        return (
+            f"Resolv.conf file '{path}' contains search line which length is more than allowed "
+            f"{MAX_SEARCH_CHARACTERS} chars!"
+        )
+    return ""
+
+
 def pod_dns(
     pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, host_ips: tuple[str, ...] = ()
 ) -> DnsConfig:

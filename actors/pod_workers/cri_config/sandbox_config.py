@@ -6,16 +6,15 @@ settings.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from actors._cgroup.names import pod_cgroup
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import overhead_resources, sandbox_resources
 from actors._host.files import paths
-from actors.pod_workers.cri_config.dns import DnsConfig, parse_resolv_conf, pod_dns, wants_cluster_dns, within_limits
+from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns, wants_cluster_dns, within_limits
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_options
+from actors.pod_workers.cri_config.resolv_conf import read_resolv_conf
 from actors.pod_workers.cri_config.security import selinux_options, supplemental_groups, supplemental_groups_policy
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import reasons
@@ -52,18 +51,25 @@ def build_sandbox_config(
 def _dns(pod: Pod, context: WorkerContext) -> DnsConfig:
     """The pod's resolver settings; problems become events. Raises OSError if resolv.conf cannot be read."""
     settings = context.settings
-    host = None
-    if settings.resolv_conf:
-        host = parse_resolv_conf(Path(settings.resolv_conf).read_text(encoding="utf-8", errors="replace"))
+    host = read_resolv_conf(settings.resolv_conf) if settings.resolv_conf else None
     if wants_cluster_dns(pod) and not settings.cluster_dns:
-        context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
-        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
-        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
+        _report_missing_dns(pod, context)
     full = pod_dns(pod, settings.cluster_dns, settings.cluster_domain, host, context.host_ips)
     dns, problems = within_limits(full)
     for problem in problems:
         context.events.pod(pod, "Warning", "DNSConfigForming", problem)
     return dns
+
+
+def _report_missing_dns(pod: Pod, context: WorkerContext) -> None:
+    """Record it for each pod, as the kubelet. Without a cluster no pod can have it: record it for the node, once."""
+    if context.missing_dns_reported:
+        return
+    context.missing_dns_reported = not context.settings.kubeconfig
+    context.events.node("Warning", "MissingClusterDNS", _NO_CLUSTER_DNS)
+    if context.settings.kubeconfig:
+        text = f'pod: "{reasons.pod_description(pod)}". {_NO_CLUSTER_DNS}'
+        context.events.pod(pod, "Warning", "MissingClusterDNS", text)
 
 
 def pod_cgroup_parent(pod: Pod, context: WorkerContext) -> str:

@@ -12,13 +12,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar
+from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView
 from proto.v1 import Container, Pod
 
 MINIMUM_GRACE_S = 2
 """minimumGracePeriodInSeconds of pkg/kubelet/kuberuntime: each stop gives at least this, even after a long hook."""
 DEFAULT_GRACE_S = 30
+MINIMUM_KILL_WAIT_S = 10
 
 KillReason = Literal["LivenessProbe", "StartupProbe", "Unknown", "Changed", "FailedPostStartHook", "Resize"]
 
@@ -54,6 +57,17 @@ def grace_of_kill_s(pod: Pod, container: Container | None, reason: KillReason) -
         probe = by_reason.get(reason)
     own = probe.termination_grace_period_seconds if probe is not None else None
     return grace_period_s(pod, own)
+
+
+def kill_wait_s(pod: Pod, request: TerminationRequest) -> float | None:
+    """Seconds in which a pod that the node ends for its own sake must have ended; None for any other end.
+
+    Source: killPodNow of pkg/kubelet/pod_workers.go, for eviction, preemption and shutdown.
+    """
+    if request.reason not in reasons.DISRUPTIONS:
+        return None
+    grace_s = grace_period_s(pod, request.grace_period_s)
+    return max(MINIMUM_KILL_WAIT_S, grace_s + grace_s // 2)
 
 
 def stop_timeout_s(left_s: float) -> int:

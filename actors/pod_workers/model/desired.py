@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from proto.cri.labels import CONFIG_SEEN
-from proto.pods.pod_workers import PodUpdate
+from proto.pods.pod_workers import PodTrace, PodUpdate
 from proto.v1 import Pod
 
 API = "api"
@@ -28,6 +28,8 @@ class Change:
     added: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
+    """New pods that wait, as a pod of another source has their UID."""
 
 
 @dataclass
@@ -43,6 +45,11 @@ class Desired:
     seen: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
     """UIDs from the checkpoint of API pods that the API server has not named yet."""
+    traces: dict[str, PodTrace] = field(default_factory=dict)
+    """By UID: traces of starts that no worker has begun."""
+
+    contested: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    """Pods whose UID a pod of another source has, by source and UID. They wait until that pod is removed."""
 
     def ready(self) -> bool:
         """Return True once every source has sent a SET."""
@@ -64,26 +71,45 @@ class Desired:
     def apply(self, update: PodUpdate) -> Change:
         """Apply an update; a repeat changes nothing. A pod keeps the time at which it was first seen."""
         incoming = {pod.metadata.uid or "": self._as_first_seen(pod) for pod in update.pods}
-        self.restored.difference_update(incoming)
+        mine = {uid for uid, source in self.source_of.items() if source == update.source}
+        waiting = self.contested.setdefault(update.source, {})
         if update.op == "REMOVE":
-            return Change(removed=self._remove(incoming))
-        removed: tuple[str, ...] = ()
+            for uid in incoming:
+                waiting.pop(uid, None)
+            removed = self._remove(sorted(mine & incoming.keys()))
+            return Change(added=self._admit_contested(removed), removed=removed)
+        contested = {uid: incoming.pop(uid) for uid in list(incoming) if uid in self.pods and uid not in mine}
+        self.restored.difference_update(incoming)
+        removed = ()
         if update.op == "SET":
             self.seen.add(update.source)
-            mine = [uid for uid, source in self.source_of.items() if source == update.source]
-            removed = self._remove(uid for uid in mine if uid not in incoming)
+            removed = self._remove(sorted(mine - incoming.keys()))
+            for uid in waiting.keys() - contested.keys():
+                del waiting[uid]
+        new = tuple(uid for uid in contested if uid not in waiting)
+        waiting.update(contested)
         added = tuple(uid for uid in incoming if uid not in self.pods)
         updated = tuple(uid for uid, pod in incoming.items() if uid in self.pods and self.pods[uid] != pod)
         for uid in (*added, *updated):
             self.pods[uid] = incoming[uid]
             self.source_of[uid] = update.source
-        return Change(added, updated, removed)
+        self.traces |= {uid: update.traces[uid] for uid in added if uid in update.traces}
+        return Change((*added, *self._admit_contested(removed)), updated, removed, new)
+
+    def _admit_contested(self, removed: Iterable[str]) -> tuple[str, ...]:
+        """Want a pod of another source in place of each removed one whose UID it has."""
+        found = [(uid, source) for uid in removed for source, waiting in self.contested.items() if uid in waiting]
+        for uid, source in found:
+            if uid not in self.pods:
+                self.pods[uid], self.source_of[uid] = self.contested[source].pop(uid), source
+        return tuple(dict.fromkeys(uid for uid, _ in found))
 
     def _remove(self, uids: Iterable[str]) -> tuple[str, ...]:
         gone = tuple(uid for uid in uids if uid in self.pods)
         for uid in gone:
             del self.pods[uid]
             del self.source_of[uid]
+            self.traces.pop(uid, None)
             self.restored.discard(uid)
         return gone
 

@@ -9,10 +9,13 @@ from datetime import datetime
 
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
+from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.cri.labels import CONFIG_SEEN
 from proto.v1 import Pod
+from proto.v1.scalars.base import Quantity
+from proto.v1.scalars.quantity import QuantityError, parse
 
 
 def bool_label(value: bool) -> str:
@@ -52,11 +55,56 @@ def step_done(kind: str, began: float) -> None:
     metrics.POD_WORKER_SECONDS.observe(time.monotonic() - began, kind)
 
 
-def phase_published(pod: Pod, before: str | None, now: str | None) -> None:
-    """A pod's phase was published. The first Running ends the pod's start."""
-    took_s = _seen_s_ago(pod) if (before, now) == ("Pending", "Running") else None
+def phase_published(pod: Pod, before: str | None, now: str | None) -> bool:
+    """A pod's phase was published. True: it is the first Running, which ends the pod's start."""
+    if (before, now) != ("Pending", "Running"):
+        return False
+    took_s = _seen_s_ago(pod)
     if took_s is not None:
         metrics.POD_START_SECONDS.observe(took_s)
+    return True
+
+
+def init_seconds(pod: Pod, view: PodView) -> float:
+    """Seconds that the pod's init containers ran, without sidecars."""
+    names = {one.name for one in pod.spec.init_containers if not is_sidecar(one)}
+    ended = [one for one in view.containers if one.name in names and one.state == "exited"]
+    return sum(max(0, one.finished_at_ns - one.started_at_ns) for one in ended) / 1e9
+
+
+def resizes_requested(before: Pod, after: Pod) -> None:
+    """A pod's source wants other resources for its containers."""
+    wanted = {one.name: one.resources for one in (*after.spec.init_containers, *after.spec.containers)}
+    for container in (*before.spec.init_containers, *before.spec.containers):
+        was, now = container.resources, wanted.get(container.name, container.resources)
+        for kind, old, new in (("requests", was.requests, now.requests), ("limits", was.limits, now.limits)):
+            for resource in ("cpu", "memory"):
+                operation = _operation(old.get(resource, 0), new.get(resource, 0))
+                if operation:
+                    metrics.RESIZES_REQUESTED.inc(resource, kind, operation)
+
+
+def _operation(before: Quantity, after: Quantity) -> str:
+    try:
+        old, new = parse(before), parse(after)
+    except QuantityError:
+        return ""  # the resize is refused for it
+    if old == new:
+        return ""
+    if not old or not new:
+        return "remove" if old else "add"
+    return "increase" if new > old else "decrease"
+
+
+@contextmanager
+def resize() -> Iterator[None]:
+    """Times a resize; every exception counts as a failure."""
+    began, success = time.monotonic(), False
+    try:
+        yield
+        success = True
+    finally:
+        metrics.RESIZE_MILLISECONDS.observe((time.monotonic() - began) * 1000, bool_label(success))
 
 
 @contextmanager
@@ -71,6 +119,7 @@ def sandbox_start(pod: Pod, handler: str) -> Iterator[None]:
         yield
     except Exception:
         metrics.STARTED_PODS_ERRORS.inc()
+        metrics.SANDBOX_ERRORS.inc(handler)
         if own_users:
             metrics.STARTED_USERNS_PODS_ERRORS.inc()
         raise

@@ -62,6 +62,7 @@ KILLING = "Killing"
 FAILED_POST_START_HOOK = "FailedPostStartHook"
 FAILED_PRE_STOP_HOOK = "FailedPreStopHook"
 
+EXCEEDED_GRACE_MESSAGE = "Container runtime did not kill the pod within specified grace period."
 SANDBOX_CHANGED = "Pod sandbox changed, it will be killed and re-created."
 
 CONTAINER_LOST_MESSAGE = (

@@ -90,12 +90,12 @@ class AllocationManager:
         desired = self._desired.pods[uid]
         self._workers[uid].update(self.current(desired), desired, self.allocator.pending.get(uid))
 
-    def retry(self) -> None:
-        """Grant the resizes that fit now, once every source has reported its pods."""
+    def retry(self, trigger: str) -> None:
+        """Grant the resizes that fit now, once every source has reported its pods. `trigger`: the kubelet's word."""
         if not self.allocator.queue or not self._is_complete():
             return
         running = [uid for uid, worker in self._workers.items() if worker.termination is None]
-        changed = self.allocator.retry(self._desired.pods, running, self._queue)
+        changed = self.allocator.retry(self._desired.pods, running, self._queue, trigger)
         granted = [uid for uid in changed if uid not in self.allocator.pending]
         if granted:
             grant = object()
@@ -120,13 +120,13 @@ class AllocationManager:
 
     def _retry_later(self) -> None:
         self._timer = False
-        self.retry()
+        self.retry("periodic_retry")
 
     def finished(self, uid: str) -> None:
         """Free the resources of a pod of which nothing is left."""
         self.allocator.forget(uid)
         self.actuated.remove(uid)
-        self.retry()
+        self.retry("pods_removed")
 
     def keep(self, uids: set[str]) -> None:
         """Forget the records of all other pods."""

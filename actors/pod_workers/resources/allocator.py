@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from actors._cgroup.quantities.swap import SwapRules
 from actors._events.recorder import Recorder
+from actors._metrics import kubelet as metrics
 from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
@@ -62,10 +63,13 @@ class Allocator:
         self.queue.discard(uid)
         self.allocated.remove(uid)
 
-    def retry(self, desired: Mapping[str, Pod], running: Collection[str], admission_queue: AdmissionQueue) -> list[str]:
+    def retry(
+        self, desired: Mapping[str, Pod], running: Collection[str], admission_queue: AdmissionQueue, trigger: str
+    ) -> list[str]:
         """Decide on the queued resizes in order. Returns the UIDs whose allocation or condition has changed.
 
         `running`: UIDs of pods that do not end. `admission_queue` has the other pods' shares and is told of grants.
+        `trigger`: the kubelet's word for the occasion.
         """
         self.queue.intersection_update(desired, running)
         requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
@@ -74,11 +78,14 @@ class Allocator:
             uid = request.desired.metadata.uid
             refusal = self._decide(request, admission_queue)
             if refusal is None:
+                if uid in self.pending and self.pending[uid].reason == DEFERRED:
+                    metrics.RESIZES_ACCEPTED_LATE.inc(trigger)
                 self._grant(request.desired)
                 admission_queue.resized(request.desired)
                 changed.append(uid)
                 continue
             if refusal.reason != DEFERRED:
+                metrics.RESIZES_INFEASIBLE.inc(refusal.detail)
                 self.queue.discard(uid)
             since = request.since or time.time()
             new = Pending(refusal.reason, refusal.message, request.desired.metadata.generation, since)

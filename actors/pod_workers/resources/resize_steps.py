@@ -21,6 +21,7 @@ from actors.pod_workers.cri_config.container_config import linux_resources
 from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
 from actors.pod_workers.decide import resize
 from actors.pod_workers.decide.resize import Amounts, CgroupSteps, ResizePlan, Resource, Update
+from actors.pod_workers.model import metrics
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
@@ -67,9 +68,12 @@ class Resizer:
 
     async def carry_out(self, planned: ResizePlan, pod: Pod) -> bool:
         """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown."""
+        if not (planned.memory or planned.cpu or planned.pod):
+            return True
         try:
-            await self._memory(planned, pod)
-            await self._cpu(planned, pod)
+            with metrics.resize():
+                await self._memory(planned, pod)
+                await self._cpu(planned, pod)
         except RuntimeDown:
             raise
         except (ResizeFailedError, CriError, OSError, AskTimeout) as error:

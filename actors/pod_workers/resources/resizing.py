@@ -28,6 +28,8 @@ class Refusal:
     reason: str
     """Deferred: it may fit later. Infeasible: it never fits on this node."""
     message: str
+    detail: str = ""
+    """For the metric of infeasible resizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,15 @@ def decide(
     """None to grant it. `others`: the allocated resources of all other pods. Raises QuantityError."""
     desired = request.desired
     if is_static(desired):
-        return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported")
+        return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported", "static_pod")
     if _swap_forbids(request, swap):
-        return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.")
+        return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.", "swap_limitation")
     share = Share.of(desired)
     for resource in ("memory", "cpu"):
         wanted, capacity = share.requests.get(resource, 0), allocatable[resource]
         if wanted > capacity:
             message = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
-            return Refusal(INFEASIBLE, message)
+            return Refusal(INFEASIBLE, message, "insufficient_node_allocatable")
     short = shortages(share, others, allocatable)
     return Refusal(DEFERRED, short[0].message) if short else None
 

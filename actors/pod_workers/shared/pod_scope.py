@@ -8,6 +8,7 @@ from typing import Any
 
 from actors._base import Future
 from actors.pod_workers.model.wait_reasons import WaitReasons
+from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Pod
 
@@ -26,4 +27,7 @@ class PodScope:
     """With the resources its source wants; the published pod has this spec."""
     sleep: Callable[[float], Any]
     spawn: Spawn
+    trace: PodTracer
+    pulling_s: float = 0.0
+    """Seconds of pulls so far."""
     wait_reasons: WaitReasons = field(default_factory=WaitReasons)

@@ -21,6 +21,7 @@ from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
 from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
 from actors.pod_workers.shared.userns import UserNamespaces
@@ -157,6 +158,7 @@ class WorkerContext:
     container_gc: RemoteRef
     events: Recorder
     http_hooks: HttpHooks
+    network: RuntimeNetwork
     blocking: Callable[..., Future[Any]]
     """`Actor.blocking`: deadline in seconds, function, arguments."""
     allocated: ResourceState
@@ -177,6 +179,8 @@ class WorkerContext:
     """UIDs of pods that come from the checkpoint alone, since the API server has not answered yet."""
     probes_known: bool = False
     """probe has sent its results since this actor started. No readiness is published before that."""
+    missing_dns_reported: bool = False
+    """An event of the node says that pods get no cluster DNS; without a cluster there is one such event."""
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """No process of the pod with this UID runs any more."""
     on_back_off: Callable[[], None] = lambda: None

@@ -28,7 +28,7 @@ from actors.pod_workers.status.termination_message import read_termination_messa
 from proto.common import rfc3339
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
-from proto.pods.status import Stage
+from proto.pods.status import PodStarted, Stage
 from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
 
 
@@ -144,10 +144,15 @@ class StatusReporter:
         if self.over:
             status = ended_status(self.scope.pod, status)
         before, self.last = self.last, status
-        metrics.phase_published(self.scope.pod, before.phase if before is not None else None, status.phase)
+        if metrics.phase_published(self.scope.pod, before.phase if before is not None else None, status.phase):
+            left_out_s = self.scope.pulling_s + metrics.init_seconds(self.scope.pod, view)
+            self.context.published.status_ref.tell(
+                PodStarted(pod_uid=self.scope.pod.metadata.uid, left_out_s=left_out_s)
+            )
         self._note_lives(view)
         if self._probed:
             self.context.published.probing(self._probed_pod(view, status))
+        self.scope.trace.published(status)
         publication = (status, self._stage())
         if publication == self._sent or (self._probed and not self.context.probes_known):
             return

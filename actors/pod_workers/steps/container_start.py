@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from actors._base.messaging import tracing
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
 from actors._host.files import paths
@@ -76,6 +78,8 @@ class ContainerStart:
         self.mounts = volumes.volumes
         self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
         self.created_id = ""
+        self.pulling_s = 0.0
+        """Seconds of pulls, failed ones included."""
         self.objects: ObjectsByRef = {}
         self.files: supplies.Files = {}
         self.mount_facts = volumes
@@ -111,11 +115,17 @@ class ContainerStart:
             policy=policy or "IfNotPresent",  # type: ignore[arg-type]  # validated by config
             field_path=where,
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
+            service_account=self.pod.spec.service_account_name or "",
         )
+        began = time.monotonic()
         try:
-            return await self.context.images.ask(request, PULL_DEADLINE_S)
+            answer = await self.context.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
+            self.pulling_s += time.monotonic() - began
             raise self._failed(refusal.reason, refusal.message, event_text=refusal.reason) from refusal
+        if answer.pulled:
+            self.pulling_s += time.monotonic() - began
+        return answer
 
     async def fetch_objects(self) -> None:
         """Read the variables' sources: after the pull, which may take long, and before any file is written."""
@@ -210,7 +220,8 @@ class ContainerStart:
         self.context.events.pod(self.pod, kind, reason, message, self.container.name)
 
     async def _config(self, image: ImageEnsured) -> pb.ContainerConfig:
-        files = await self.context.blocking(FILES_S, self._prepare_files)
+        with tracing.span("prepareFiles"):
+            files = await self.context.blocking(FILES_S, self._prepare_files)
         config = build_container_config(
             self.pod,
             self.container,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 
+from actors._base.messaging.tasks import Cancelled
 from actors._cri.call import beside
 from actors._cri.errors import CriError, RuntimeDown
+from actors._metrics import kubelet as metrics
 from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
@@ -45,7 +47,11 @@ class Hooks:
         elif handler.http_get is not None:
             await self._http_get(pod, container, handler.http_get, view)
         elif handler.sleep is not None:
-            await self._sleep(handler.sleep.seconds)
+            try:
+                await self._sleep(handler.sleep.seconds)
+            except Cancelled:
+                metrics.SLEEPS_CUT_SHORT.inc()
+                raise
         else:
             raise HookFailedError(f"Cannot run handler: invalid handler: {_go_handler(handler.tcp_socket)}")
 
@@ -76,6 +82,7 @@ class Hooks:
             raise HookFailedError(_http_failed(pod, container, action, str(error))) from error
         problem = await self._get(url, action)
         if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), action):
+            metrics.HOOK_FALLBACKS.inc()
             self.context.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
         elif problem:
             raise HookFailedError(_http_failed(pod, container, action, problem))

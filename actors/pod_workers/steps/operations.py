@@ -10,6 +10,7 @@ import logging
 import time
 
 from actors._base import gather
+from actors._base.messaging import tracing
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
@@ -122,12 +123,20 @@ class Operations:
         return await self._read_sandbox_new(identity)
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
-        found = await self.runtime.read_sandbox(identity)
+        try:
+            found = await self.runtime.read_sandbox(identity)
+        except CriError as error:
+            self._sandbox_unread(error.grpc_text())
+            raise
         if found is None:
-            raise StartFailedError(
-                reasons.CREATE_POD_SANDBOX_ERROR, f"sandbox {identity} vanished right after it was created"
-            )
+            problem = f"sandbox {identity} vanished right after it was created"
+            self._sandbox_unread(problem)
+            raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, problem)
         return found
+
+    def _sandbox_unread(self, problem: str) -> None:
+        message = f"Unable to get pod sandbox status: {problem}"
+        self.context.events.pod(self.scope.pod, "Warning", "FailedPodSandBoxStatus", message)
 
     async def start_container(self, container: Container, published_restarts: int | None) -> ContainerView:
         """Pull, create and start a container. It is in the view when this returns. Raises StartFailedError.
@@ -150,8 +159,11 @@ class Operations:
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
-            await start.ensure_image_volumes()
-            image = await start.ensure_image()
+            try:
+                await start.ensure_image_volumes()
+                image = await start.ensure_image()
+            finally:
+                self.scope.pulling_s += start.pulling_s
         await start.fetch_objects()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
@@ -187,7 +199,8 @@ class Operations:
         if handler is None:
             return
         try:
-            with self.scope.wait_reasons.waiting_for(f"postStart hook of container {container.name}"):
+            hook = f"postStart hook of container {container.name}"
+            with self.scope.wait_reasons.waiting_for(hook), tracing.span("postStartHook"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
             # Without the hook's output, which may hold a secret: many can read events.

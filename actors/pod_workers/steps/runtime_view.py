@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from actors._base import gather
 from actors._cri.client import Cri
-from actors._cri.errors import NotFound
+from actors._cri.errors import CriError, NotFound, RuntimeDown
 from actors.pod_workers.model import metrics
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.shared.pod_scope import PodScope
@@ -71,6 +71,17 @@ class RuntimeView:
             self._stale |= stale
             raise
         return self.view
+
+    async def determined(self) -> PodView:
+        """`current`, at the start of a step: a runtime that answers with an error gets the event FailedSync."""
+        try:
+            return await self.current()
+        except RuntimeDown:
+            raise  # as in the kubelet, whose cache is not filled then
+        except CriError as error:
+            message = f"error determining status: {error.grpc_text()}"
+            self.context.events.pod(self.scope.pod, "Warning", "FailedSync", message)
+            raise
 
     async def listed(self) -> PodView:
         """The view after listing the pod and reading every sandbox and container."""

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 from actors._base import gather
+from actors._base.messaging import tracing
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
@@ -39,8 +40,14 @@ RETRY_S = 10.0
 RETRY = Backoff(0.5, cap_s=RETRY_S)
 """After failures of the runtime or of a new sandbox. Often the runtime is only busy, or
 an abandoned call still holds the sandbox's name."""
+RETRY_NETWORK_S = 1.0
+"""While the runtime's network is not ready (the kubelet's backOffOnTransientErrorPeriod)."""
 VOLUME_DEADLINE_S = 120.0
 """Deadline of one wait for volumes (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
+
+
+class NetworkNotReadyError(Exception):
+    """The pod is held back until the runtime's network is ready; the message is the kubelet's."""
 
 
 class Sync:
@@ -69,12 +76,13 @@ class Sync:
         """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
         if self._not_created:
             self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
-        pod, view = self.scope.pod, await self.runtime.current()
+        pod, view = self.scope.pod, await self.runtime.determined()
         planned = self.resizer.plan(pod, view)
         self.report.publish(view)
         termination = self.report.own_termination(time.time())
         if termination is not None:
             return termination
+        await self._need_network()
         refused = await self._mount_volumes()
         if refused is not None:
             self.report.publish(view)
@@ -127,6 +135,13 @@ class Sync:
         self.report.publish(self.runtime.view)
         return 0.0
 
+    async def _need_network(self) -> None:
+        """Raise NetworkNotReadyError if the runtime has no network for the pod: nothing of it starts or restarts."""
+        problem = "" if self.scope.pod.spec.host_network else await self.context.network.problem()
+        if problem:
+            self._event("Warning", "NetworkNotReady", problem)
+            raise NetworkNotReadyError(problem)
+
     async def _mount_volumes(self) -> float | TerminationRequest | None:
         """None if all volumes are mounted; else seconds until the next try, or the request that ends the pod."""
         try:
@@ -154,7 +169,8 @@ class Sync:
 
     async def _create_sandbox(self, attempt: int) -> bool:
         try:
-            await self.operations.create_sandbox(attempt)
+            with tracing.span("createSandbox"):
+                await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created[""] += 1
@@ -180,7 +196,9 @@ class Sync:
         if not await self._volumes_answer(container):
             return RETRY_S
         try:
-            found = await self.operations.start_container(container, self.report.published_restarts(container.name))
+            with tracing.span("startContainer", attributes={"k8s.container.name": container.name}):
+                restarts = self.report.published_restarts(container.name)
+                found = await self.operations.start_container(container, restarts)
         except StartFailedError as failure:
             log.warning(
                 "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message

@@ -92,19 +92,18 @@ class Sandboxes:
     def _isolate(self, sandbox: Sandbox, directory: Path) -> tuple[dict[str, str], int]:
         """Make shared memory, namespaces and pause process; return paths of the namespaces and the pause process's pid.
 
-        Without privileges shared memory is a directory, and there is nothing else.
+        Without privileges shared memory is a directory, there is nothing else, and sysctls are refused.
         """
         id_, options = sandbox.record.id, sandbox.config.linux.security_context.namespace_options
-        shm = self._engine.shm_of(id_)
+        shm, sysctls = self._engine.shm_of(id_), dict(sandbox.config.linux.sysctls)
         if options.ipc != pb.NODE:
             shm.mkdir(parents=True, exist_ok=True)
         if not self._engine.privileged:
             if options.ipc != pb.NODE:
                 os.chmod(shm, 0o1777)
-            return {}, 0
+            return namespaces.make(self._engine.pins_of(id_), [], "", sysctls), 0
         kinds = [] if options.network == pb.NODE else ["network", "uts"]
         kinds += [] if options.ipc == pb.NODE else ["ipc"]
-        sysctls = dict(sandbox.config.linux.sysctls)
         pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
         if options.ipc != pb.NODE:
             mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -50,6 +51,12 @@ VERSION = 1
 
 FAMILIES: tuple[Family, ...] = (*kubelet.REGISTRY, *agent.REGISTRY, *process.REGISTRY, *process.STARTED)
 EVERYTHING = (*FAMILIES, *kubelet.PROBES)
+
+
+class _Configuration(msgspec.Struct):
+    """The part of RUN_DIR/configuration.json that is a metric."""
+
+    features: tuple[tuple[str, str, bool], ...] = ()
 
 
 class Collector:
@@ -97,6 +104,7 @@ class Collector:
             await self._file.save({"agent": self._tree, "retired": self._merged.saved()})
         self._set_tree_metrics(now)
         self._set_node_metrics()
+        await self._set_features()
         self._set_disk_metrics()
         serving = {row.name for row in self._actors() if row.state == "ready"}
         found = self._merged.samples({*serving, *(_of_process(row) for row in self.rows if row.pid)})
@@ -182,6 +190,15 @@ class Collector:
         if supervisor is not None:
             process.START_TIME.set(processes.start_time(supervisor.started_ticks))
 
+    async def _set_features(self) -> None:
+        path = Path(self._peers.settings.run_dir, "configuration.json")
+        try:
+            found = untrusted.decode_json(await self._peers.blocking(PROCESSES_S, path.read_bytes), _Configuration)
+        except (OSError, ActorError, msgspec.DecodeError) as error:
+            log.debug("cannot read the feature gates: %s", error)
+            return
+        kubelet.FEATURE_ENABLED.replace(((name, stage), float(on)) for name, stage, on in found.features)
+
     def _set_disk_metrics(self) -> None:
         """Disk usage of logs and volumes. One scrape asks stats for it, a later one shows it: walks take too long."""
         now = time.monotonic()
@@ -208,6 +225,7 @@ _SET_HERE: tuple[Family, ...] = (
     kubelet.NODE_NAME,
     kubelet.CGROUP_VERSION,
     kubelet.BUILD_INFO,
+    kubelet.FEATURE_ENABLED,
     kubelet.CONTAINER_LOG_BYTES,
     *(family for family, _ in kubelet.VOLUME_STATS),
     process.MAX_FDS,

@@ -1,4 +1,4 @@
-"""Debug endpoints: /configz, /statusz, /flagz, /debug/flags/v and /debug/pprof for one actor, by `?actor=NAME`.
+"""Debug endpoints: /configz, /debug/flags/v and /debug/pprof for one actor, by `?actor=NAME`.
 
 A profile lists sampled stacks and their counts, the input format of flame graphs. The paths are the kubelet's. Go's
 pprof format does not fit a Python process.
@@ -7,10 +7,6 @@ pprof format does not fit a Python process.
 from __future__ import annotations
 
 import os
-import platform
-import time
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -25,12 +21,6 @@ from proto.common.logs import wrong_verbosity
 
 ASK_S = 5.0
 PROFILE_S, MOST_PROFILE_S = 30, 300
-STARTED = time.time()
-VERSION = "v1.36.2"
-WARNING = (
-    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is "
-    "for debugging purposes only.\n"
-)
 
 
 class _InForce(msgspec.Struct):
@@ -45,35 +35,6 @@ async def get_configz(context: Context, _: Request) -> Response:
     except (OSError, msgspec.DecodeError) as error:
         return text(503, f"the configuration cannot be read in the run directory: {error}\n")
     return Response(200, b'{"kubeletconfig":%b}' % msgspec.json.format(bytes(found), indent=-1), JSON)
-
-
-async def get_flagz(context: Context, _: Request) -> Response:
-    """The server's settings, one a line, as /flagz of Kubernetes' components."""
-    settings = context.settings
-    lines = (f"{name}={getattr(settings, name)}" for name in sorted(settings.__struct_fields__) if name != "extra")
-    return text(200, f"\nkubelet flagz\n{WARNING}\n" + "\n".join(lines) + "\n")
-
-
-def statusz(paths: Iterable[str], now: float) -> str:
-    """The text of /statusz, as Kubernetes' components write it. `now` is a Unix time."""
-    started = datetime.fromtimestamp(STARTED, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
-    return (
-        f"\nkubelet statusz\n{WARNING}\n"
-        f"Started: {started}\nUp: {_hours(now - STARTED)}\nPython version: {platform.python_version()}\n"
-        f"Binary version: {VERSION}\nEmulation version: {VERSION.rpartition('.')[0].removeprefix('v')}\n"
-        f"Paths: {' '.join(paths)}\n"
-    )
-
-
-def _hours(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} hr {minutes:02d} min {rest:02d} sec"
-
-
-async def get_statusz(context: Context, _: Request) -> Response:
-    """Start time, version and paths of this server."""
-    return text(200, statusz(context.paths, time.time()))
 
 
 async def put_verbosity(context: Context, request: Request) -> Response:
@@ -142,11 +103,7 @@ async def get_cmdline(context: Context, _: Request) -> Response:
     return Response(200, await context.blocking(ASK_S, path.read_bytes))
 
 
-GENERAL = (
-    Route("GET", "/configz", get_configz),
-    Route("GET", "/statusz", get_statusz),
-    Route("GET", "/flagz", get_flagz),
-)
+GENERAL = (Route("GET", "/configz", get_configz),)
 FLAGS = (Route("PUT", "/debug/flags/v", put_verbosity),)
 PROFILES = (
     Route("GET", "/debug/pprof", get_profiles),

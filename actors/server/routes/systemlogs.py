@@ -1,30 +1,45 @@
-"""/logs/: serves the files below /var/log; directories as lists of links."""
+"""/logs/: serves the files below /var/log; directories as lists of links. enableSystemLogQuery adds queries."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import stat
-from collections.abc import AsyncGenerator
 from html import escape
 from urllib.parse import quote
 
 from actors.server.base.http import Request, Response, text
 from actors.server.context import Context
 from actors.server.policy import Route
-from proto.wire.errors import ActorError
+from actors.server.routes import journal, logquery
 
-BLOCK = 256 * 1024
 READ_S = 30.0
-HTML = "text/html; charset=utf-8"
+HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 
 
 async def get_logs(context: Context, request: Request) -> Response:
-    """A directory's names, or a file. The path has no `..`: see `http.clean`."""
+    """A directory's names, a file, or the answer to a query. The path has no `..`: see `http.clean`."""
     name = request.params.get("path", "").strip("/")
+    if context.settings.enable_system_log_query and (query := logquery.parse(request.query)):
+        return await _answer(context, query) if not name else text(406, "path not allowed in query mode\n")
     root = context.log_root
     return await context.blocking(READ_S, _open, context, f"{root}/{name}" if name else root, request)
+
+
+async def _answer(context: Context, query: logquery.LogQuery) -> Response:
+    try:
+        logquery.check(query)
+        if query.services:
+            return await journal.services_log(context, query)
+        name = query.files[0].replace("\\", "/")
+        descriptor = await context.blocking(READ_S, journal.open_below, context.log_root, name)
+    except logquery.Invalid as error:
+        return text(406, f"{error}\n")
+    except IsADirectoryError:
+        return Response(301, b"", headers={"Location": f"/logs/{quote(name.strip('/'))}/"})
+    except (OSError, ValueError) as error:  # ValueError: a NUL
+        return text(406, f"query: Invalid value: {list(query.files)}: {error}\n")
+    return Response(200, journal.content(context, io.FileIO(descriptor)), PLAIN)
 
 
 def _open(context: Context, path: str, request: Request) -> Response:
@@ -38,7 +53,7 @@ def _open(context: Context, path: str, request: Request) -> Response:
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode):
         # FileIO closes the descriptor when it is collected: after HEAD, or a lost client, the generator never runs.
-        return Response(200, _content(context, io.FileIO(descriptor), found.st_size), "text/plain; charset=utf-8")
+        return Response(200, journal.content(context, io.FileIO(descriptor)), PLAIN)
     try:
         if not stat.S_ISDIR(found.st_mode):
             return text(403, "not a regular file\n")
@@ -54,22 +69,6 @@ def _listing(descriptor: int) -> bytes:
         names = sorted(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "") for entry in entries)
     lines = (f'<a href="{escape(quote(os.fsencode(name)))}">{escape(name)}</a>\n' for name in names)
     return ("<!doctype html>\n<pre>\n" + "".join(lines) + "</pre>\n").encode(errors="surrogateescape")
-
-
-async def _content(context: Context, file: io.FileIO, size: int) -> AsyncGenerator[bytes, None]:
-    """The file's first `size` bytes, its size when it was opened, so that the answer ends while the file grows."""
-    left = size
-    coming = context.blocking(READ_S, file.read, min(BLOCK, left))
-    try:
-        while block := await coming:
-            left -= len(block)
-            coming = context.blocking(READ_S, file.read, min(BLOCK, left))
-            yield block
-    finally:
-        # Not while a thread reads: the descriptor's number could be reused for a client, and its bytes be read here.
-        with contextlib.suppress(OSError, ActorError):
-            await coming
-        await context.blocking(READ_S, file.close)
 
 
 ROUTES = (Route("GET", "/logs", get_logs), Route("GET", "/logs/{path:*}", get_logs))

@@ -11,8 +11,8 @@ from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, 
 def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
     """Carry out one step. Raises VolumeError, OSError."""
 
-    def mark() -> None:
-        at(step.name)
+    def mark(files: int = 0) -> None:
+        at(step.name, files)
 
     match step:
         case Register():

@@ -40,7 +40,7 @@ class CallFailed(VolumeError):
 class Plugin:
     """A connection to a plugin."""
 
-    def __init__(self, channel: Any, mark: Callable[[], None]) -> None:
+    def __init__(self, channel: Any, mark: Callable[[], object]) -> None:
         self._channel, self._mark = channel, mark
 
     def call(self, service: ServiceDescriptor, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
@@ -75,7 +75,7 @@ class Plugin:
 
 
 @contextmanager
-def connected(socket: str, mark: Callable[[], None]) -> Iterator[Plugin]:
+def connected(socket: str, mark: Callable[[], object]) -> Iterator[Plugin]:
     """A connection to the plugin behind the socket, opened at the first call."""
     channel = grpc.insecure_channel(f"unix://{socket}", options=OPTIONS)
     try:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
+from actors.volume.ops.commands import Progress
 from actors.volume.steps.csi import CsiMount, Growth, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 
 log = logging.getLogger(__name__)
 
-Mark = Callable[[], None]
-"""Marks the helper's progress."""
+Mark = Progress
 
 
 def staging(step: CsiMount, path: str, wanted: csi_pb2.VolumeCapability) -> csi_pb2.NodeStageVolumeRequest:

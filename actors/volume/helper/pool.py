@@ -32,6 +32,8 @@ BUSY_S = 0.02
 """A batch that has waited so long gets another helper."""
 IDLE_S = 5.0
 """A helper without work for so long ends; another fork costs a few milliseconds, its memory is worth more."""
+OWNING_S, OWNING_AGAIN_S = 30.0, 60.0
+"""A change of ownership is reported after so long, and again every so often (pkg/volume/volume_linux.go)."""
 WIDTH = 8
 """Most helpers at work at once, without those written off."""
 
@@ -56,12 +58,14 @@ class HelperHung(Exception):
 class Job:
     """A batch of steps and the future for its outcomes."""
 
-    packet: bytes
+    steps: tuple[Step, ...]
     future: Future[tuple[Outcome, ...]]
     dedicated: bool = False
     """Run in a new helper, which ends with the batch."""
     retried: bool = False
     """A helper died during it before."""
+    reports: int = 0
+    """Of the change of ownership under way."""
 
 
 class Helper:
@@ -95,6 +99,8 @@ class Pool:
 
     def __init__(self, actor: Actor, root: str) -> None:
         self.call_s = CALL_S
+        self.on_owning: Callable[[Step, int], None] = lambda step, files: None  # noqa: ARG005 - the signature
+        """A step's change of ownership takes long: the files so far; 0 the first time."""
         self._actor, self._bus, self._root = actor, actor.bus, root
         self._idle: list[Helper] = []
         self._busy: set[Helper] = set()
@@ -120,7 +126,7 @@ class Pool:
         `dedicated`: the steps may take minutes, so they get a helper without other work, and are not repeated when it
         dies. `niced`: dedicated, with the lowest CPU and I/O priority.
         """
-        job = Job(encode(steps), Future(), dedicated or niced)
+        job = Job(steps, Future(), dedicated or niced)
         if job.dedicated:
             self._assign(self._fork(dedicated=True, niced=niced), job)
         else:
@@ -181,7 +187,7 @@ class Pool:
         if not one.dedicated:
             self._busy.add(one)
         try:
-            channel.send(one.sock, job.packet)
+            channel.send(one.sock, encode(job.steps))
         except OSError as error:
             log.debug("cannot send steps to helper %d: %s", one.pid, error)  # it is dying: its exit fails the batch
             one.kill()
@@ -190,6 +196,7 @@ class Pool:
     def _check_progress(self, one: Helper, job: Job) -> None:
         if one.job is not job or one.killed:
             return
+        self._look_at_owning(one, job)
         silent_s = time.monotonic() - max(one.began, one.progress.read()[0])
         if silent_s < self.call_s:
             self._actor.after(self.call_s - silent_s, self._check_progress, one, job)
@@ -197,6 +204,14 @@ class Pool:
         one.hangs = True
         one.kill()
         self._actor.after(KILLED_S, self._write_off, one, job)
+
+    def _look_at_owning(self, one: Helper, job: Job) -> None:
+        index, files, since = one.progress.owned()
+        if not files:
+            job.reports = 0
+        elif time.monotonic() - since >= OWNING_S + job.reports * OWNING_AGAIN_S:
+            self.on_owning(job.steps[index], files if job.reports else 0)
+            job.reports += 1
 
     def _write_off(self, one: Helper, job: Job) -> None:
         if one.job is not job:

@@ -29,7 +29,7 @@ from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
 from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
-_MARK = struct.Struct("<QIH")
+_MARK = struct.Struct("<QIHQQ")
 _NAME_BYTES = 256
 _PR_SET_PDEATHSIG = 1
 
@@ -39,17 +39,25 @@ class Progress:
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, PAGE_BYTES)
+        self._owning_since = 0
 
-    def at(self, index: int, name: str) -> None:
-        """Mark that step `index` begins, or continues with the volume `name`."""
-        text = name.encode()[:_NAME_BYTES]
+    def at(self, index: int, name: str, files: int = 0) -> None:
+        """Mark that step `index` begins, or continues with the volume `name`, `files` of which have their new owner."""
+        text, now = name.encode()[:_NAME_BYTES], time.monotonic_ns()
+        if files <= 1:
+            self._owning_since = now
         self._page[_MARK.size : _MARK.size + len(text)] = text
-        _MARK.pack_into(self._page, 0, time.monotonic_ns(), index, len(text))
+        _MARK.pack_into(self._page, 0, now, index, len(text), files, self._owning_since)
 
     def read(self) -> tuple[float, int, str]:
         """The last mark: (monotonic seconds, step, volume)."""
-        when, index, length = _MARK.unpack_from(self._page)
+        when, index, length, _, _ = _MARK.unpack_from(self._page)
         return when / 1e9, index, self._page[_MARK.size : _MARK.size + length].decode(errors="replace")
+
+    def owned(self) -> tuple[int, int, float]:
+        """A change of ownership under way: (step, files so far, monotonic seconds of its start); no files for none."""
+        _, index, _, files, since = _MARK.unpack_from(self._page)
+        return index, files, since / 1e9
 
     def close(self) -> None:
         """Unmap the page."""
@@ -115,9 +123,9 @@ def serve(sock: socket.socket, progress: Progress, root: str) -> None:
 def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
     progress.at(index, step_name(step))
     try:
-        return carry_out(root, step, lambda name: progress.at(index, name))
+        return carry_out(root, step, lambda name, files=0: progress.at(index, name, files))
     except VolumeError as error:
-        return Outcome(str(error), error.stage, grown=error.grown)
+        return Outcome(str(error), error.stage, grown=error.grown, mismatch=error.mismatch)
     except ChildStuck as kept:
         return Outcome(str(kept), stuck_pid=kept.pid, stuck_since=kept.since)
     except OSError as error:
@@ -135,7 +143,7 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case volumes.Mount() | volumes.Local() | volumes.Block() | volumes.ReleaseDevice():
             from actors.volume.ops import mounting  # noqa: PLC0415
 
-            outcome = Outcome(warning=mounting.carry_out(root, step, lambda: at(step.name)))
+            outcome = Outcome(warning=mounting.carry_out(root, step, lambda files=0: at(step.name, files)))
         case volumes.HostPath():
             setup.check_host_path(step)
         case volumes.SubPath():

@@ -23,7 +23,8 @@ _LOOK_S = 1.0
 _KILLED_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
-Progress = Callable[[], object]
+Progress = Callable[..., object]
+"""Called while work goes on; with a number while a volume's files get a new owner: how many have it."""
 
 
 class Failed(Exception):

@@ -70,7 +70,8 @@ def set_up_local(root: str, volume: Local, progress: Progress) -> str:
         try:
             source = _mount_device(root, volume, progress)
         except VolumeError as error:
-            raise VolumeError(str(error), stage=MOUNT_DEVICE_FAILED) from error
+            error.stage = MOUNT_DEVICE_FAILED
+            raise
     elif not stat.S_ISDIR(mode):
         raise VolumeError(f"path {source} is neither a directory nor a block device")
     target = _target(root, volume)
@@ -180,7 +181,9 @@ def _mount_device(root: str, volume: Local, progress: Progress) -> str:
     except VolumeError as error:
         if has and has != fs_type:
             text = f'failed to mount the volume as "{fs_type}", it already contains {has}. Mount error: {error}'
-            raise VolumeError(text) from error
+            mismatch = VolumeError(text)
+            mismatch.mismatch = True
+            raise mismatch from error
         raise
     return target
 

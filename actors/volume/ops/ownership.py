@@ -6,11 +6,13 @@ of pkg/volume/volume_linux.go and https://kubernetes.io/docs/tasks/configure-pod
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Literal
 
+from actors.volume.ops.commands import Progress
 from actors.volume.ops.inside import DIRECTORY, PATH, opened
 
 Policy = Literal["Always", "OnRootMismatch"]
@@ -29,15 +31,12 @@ def wanted_mode(mode: int, *, read_only: bool) -> int:
 
 
 def set_ownership(
-    directory: int, group: int, *, read_only: bool, policy: Policy = "Always", progress: Callable[[], object] = bool
+    directory: int, group: int, *, read_only: bool, policy: Policy = "Always", progress: Progress = int
 ) -> None:
-    """Change the open directory and everything below it, links themselves, never their targets. Raises OSError.
-
-    `progress` is called for every entry.
-    """
+    """Change the open directory and everything below it, links themselves, never their targets. Raises OSError."""
     if policy == "OnRootMismatch" and matches(directory, group, read_only=read_only):
         return
-    _walk(directory, group, read_only, progress)
+    _walk(directory, group, read_only, progress, itertools.count(1))
 
 
 def set_directory(directory: int, group: int, *, read_only: bool) -> None:
@@ -53,14 +52,14 @@ def matches(directory: int, group: int, *, read_only: bool) -> bool:
     return status.st_gid == group and stat.S_IMODE(status.st_mode) == wanted
 
 
-def _walk(directory: int, group: int, read_only: bool, progress: Callable[[], object]) -> None:
+def _walk(directory: int, group: int, read_only: bool, progress: Progress, files: Iterator[int]) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
-            progress()
+            progress(next(files))
             try:
                 if entry.is_dir(follow_symlinks=False):
                     with opened(entry.name, DIRECTORY, directory) as child:
-                        _walk(child, group, read_only, progress)
+                        _walk(child, group, read_only, progress, files)
                 else:
                     _set_file(directory, entry.name, group, read_only=read_only)
             except FileNotFoundError:

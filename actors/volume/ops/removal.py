@@ -21,8 +21,8 @@ from actors.volume.steps.errors import VolumeError, go_text, tear_down_message
 from actors.volume.steps.places import MOUNTED_PLUGINS
 from actors.volume.steps.removal_rules import VolumeDir, removal_steps
 
-At = Callable[[str], None]
-"""Called with the name of the next volume, to mark progress."""
+At = Callable[..., None]
+"""Called with the name of the volume in work, to mark progress, and with the files that have their new owner."""
 
 _DEEPEST = 64
 """Directories below this depth are moved up first: containers can nest them deeper than a process may open files."""

@@ -133,7 +133,7 @@ class PersistentCsi(PersistentPlugin):
             pod_info=_pod_info(pod, driver, ephemeral=False),
             publish_context=_publish_context(claimed, driver, context),
             fs_group=None if block else _group(pod, driver),
-            expand_bytes=growth(claimed),
+            expand_bytes=0 if claimed.read_only else growth(claimed),
             secrets=_with_tokens(
                 Secrets(*(_secret(ref, name, context) for name, ref in refs.items())), pod, driver, context
             ),

@@ -28,6 +28,7 @@ class LocalPlugin(PersistentPlugin):
             plugin=LOCAL_VOLUME,
             name=claimed.name,
             path=_local_path(source),
+            volume_uid=claimed.volume.metadata.uid,
             fs_type=source.fs_type or "",
             options=_joined(claimed.mount_options, read_only=claimed.read_only),
             fs_group=None if claimed.read_only else fs_group(pod),

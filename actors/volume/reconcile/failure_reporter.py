@@ -15,10 +15,15 @@ from actors._events.recorder import Recorder
 from actors.volume import policy
 from actors.volume.helper.pool import HelperHung, Pool
 from actors.volume.helper.quarantine import Quarantine, Stuck
-from actors.volume.plugins.base import CannotMount
+from actors.volume.plugins.base import CannotMount, Claimed
 from actors.volume.policy import NEW
 from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Step
+from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.errors import tear_down_message
+from actors.volume.steps.places import host_path
+from actors.volume.steps.volumes import Local
+from proto.v1 import ObjectReference
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +33,13 @@ _REASONS = {"MapVolume": FAILED_MAP, "NodeExpandVolume": "VolumeResizeFailed"}
 """Event reasons of failures, by operation."""
 MAPPED = "SuccessfulMountVolume"
 GROWN = "FileSystemResizeSuccessful"
+NOT_GROWN = "FileSystemResizeFailed"
+OWNING = "VolumePermissionChangeInProgress"
+SLOW = (
+    " is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-"
+    "container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+)
+MISMATCH = "FailedMountOnFilesystemMismatch"
 ALREADY_MOUNTED = "AlreadyMountedVolume"
 DISK_S = 5.0
 
@@ -55,6 +67,17 @@ class FailureReporter:
         self._actor, self._pool, self._pods, self._recheck = actor, pool, pods, recheck
         self._quarantine = Quarantine(path)
         self._events = Recorder(actor.peer("events"))
+        pool.on_owning = self.owning
+
+    def owning(self, step: Step, files: int) -> None:
+        """Emit the event for a change of ownership that takes long; `files` so far, 0 the first time."""
+        if not isinstance(step, CsiMount | Local):
+            return
+        uid = step.volume.uid if isinstance(step, CsiMount) else step.uid
+        path = host_path(self._actor.settings.root_dir, step)
+        what = f"Setting volume ownership for {path[path.index(uid) :]}"
+        if uid in self._pods:
+            self.record(self._pods[uid], f"{what}, processed {files} files." if files else what + SLOW, OWNING)
 
     def failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
         """Record a failure to set a volume up; the reconciler retries it after its back-off."""
@@ -85,6 +108,22 @@ class FailureReporter:
         if pod.pod is not None:
             message = f'MountVolume.NodeExpandVolume succeeded for volume "{volume}" {node}'
             self._events.pod(pod.pod, "Normal", GROWN, message)
+
+    def not_grown(self, pod: PodVolumes, claimed: Claimed) -> None:
+        """Emit the events for a volume that has grown, and that this pod may only read."""
+        message = f'MountVolume.NodeExpandVolume failed for volume "{claimed.name}" requested read-only file system'
+        self.record(pod, message, NOT_GROWN)
+        meta = claimed.claim.metadata
+        claim = ObjectReference(
+            api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
+        )
+        self._events.object(claim, "Warning", NOT_GROWN, message)
+
+    def mismatch(self, step: Local, error: str) -> None:
+        """Emit the event for a PersistentVolume whose disk has another file system than it says."""
+        volume = ObjectReference(api_version="v1", kind="PersistentVolume", name=step.name, uid=step.volume_uid)
+        message = f'MountVolume failed for volume "{step.name}" {error}'
+        self._events.object(volume, "Warning", MISMATCH, message)
 
     def hung(self, uid: str, pod: PodVolumes, name: str, hung: HelperHung) -> None:
         """Record a volume that does not answer, and isolate it while it keeps a helper in the kernel."""

@@ -59,13 +59,18 @@ class Publisher:
             return 0
         if claimed is None:
             return 0
-        size, known = storage_bytes(claimed), one.name in pod.sizes
-        if known and size > pod.sizes[one.name]:
-            return size
-        if not known:
-            pod.sizes[one.name] = size
-        # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
-        return growth(claimed) if one.name not in pod.reported_growth else 0
+        size = storage_bytes(claimed)
+        if size > pod.sizes.setdefault(one.name, size):
+            wanted = size
+        else:
+            # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
+            wanted = growth(claimed) if one.name not in pod.reported_growth else 0
+        if not wanted or not claimed.read_only:
+            return wanted
+        pod.sizes[one.name] = size
+        pod.reported_growth.add(one.name)
+        self._reporter.not_grown(pod, claimed)
+        return 0
 
     def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
         """Start the driver's call; the pod is reconciled again after it."""

@@ -221,6 +221,9 @@ class Reconciler:
                 volume = pod.persistent.get(name, "")
                 problem = CannotMount(outcome.error, stage=outcome.stage or SET_UP_FAILED, volume=volume)
                 self.reporter.failed(uid, pod, name, problem)
+                step = todo[name]
+                if outcome.mismatch and isinstance(step, Local):
+                    self.reporter.mismatch(step, outcome.error)
             else:
                 self._record_mounted(pod, name, todo[name], outcome)
         return False

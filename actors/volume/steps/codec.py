@@ -35,6 +35,8 @@ class Outcome(Record, frozen=True):
     warning: str = ""
     """For the pod's events, after a success."""
     grown: csi.Growth = ""
+    mismatch: bool = False
+    """The disk has another file system than the volume says."""
     more: bool = False
     path: str = ""
     stuck_pid: int = 0

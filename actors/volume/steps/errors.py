@@ -16,6 +16,8 @@ class VolumeError(Exception):
         self.stage = stage
         self.grown: Growth = ""
         """Result for a growth that was wanted."""
+        self.mismatch = False
+        """The disk has another file system than the volume says."""
 
 
 class ChildStuck(Exception):

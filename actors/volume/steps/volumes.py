@@ -67,6 +67,8 @@ class Local(Tagged, frozen=True):
     plugin: str
     name: str
     path: str
+    volume_uid: str = ""
+    """UID of the PersistentVolume."""
     fs_type: str = ""
     """File system of a disk; empty: ext4."""
     options: tuple[str, ...] = ()

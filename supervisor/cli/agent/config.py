@@ -23,31 +23,33 @@ def config() -> None:
 config.add_command(history)
 
 
-@config.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-def validate(files: tuple[str, ...]) -> None:
-    """Check each FILE by itself: syntax, fields, types and every rule.
+@config.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", metavar="FILE...|FLAG...", nargs=-1, required=True, type=click.UNPROCESSED)
+def validate(arguments: tuple[str, ...]) -> None:
+    """Check a configuration: syntax, fields, types and every rule. Warn of all that will not happen.
 
-    Errors are listed by file and line, and the exit code is 1. To check drop-ins together with their file, use
-    `config show --config FILE --config-dir DIR`.
+    Each FILE is checked by itself. FLAGs of `supervisor start` (or a kubelet's, as they are) are checked together,
+    with the files of --config and --config-dir. Errors are listed by file and line, and the exit code is 1.
     """
-    from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
-    from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.cli.agent.kubelet_flags import without_effect  # noqa: PLC0415
+    from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
 
+    with_flags = arguments[0].startswith("-")
+    checked = {"configuration": arguments} if with_flags else {file: (f"--config={file}",) for file in arguments}
     failed = 0
-    for file in files:
+    for name, flags in checked.items():
         try:
-            notes = assemble({}, file).notes
-        except ConfigurationError as error:
+            given = parse(flags)
+            effective = configuration(given)
+        except (CommandError, FlagError) as error:
             failed += 1
-            for problem in error.problems:
-                render.echo(str(problem), err=True)
+            render.echo(str(error), err=True)
         else:
-            for note in notes:
-                render.echo(f"warning: {note}", err=True)
-            render.echo(f"{file}: valid")
+            for line in [*effective.notes, *without_effect(given)]:
+                render.echo(f"warning: {line}", err=True)
+            render.echo(f"{name}: valid")
     if failed:
-        raise CommandError(f"{failed} of {len(files)} files cannot be used" if len(files) > 1 else "cannot be used")
+        raise CommandError(f"{failed} of {len(checked)} files cannot be used" if len(checked) > 1 else "cannot be used")
 
 
 @config.command(context_settings={"ignore_unknown_options": True})
@@ -76,22 +78,24 @@ def show(run_dir: str, sources: bool, output: str, flags: tuple[str, ...]) -> No
 @config.command()
 @click.argument("pattern", metavar="[PATTERN]", default="")
 @click.option("--gates", is_flag=True, help="List the feature gates instead.")
+@click.option("--api", is_flag=True, help="List the fields of Pod, Node and CSI objects instead.")
 @output_option("json")
-def fields(pattern: str, gates: bool, output: str | None) -> None:
+def fields(pattern: str, gates: bool, api: bool, output: str | None) -> None:
     """List the fields of KubeletConfiguration with type, default and effect.
 
-    With PATTERN, list the fields whose name contains it, in upper or lower case. With --gates, list the feature gates
-    in the same way.
+    With PATTERN, list the fields whose name contains it, in upper or lower case. With --gates or --api, list the
+    feature gates or the fields of API objects in the same way.
     """
-    if gates:
-        _list_gates(pattern, output)
+    if gates or api:
+        (_list_gates if gates else _list_api)(pattern, output)
         return
     from supervisor.config.flags import table  # noqa: PLC0415
     from supervisor.config.kubeletconfig import defaults  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode, schema  # noqa: PLC0415
     from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
+    from supervisor.config.lists.reading import field_tests  # noqa: PLC0415
 
-    found = verdicts()
+    found, tests = verdicts(), field_tests()
     flags = table.by_field()
     rows = [
         {
@@ -101,6 +105,7 @@ def fields(pattern: str, gates: bool, output: str | None) -> None:
             "flag": f"--{flags[path].name}" if path in flags else "",
             "here": found[path].kind,
             "why": found[path].why,
+            "test": tests.get(path, ""),
         }
         for path, leaf in schema.leaves().items()
         if pattern.lower() in path.lower()
@@ -109,7 +114,7 @@ def fields(pattern: str, gates: bool, output: str | None) -> None:
         render.echo(render.json_text(rows))
         return
     shown = [[_default(cell) if key == "default" else str(cell) for key, cell in row.items()] for row in rows]
-    render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY"), shown)
+    render.table(("FIELD", "TYPE", "DEFAULT", "FLAG", "HERE", "WHO OR WHY", "TEST"), shown)
 
 
 def _list_gates(pattern: str, output: str | None) -> None:
@@ -121,6 +126,20 @@ def _list_gates(pattern: str, output: str | None) -> None:
         return
     shown = [[_default(cell) if key == "default" else cell for key, cell in row.items()] for row in rows]
     render.table(("GATE", "STAGE", "DEFAULT", "HERE", "WHAT OR WHY", "TEST"), shown)
+
+
+def _list_api(pattern: str, output: str | None) -> None:
+    from supervisor.config.lists.reading import MEANING, api_fields  # noqa: PLC0415 - loads YAML
+
+    rows = [
+        {"field": f"{row.type}.{row.field}", "here": MEANING[row.kind], "why": row.why, "test": row.test}
+        for row in api_fields()
+        if pattern.lower() in f"{row.type}.{row.field}".lower()
+    ]
+    if output == "json":
+        render.echo(render.json_text(rows))
+        return
+    render.table(("FIELD", "HERE", "WHY", "TEST"), [list(row.values()) for row in rows])
 
 
 def _default(value: Any) -> str:

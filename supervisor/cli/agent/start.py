@@ -7,7 +7,8 @@ import ipaddress
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -63,15 +64,15 @@ def start(given: Given) -> None:
     effective, settings, reload = boot.choose(given, LOADER)
     if given.values.get("run-once"):
         sys.exit(_run_once(given, settings.run_dir))
-    logs.setup("supervisor", settings.verbosity, settings.log_format)
+    logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     say(effective, given)
-    if why := why_no_api(settings):
+    if why := specs.why_no_api(settings):
         log.log(logs.NOTICE, "the kubelet's API is not served on port %d: %s", settings.server_port, why)
     lock_file, lock_fd = take_lock_file(given)
     settings = with_runtime(settings)  # before the claims: it chooses the pods' cgroup
     claims = claim(settings, effective)
     plan = plan_of(settings, given)
-    plan = msgspec.structs.replace(plan, configuration=encoded(effective), reload=reload, claims=claims)
+    plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
     agent.become(set_up_host(plan, effective, given))
 
@@ -87,37 +88,48 @@ def configuration(given: Given) -> Effective:
     """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.validation.node import check_labels  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.verdicts import verdicts  # noqa: PLC0415
 
-    problems = [str(problem) for problem in check_labels(given.values.get("node-labels", {}))]
+    found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")
     if given.values.get("bootstrap-kubeconfig") and not given.values.get("kubeconfig"):
         problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
     if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
         problems.append("--exit-on-lock-contention: needs --lock-file")
-    problems += _credential_providers(given)
+    gates: Mapping[str, bool] = {}
     try:
         effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+        gates = effective.config.feature_gates or {}
     except ConfigurationError as error:
         problems += map(str, error.problems)
+    problems += _credential_providers(given, gates)
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
+    if given.values.get("kubeconfig") and effective.config.make_iptables_util_chains:
+        # The only field without effect whose default asks for something, and only where kube-proxy runs.
+        why = verdicts()["makeIPTablesUtilChains"].why
+        effective = effective._replace(notes=(*effective.notes, f"makeIPTablesUtilChains: has no effect: {why}"))
     return effective
 
 
-def _credential_providers(given: Given) -> list[str]:
+def _credential_providers(given: Given, gates: Mapping[str, bool]) -> list[str]:
     """Errors of the credential providers, with which the kubelet does not start either."""
     path, bin_dir = (given.values.get(f"image-credential-provider-{what}", "") for what in ("config", "bin-dir"))
     if not path and not bin_dir:
         return []
     from proto.schema.credential_provider import ProviderConfigError, load  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.gated import provider_tokens  # noqa: PLC0415
 
     try:
-        load(path, bin_dir)
+        found = load(path, bin_dir)
     except ProviderConfigError as error:
         return [str(error)]
-    return []
+    refusal = provider_tokens(gates)
+    with_tokens = (one.name for one in found if one.token_attributes is not None)
+    return [f"{path}: providers[{name}]: tokenAttributes: {refusal}" for name in with_tokens if refusal]
 
 
 def _lines(problems: list[str]) -> list[str]:
@@ -132,6 +144,8 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     settings = to_settings(config, Settings())
     if effective.source("logging.verbosity") is not None:
         flags["verbosity"] = config.logging.verbosity  # an explicit 0 too; as a default, 0 means 2
+    if not flags.get("kubeconfig") and effective.source("makeIPTablesUtilChains") is None:
+        flags["make_iptables_util_chains"] = False  # by default, an agent without a cluster leaves the machine's rules
     if effective.source("containerRuntimeEndpoint") is not None:
         # An explicit default too. Without an explicit value, the agent searches for a runtime.
         flags["container_runtime_endpoint"] = config.container_runtime_endpoint
@@ -179,23 +193,24 @@ def _node_name(override: str) -> str:
 
 def say(effective: Effective, given: Given) -> None:
     """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
-    from supervisor.config.kubeletconfig.fields import without_effect as fields_without_effect  # noqa: PLC0415
-    from supervisor.config.kubeletconfig.problems import located  # noqa: PLC0415
-
     for line in deprecations(given):
         render.echo(line, err=True)
-    for note in effective.notes:
-        log.warning("%s", note)
-    idle = [str(problem) for problem in located(fields_without_effect(effective.config), effective.sources)]
-    for line in [*without_effect(given), *idle]:
+    for line in [*effective.remarks, *effective.notes, *without_effect(given)]:
         log.warning("%s", line)
 
 
-def encoded(effective: Effective) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, with secrets masked."""
+def encoded(effective: Effective, given: Given) -> msgspec.Raw:
+    """The configuration for RUN_DIR/configuration.json, with secrets masked, and each flag's value for /flagz."""
+    from supervisor.config.flags.shown import shown as shown_flags  # noqa: PLC0415
+    from supervisor.config.kubeletconfig import feature_gates  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
-    shown: dict[str, Any] = {"configuration": encode.plain(effective.config), "sources": effective.origins()}
+    shown: dict[str, object] = {
+        "configuration": encode.plain(effective.config),
+        "sources": effective.origins(),
+        "features": feature_gates.in_effect(effective.config.feature_gates or {}),
+        "flags": shown_flags(encode.leaves(effective.config), given.values),
+    }
     return msgspec.Raw(msgspec.json.encode(shown))
 
 
@@ -223,7 +238,7 @@ def claim(settings: Settings, effective: Effective) -> tuple[HeldClaim, ...]:
 
     config = effective.config
     wanted = starting.ports_of(settings, config.healthz_bind_address, config.healthz_port or 0)
-    if not serves_its_api(settings):
+    if not specs.serves_its_api(settings):
         wanted = [one for one in wanted if one.option != "--port"]
     try:
         return starting.claim(settings, wanted, take_over=settings.take_over)
@@ -271,9 +286,12 @@ def with_runtime(settings: Settings) -> Settings:
         return _with_driver(settings, _driver_of(settings.container_runtime_endpoint))
     try:
         found = endpoint.find()
+    except endpoint.SearchFailed as error:
+        log.warning("%s", error)
+        return _with_embedded_runtime(settings, "the search for another one failed")
     except endpoint.NoRuntime as error:
-        log.info("%s", error)
-        return _with_embedded_runtime(settings, "none of the usual endpoints answers")
+        log.debug("%s", error)
+        return _with_embedded_runtime(settings, "none of the usual endpoints answers; -v=4 logs their errors")
     log.log(
         logs.NOTICE,
         "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
@@ -320,42 +338,13 @@ def socket_url(endpoint: str) -> str:
     return f"unix://{path}"
 
 
-def serves_its_api(settings: Settings) -> bool:
-    """True when a client could use the kubelet's API, the read-only port or the page; else no server process starts."""
-    if settings.read_only_port or settings.page_address:
-        return True
-    if not settings.enable_server:
-        return False
-    return not why_no_api(settings)
-
-
-def why_no_api(settings: Settings) -> str:
-    """The reason why no client could use the configured API port; empty when clients can, or it is not configured.
-
-    Without an API server, clients need AlwaysAllow, and a client CA or anonymous requests. A kubelet with unusable
-    settings does not start.
-    """
-    if not settings.enable_server or settings.kubeconfig:
-        return ""
-    if settings.authorization_mode != "AlwaysAllow":
-        return "authorization.mode is Webhook, and without --kubeconfig there is no API server to ask: set AlwaysAllow"
-    if not (settings.client_ca_file or settings.anonymous_auth):
-        return "clients cannot authenticate: set authentication.x509.clientCAFile"
-    return ""
-
-
 def plan_of(settings: Settings, given: Given) -> agent.Plan:
     """The settings, and the specs of the actors to run. Raises CommandError."""
     supervisor_config = given.values.get("supervisor-config")
-    wanted = specs.builtin(
-        settings.heartbeat_period_s,
-        objects=bool(settings.objects_dir or settings.kubeconfig),
-        cluster=bool(settings.kubeconfig),
-        certificates=bool(settings.kubeconfig)
-        and bool(settings.bootstrap_kubeconfig or settings.rotate_certificates or settings.server_tls_bootstrap),
-        server=serves_its_api(settings),
-        runtime=settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir),
-    )
+    parts = specs.parts_of(settings)
+    if settings.container_runtime_endpoint == runtime.endpoint(settings.run_dir):
+        parts |= {"runtime"}
+    wanted = specs.builtin(settings.heartbeat_period_s, parts)
     try:
         if supervisor_config:
             wanted = specfile.load(supervisor_config, wanted)

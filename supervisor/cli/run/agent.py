@@ -22,7 +22,7 @@ TAIL_LINES = 8
 STDERR = Path()
 """Value of `log` for our own stderr."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_WARNING = re.compile(r"[WE]\d{4} \S+ (?P<text>.*)")
+_WARNING = re.compile(r"[WE]\d{4} \S+ +\d+ \S+\] (?P<text>.*)")
 """A warning or an error in the log, in the format of proto.common.logs."""
 
 

@@ -70,6 +70,15 @@ class Gates:
         return gate.default
 
 
+def in_effect(entries: Mapping[str, bool]) -> list[tuple[str, str, bool]]:
+    """(name, stage, on) of every gate. A gate that is not built is off, also where its default is on."""
+    gates = Gates(entries)
+    return [
+        (gate.name, gate.stage, gates.enabled(gate.name) and not verdicts()[gate.name].is_missing)
+        for gate in known().values()
+    ]
+
+
 def requirement(name: str) -> str:
     """The message for a field whose gate is off."""
     if verdicts()[name].is_missing and not known()[name].default:
@@ -86,15 +95,21 @@ def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
 
 def warnings(entries: Mapping[str, bool]) -> list[Problem]:
     """Warnings of entries without effect, and the kubelet's of gates that a later release will remove."""
-    return [
-        Problem(f"{FIELD}.{name}", message)
-        for name, value in entries.items()
-        if not _is_refused(name, entries) and (message := _warning(name, value, entries))
-    ]
+    found = []
+    for name, value in entries.items():
+        if _is_refused(name, entries):
+            continue
+        if message := _warning(name, value, entries):
+            found.append(Problem(f"{FIELD}.{name}", message))
+        elif (stage := known()[name].stage) in _LEAVING:
+            message = f"Setting {_LEAVING[stage]} feature gate {name}={str(value).lower()}. "
+            message += "It will be removed in a future release."
+            found.append(Problem(f"{FIELD}.{name}", message, is_remark=True))
+    return found
 
 
 def _warning(name: str, value: bool, entries: Mapping[str, bool]) -> str:
-    gate, verdict = known()[name], verdicts()[name]
+    verdict = verdicts()[name]
     if value and verdict.is_missing:
         return f"has no effect: {verdict.why}; remove it"
     if not value and verdict.kind == "built and on":
@@ -102,11 +117,6 @@ def _warning(name: str, value: bool, entries: Mapping[str, bool]) -> str:
     if not value and name in _ALL:
         stay = [one for one in _of_group(name, entries) if verdicts()[one].kind == "built and on"]
         return f"does not switch off {_some(stay)}; these are always on here" if stay else ""
-    if gate.stage in _LEAVING:
-        return (
-            f"Setting {_LEAVING[gate.stage]} feature gate {name}={str(value).lower()}. "
-            "It will be removed in a future release."
-        )
     return ""
 
 

@@ -22,6 +22,9 @@ SYSTEM_CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical; system-node-critical is above it."""
 DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
 
+DEFAULT_COLLECTOR = "localhost:4317"
+"""OTLP's port for gRPC; where `tracing` is written without an endpoint."""
+
 
 class Effect(NamedTuple):
     """The attribute of Settings that a field sets or affects, and the actors that read the attribute."""
@@ -58,6 +61,10 @@ def _taints(value: Any) -> tuple[Taint, ...]:
 
 def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ...]]:
     return dict(value or {})
+
+
+def _vmodule(value: Any) -> dict[str, int]:
+    return {one.file_pattern: one.verbosity for one in value or ()}
 
 
 def _map(value: dict[str, str] | None) -> dict[str, str]:
@@ -135,12 +142,17 @@ EFFECTIVE: dict[str, Effect] = {
     "evictionSoftGracePeriod": Effect("eviction_soft_grace_s", "eviction", _durations),
     "evictionMinimumReclaim": Effect("eviction_minimum_reclaim", "eviction", _map),
     "evictionMaxPodGracePeriod": Effect("eviction_max_pod_grace_period_s", "eviction", _same),
-    "localStorageCapacityIsolation": Effect("local_storage_capacity_isolation", "eviction", bool),
+    "localStorageCapacityIsolation": Effect(
+        "local_storage_capacity_isolation", "eviction, pod_workers, volume, node", bool
+    ),
     "volumeStatsAggPeriod": Effect("volume_stats_agg_period_s", "volume", _seconds),
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
     "crashLoopBackOff.maxContainerRestartPeriod": Effect("crash_loop_max_back_off_s", "pod_workers"),
     "logging.verbosity": Effect("verbosity", "every process; 0 means the built-in 2"),
     "logging.format": Effect("log_format", "every process", _same),
+    "logging.vmodule": Effect("vmodule", "every process; names of Python files", _vmodule),
+    "tracing.endpoint": Effect("tracing_endpoint", "every process; the packages of nodevisor[tracing] are needed"),
+    "tracing.samplingRatePerMillion": Effect("tracing_sampling_rate_per_million", "every process"),
     "kubeAPIQPS": Effect("kube_api_qps", "node, status, objects", float),
     "configMapAndSecretChangeDetectionStrategy": Effect(
         "config_map_and_secret_change_detection_strategy", "objects", _same
@@ -148,12 +160,17 @@ EFFECTIVE: dict[str, Effect] = {
     "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
     "rotateCertificates": Effect("rotate_certificates", "certificates", bool),
     "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
-    "enableControllerAttachDetach": Effect("enable_controller_attach_detach", "node", bool),
     "eventRecordQPS": Effect("event_record_qps", "events", _rate),
     "eventBurst": Effect("event_burst", "events", _same),
     "shutdownGracePeriod": Effect("shutdown_grace", "node"),
     "shutdownGracePeriodCriticalPods": Effect("shutdown_grace", "node"),
     "shutdownGracePeriodByPodPriority": Effect("shutdown_grace", "node"),
+    "makeIPTablesUtilChains": Effect(
+        "make_iptables_util_chains",
+        "node; with the machine's iptables; without a cluster only where true is written",
+        bool,
+    ),
+    "podCIDR": Effect("pod_cidr", "node", _same),
     "registerNode": Effect("register_node", "node", bool),
     "providerID": Effect("provider_id", "node", _same),
     "nodeStatusUpdateFrequency": Effect("node_status_update_frequency_s", "node", _seconds),
@@ -179,6 +196,7 @@ EFFECTIVE: dict[str, Effect] = {
     "enableProfilingHandler": Effect("enable_profiling_handler", "server", bool),
     "enableDebugFlagsHandler": Effect("enable_debug_flags_handler", "server", bool),
     "enableSystemLogHandler": Effect("enable_system_log_handler", "server", bool),
+    "enableSystemLogQuery": Effect("enable_system_log_query", "server", bool),
     "featureGates": Effect("extend_websockets_to_kubelet", "node, server; see feature-gates.md"),
     "streamingConnectionIdleTimeout": Effect("streaming_idle_timeout_s", "server, runtime", _seconds),
     "containerLogMaxSize": Effect("container_log_max_bytes", "container_gc", _bytes),
@@ -216,6 +234,9 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["shutdown_grace"] = _shutdown_grace(config)
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:
         values["user_namespace_ids_per_pod"] = config.user_namespaces.ids_per_pod
+    if config.tracing is not None:
+        values["tracing_endpoint"] = config.tracing.endpoint or DEFAULT_COLLECTOR
+        values["tracing_sampling_rate_per_million"] = config.tracing.sampling_rate_per_million or 0
     if config.logging.verbosity:
         values["verbosity"] = config.logging.verbosity
     if config.container_runtime_endpoint != DEFAULT_RUNTIME:

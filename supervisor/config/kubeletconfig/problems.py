@@ -20,6 +20,8 @@ class Problem(NamedTuple):
     """The file or the flag with the value."""
     line: int = 0
     """From 1; 0: none."""
+    is_remark: bool = False
+    """True for the kubelet's own warning of a value that has its effect."""
 
     @property
     def place(self) -> str:

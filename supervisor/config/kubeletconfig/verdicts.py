@@ -6,7 +6,7 @@ two of them. After a change here, generate the page again (`fields`).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
 
@@ -20,21 +20,18 @@ class Verdict(NamedTuple):
     why: str
 
 
-_NO_CLUSTER = "the node joins a cluster, but its pods come from manifests only yet"
 _NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
-_NO_IPTABLES = "the agent writes no iptables rules; kube-proxy writes its own"
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
-_ONE_FORMAT = "the agent's log is not buffered, and split by process, not by file"
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the server's library chooses the curves": ("tlsCurvePreferences",),
-    "the node's log files are served by name, journald is not searched": ("enableSystemLogQuery",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),
-    _NO_CLUSTER: ("contentType",),
+    "requests to the API server are in JSON": ("contentType",),
+    "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),
     _NO_PROFILING: ("enableContentionProfiling",),
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
@@ -48,17 +45,18 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "topologyManagerPolicyOptions",
         "reservedMemory",
     ),
-    "pods' networks are the runtime's CNI plugins'": ("hairpinMode", "podCIDR"),
+    "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
-    _NO_IPTABLES: ("makeIPTablesUtilChains",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
-    _ONE_FORMAT: (
-        "logging.flushFrequency",
-        "logging.vmodule",
-    ),
+    "the agent's log is not buffered": ("logging.flushFrequency",),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
-    "no traces are sent": ("tracing.endpoint", "tracing.samplingRatePerMillion"),
 }
+
+NOR_UPSTREAM = frozenset({"hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit", "runOnce"})
+"""Fields that have no effect in the kubelet either."""
+
+ASKS_NOTHING: dict[str, Any] = {"contentType": "application/json", "makeIPTablesUtilChains": False}
+"""Values of fields without effect that describe what the agent does anyway."""
 
 _AT_START: dict[str, str] = {
     "failSwapOn": "`supervisor start` refuses swap where true is written; where nothing is, it starts",

@@ -34,7 +34,7 @@ class Loader(NamedTuple):
 
     configuration: Callable[[Given], Effective]
     settings: Callable[[Effective, Given], Settings]
-    encoded: Callable[[Effective], msgspec.Raw]
+    encoded: Callable[[Effective, Given], msgspec.Raw]
 
 
 class Choice(NamedTuple):
@@ -117,10 +117,10 @@ def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
     candidate = Candidate(
         settings=settings,
         at_start=_at_start(effective),
-        configuration=loader.encoded(effective),
+        configuration=loader.encoded(effective, given),
         digest=before,
     )
-    return effective, Resolved(digest=before, candidate=candidate, notes=effective.notes)
+    return effective, Resolved(digest=before, candidate=candidate, notes=(*effective.remarks, *effective.notes))
 
 
 def digest(config: str, config_dir: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.common import untrusted
 from supervisor.config.reload import readers
+from supervisor.supervision import specs
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     at_start: dict[str, Any] = {}
     """Fields of KubeletConfiguration that take effect while an agent starts, by name."""
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
-    """As in RUN_DIR/configuration.json: `configuration` and `sources`."""
+    """As in RUN_DIR/configuration.json: `configuration`, `sources`, `features` and `flags`."""
     digest: str
     """SHA-256 of the names and contents of its files."""
 
@@ -49,17 +50,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_restart(old: Candidate, new: Candidate) -> tuple[str, ...]:
-    """The changed settings and fields that need a new agent, each with the reason."""
+    """The changed settings, processes and fields that need a new agent, each with the reason."""
     settings = [
         f"{name} ({readers.FIXED[name]})"
         for name in readers.changed(old.settings, new.settings)
         if name in readers.FIXED
     ]
+    processes = [
+        f"{name} (which processes run is decided at a start)"
+        for name in sorted(specs.parts_of(old.settings) ^ specs.parts_of(new.settings))
+    ]
     fields = sorted(old.at_start.keys() | new.at_start.keys())
     at_start = [
         f"{name} (takes effect at a start)" for name in fields if old.at_start.get(name) != new.at_start.get(name)
     ]
-    return (*settings, *at_start)
+    return (*settings, *processes, *at_start)
 
 
 def changes(old: Candidate, new: Candidate) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class ReloadController:
         self._start = start
         self._resolver: Resolver | None = None
         self._broken = False
+        self._last_report = ""
         self._daemon: Agent
         self._machine: policy.Machine
         self._watch: Watch
@@ -189,7 +190,13 @@ class ReloadController:
         except OSError as error:
             log.error("cannot save the last known good configuration: %s", error)
 
+    @property
+    def problem(self) -> str:
+        """The reason why the configuration in the files is not in force; empty when it is."""
+        return self._last_report if self._machine.refused else ""
+
     def _report(self, level: str, entry: Entry) -> None:
+        self._last_report = f"{entry.verdict}: {entry.message}"
         more = len(entry.changes) - SHOWN_CHANGES
         what = "; ".join((*entry.changes[:SHOWN_CHANGES], *([f"{more} more"] if more > 0 else [])))
         text = f"configuration {entry.verdict}: {entry.message}" + (f" ({what})" if what else "")

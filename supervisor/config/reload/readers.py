@@ -42,8 +42,9 @@ _READ_BY = {
     "node": """
         root_dir kubeconfig kube_api_qps kube_api_burst register_node provider_id cloud_provider
         node_status_update_frequency_s node_status_report_frequency_s node_lease_duration_s node_status_max_images
-        enable_controller_attach_detach shutdown_grace node_name node_ip server_port extend_websockets_to_kubelet
-        max_pods node_labels register_with_taints system_reserved kube_reserved eviction_hard
+        shutdown_grace pod_cidr node_name node_ip server_port extend_websockets_to_kubelet max_pods node_labels
+        register_with_taints system_reserved kube_reserved eviction_hard local_storage_capacity_isolation
+        allocatable_ignores_eviction make_iptables_util_chains
     """,
     "objects": """
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
@@ -57,7 +58,8 @@ _READ_BY = {
         system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
         memory_reserved_by_qos_percent cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
-        crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s
+        crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation
+        allocatable_ignores_eviction
     """,
     "probe": "root_dir container_runtime_endpoint",
     "runtime": """
@@ -70,14 +72,16 @@ _READ_BY = {
         server_address server_port read_only_port page_address tls_cert_file tls_private_key_file tls_cipher_suites
         tls_min_version client_ca_file anonymous_auth webhook_authentication token_cache_s authorization_mode
         authorized_cache_s unauthorized_cache_s enable_debugging_handlers enable_profiling_handler
-        enable_debug_flags_handler enable_system_log_handler streaming_idle_timeout_s extend_websockets_to_kubelet
-        runtime_request_timeout_s
+        enable_debug_flags_handler enable_system_log_handler enable_system_log_query streaming_idle_timeout_s
+        extend_websockets_to_kubelet runtime_request_timeout_s
     """,
     "stats": "root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos",
     "status": "root_dir kubeconfig kube_api_qps kube_api_burst node_name",
+    "tracing": "tracing_endpoint node_name",
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection node_name sync_frequency_s max_pods node_labels
-        system_reserved kube_reserved eviction_hard volume_stats_agg_period_s
+        system_reserved kube_reserved eviction_hard volume_stats_agg_period_s local_storage_capacity_isolation
+        allocatable_ignores_eviction
     """,
 }
 """The settings that each actor's own modules read, by actor. `runtime` is the embedded container runtime."""
@@ -100,13 +104,11 @@ FIXED: dict[str, str] = {
     "cgroup_driver": "running pods are in that driver's cgroups",
     "cgroup_root": "the cgroups of running pods are below it",
     "cgroups_per_qos": "the cgroups of running pods are named by it",
-    "rotate_certificates": "it decides which processes run",
-    "server_tls_bootstrap": "it decides which processes run",
     "heartbeat_period_s": "the supervisor's own state is built on it",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
 
-EVERYWHERE = frozenset({"log_format", "extra"})
+EVERYWHERE = frozenset({"log_format", "vmodule", "tracing_endpoint", "tracing_sampling_rate_per_million", "extra"})
 """Read in every process."""
 
 TOLD = frozenset({"verbosity"})

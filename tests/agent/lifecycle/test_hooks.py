@@ -55,8 +55,21 @@ def test_post_start_hooks_that_succeed(api, diary, server):
     address = f"127.0.0.1:{server.port}"
     message = f"request to HTTPS lifecycle hook {address} got HTTP response, retry with HTTP succeeded"
     diary.wait_event("ps-https", "LifecycleHTTPFallback", message)
+    assert api.agent.counts("pod_workers", "kubelet_lifecycle_handler_http_fallbacks_total") == {(): 1}
     # The next container waits for the hook of the one before.
     assert diary.began("ps-sleep", "d") - diary.began("ps-sleep", "c") >= 2
+
+
+def test_sleep_that_the_grace_period_cuts_short_is_counted(api, diary):
+    name = "kubelet_sleep_action_terminated_early_total"
+    before = api.agent.counts("pod_workers", name).get((), 0)
+    api.add(
+        diary.pod("cut", noting("c", **hooks(preStop={"sleep": {"seconds": 100}})), terminationGracePeriodSeconds=1)
+    )
+    diary.wait_up("cut")
+    api.delete("cut", 1)
+    api.wait_gone("cut")
+    assert api.agent.counts("pod_workers", name) == {(): before + 1}
 
 
 @pytest.mark.parametrize(

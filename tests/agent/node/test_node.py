@@ -81,6 +81,9 @@ def test_the_node_is_what_the_kubelet_would_write(joined: Agent, control_plane: 
         "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        "KubeletConfigOk": ("True", "ConfigurationInForce", "the files' configuration is in force"),
+        "KubeletDegraded": ("False", "ActorsServing", "all actors stay in service"),
+        "KubeletStorageError": ("False", "StateWritable", "the root directory can be written"),
         "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
     }
     assert status["capacity"]["cpu"] == str(os.cpu_count())

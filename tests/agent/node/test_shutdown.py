@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.agent.agent import Agent, condition, container, pod
+from tests.agent.embedded import embedded_agent
 from tests.agent.node.test_node import condition as node_condition
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
@@ -31,6 +34,41 @@ def of_api(name: str) -> dict[str, Any]:
 def start(agent: Agent, control_plane: ControlPlane) -> None:
     agent.start("--kubeconfig", str(control_plane.kubeconfig(NAME)), wait=False)
     wait_for(lambda: node_condition(control_plane.get(NODE), "Ready") == "True", 60, f"Ready; log: {agent.log}")
+
+
+def both_ready(agent: Agent) -> bool:
+    return [condition(agent.pod(name), "Ready") for name in ("web", "dns")] == ["True", "True"]
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_standalone_pods_end_by_priority_and_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "podCIDR": "10.9.0.0/24",
+        "shutdownGracePeriodByPodPriority": [
+            {"priority": 0, "shutdownGracePeriodSeconds": 20},
+            {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 10},
+        ],
+    }
+    (tmp_path / "10-shutdown.conf").write_text(yaml.safe_dump(configuration))
+    with FakeLogind() as logind:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        with embedded_agent("--config-dir", str(tmp_path)) as agent:
+            agent.write("web", pod("web", container("c"), priority=0))
+            agent.write("dns", pod("dns", container("c"), priority=2_000_001_000))
+            wait_for(lambda: both_ready(agent), 60, f"they run; log: {agent.log}")
+            wait_for(logind.held, 20, "the lock is held")
+            logind.shutdown(True)
+            wait_for(lambda: not logind.held(), 40, f"the machine may go; log: {agent.log}")
+            assert agent.running() == {}
+            assert {one["status"]["reason"] for one in agent.pods().values()} == {"Terminated"}
+            order = re.findall(r"ending 1 pods of priority (\d+)", agent.log.read_text())
+            assert order == ["0", "2000000000"]
+            agent.stop()
+            logind.under_way = False
+            agent.start()
+            wait_for(lambda: both_ready(agent), 60, f"they run again; log: {agent.log}")
 
 
 def test_pods_end_before_the_machine_and_static_ones_return(

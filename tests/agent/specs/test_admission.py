@@ -339,6 +339,7 @@ def test_a_critical_pod_takes_the_place_of_others(small):
     assert ended.state is not None
     assert ended.state.terminated is not None
     assert [name for name, reason, _ in events(small.agent) if reason == "Preempting"] == ["lower"]
+    assert small.agent.counts("pod_workers", "kubelet_preemptions") == {("cpu",): 1}
 
     before = small.agent.running()
     small.agent.kill_actors("pod_workers")

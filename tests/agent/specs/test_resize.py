@@ -138,6 +138,10 @@ def test_a_running_container_is_resized_where_it_is(api):
     wait_resized(api, "grow", "c", (256, 50_000, 128), (256, 50_000, 128))
     api.update_container("grow", "c", resources=resources("150m", "40Mi", "300m", "96Mi"))
     wait_resized(api, "grow", "c", (153, 30_000, 96), (153, 30_000, 96))
+    asked = api.agent.counts("pod_workers", "kubelet_container_requested_resizes_total")
+    four = [(what, kind) for what in ("cpu", "memory") for kind in ("requests", "limits")]
+    assert asked == {(*one, way): 1 for one in four for way in ("increase", "decrease")}
+    assert api.agent.counts("pod_workers", "kubelet_pod_resize_duration_milliseconds") == {("true",): 2}
     assert container_id(api, "grow", "c") == before
     amounts = {"limits": {"cpu": "300m", "memory": "96Mi"}, "requests": {"cpu": "150m", "memory": "40Mi"}}
     wait_shown(api, "grow", allocatedResources=amounts["requests"], resources=amounts, restartCount=0)
@@ -181,12 +185,17 @@ def test_resize_without_room_is_deferred_or_infeasible(api):
     wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Infeasible", 20, "infeasible")
     _, message = condition(api, "small", "PodResizePending")
     assert message == f"Node didn't have enough capacity: cpu, requested: {milli_cpu + 1}, capacity: {milli_cpu}"
+    assert api.agent.counts("pod_workers", "kubelet_pod_pending_resizes") == {("infeasible",): 1}
+    infeasible = api.agent.counts("pod_workers", "kubelet_pod_infeasible_resizes_total")
+    assert infeasible == {("insufficient_node_allocatable",): 1}
     api.update_container("small", "c", resources=resources(f"{more}m", "16Mi"))
     wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Deferred", 20, "deferred again")
     before = container_id(api, "small", "c")
     api.delete("big", 1)
     wait_for(lambda: condition(api, "small", "PodResizePending") == ("-", "-"), 20, "granted")
     wait_for(lambda: cgroup(api, "small", "cpu", "cpu.shares", "c") == more * 1024 // 1000, 20, "carried out")
+    late = api.agent.counts("pod_workers", "kubelet_pod_deferred_accepted_resizes_total")
+    assert late == {("pods_removed",): 1}
     assert container_id(api, "small", "c") == before
 
 

@@ -35,7 +35,7 @@ class FakeSystemd(BusPeer):
     `job_result` is the result of jobs; `deaf` systemd answers nothing.
     """
 
-    name = "org.freedesktop.systemd1"
+    names = ("org.freedesktop.systemd1",)
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -6,11 +6,13 @@ import gzip
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._base.messaging.futures import Future
 from actors.container_gc import rotation
 from actors.container_gc.rotation import Due, Plan, due_in, plan
 from proto.agent.settings import Settings
@@ -85,3 +87,22 @@ def test_a_look_at_many_small_logs_is_cheap(tmp_path: Path) -> None:
     began = time.thread_time()
     assert looking._due() == Due(frozenset(), frozenset())
     assert time.thread_time() - began < 0.1, "100 containers, every 10 s"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_at_most_so_many_logs_are_rotated_at_once(workers: int) -> None:
+    begun = []
+
+    async def never_done(*_: object) -> None:
+        begun.append(1)
+        await Future()
+
+    cri: Any = None
+    logs = rotation.LogRotation(cri, never_done, Settings(container_log_max_workers=workers), set)
+    rotations = [logs._rotate(f"/none/{number}.log", "c") for number in range(5)]
+    for one in rotations:
+        if one.send(None).done():  # it has a permit
+            one.send(None)
+    assert len(begun) == workers
+    for one in rotations:
+        one.close()

@@ -62,8 +62,10 @@ def test_disk_by_the_disk_that_is_short() -> None:
     assert used(usages[0], "nodefs.available", dedicated_imagefs=True) == 11 * MIB
 
 
-def test_processes_by_priority_alone() -> None:
-    assert order([pod("a", priority=5), pod("b", priority=1)], [usage("a"), usage("b", MIB)], "pid.available") == "ba"
+def test_processes_by_priority_then_unknown_then_most_tasks() -> None:
+    pods = [pod("a", priority=5), pod("b", priority=1), pod("c", priority=1), pod("d", priority=1)]
+    usages = [usage("a", tasks=900), usage("b", MIB, tasks=3), usage("c", tasks=40)]
+    assert order(pods, usages, "pid.available") == "dcba"
 
 
 PODS = st.lists(

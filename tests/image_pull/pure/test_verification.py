@@ -12,6 +12,7 @@ from actors.image_pull.verification import (
     PullCredentials,
     PulledRecord,
     PullSecret,
+    PullServiceAccount,
     matching_secret,
     may_use,
     merged,
@@ -31,6 +32,8 @@ def record(allowed: PullCredentials | None = None) -> PulledRecord:
 
 ANYBODY = PullCredentials(node_pods_accessible=True)
 BY_SECRET = PullCredentials(kubernetes_secrets=(secret(),))
+ACCOUNT = PullServiceAccount(namespace="default", name="builder", uid="u9")
+BY_ACCOUNT = PullCredentials(kubernetes_service_accounts=(ACCOUNT,))
 
 
 @pytest.mark.parametrize(
@@ -41,12 +44,13 @@ BY_SECRET = PullCredentials(kubernetes_secrets=(secret(),))
         ("NeverVerifyPreloadedImages", False, None, "yes"),
         ("NeverVerifyPreloadedImages", True, None, "no"),
         ("NeverVerifyPreloadedImages", True, ANYBODY, "yes"),
-        ("NeverVerifyPreloadedImages", True, BY_SECRET, "secrets"),
+        ("NeverVerifyPreloadedImages", True, BY_SECRET, "credentials"),
+        ("AlwaysVerify", True, BY_ACCOUNT, "credentials"),
         ("AlwaysVerify", False, None, "no"),
         ("AlwaysVerify", True, ANYBODY, "yes"),
         ("AlwaysVerify", True, PullCredentials(), "no"),
         ("NeverVerifyAllowlistedImages", True, None, "no"),
-        ("NeverVerifyAllowlistedImages", True, BY_SECRET, "secrets"),
+        ("NeverVerifyAllowlistedImages", True, BY_SECRET, "credentials"),
     ],
 )
 def test_policy_and_record_decide_about_a_present_image(
@@ -113,9 +117,18 @@ def test_merged_secrets_add_up_and_node_access_replaces_them() -> None:
 
 def test_node_credentials_allow_the_image_to_all_pods() -> None:
     used, other = Credentials("u", "p"), Credentials("v", "q")
-    assert verification.pull_credentials(None, {}) == ANYBODY
-    assert verification.pull_credentials(used, {secret(): other}) == ANYBODY
-    assert verification.pull_credentials(used, {secret(): used}) == BY_SECRET
+    assert verification.pull_credentials(None, {}, {}) == ANYBODY
+    assert verification.pull_credentials(used, {secret(): other}, {}) == ANYBODY
+    assert verification.pull_credentials(used, {secret(): used}, {used: ACCOUNT}) == BY_SECRET
+    assert verification.pull_credentials(used, {}, {used: ACCOUNT}) == BY_ACCOUNT
+    assert verification.pull_credentials(used, {}, {other: ACCOUNT}) == ANYBODY
+
+
+def test_merged_accounts_add_up_beside_secrets() -> None:
+    both = merged(record(BY_SECRET), "sha256:1", REPOSITORY, BY_ACCOUNT, NOW + 1)
+    allowed = both.credential_mapping[REPOSITORY]
+    assert (allowed.kubernetes_secrets, allowed.kubernetes_service_accounts) == ((secret(),), (ACCOUNT,))
+    assert merged(both, "sha256:1", REPOSITORY, BY_ACCOUNT, NOW + 2) is both
 
 
 def test_the_hash_of_credentials_is_that_of_gos_json() -> None:

@@ -144,6 +144,8 @@ def test_unchanged_files_are_not_reported() -> None:
     [
         *({name: "/other"} for name in readers.FIXED if isinstance(getattr(Settings(), name), str)),
         {"at_start": {"x": 1}},
+        {"make_iptables_util_chains": False},
+        {"page_address": "127.0.0.1:10260"},
     ],
 )
 def test_change_that_needs_a_new_agent_is_not_applied_in_part(change: dict[str, Any]) -> None:

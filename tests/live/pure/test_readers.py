@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+from proto.agent import registry
 from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig.mapping import EFFECTIVE
 from supervisor.config.reload.readers import _READ_BY, EVERYWHERE, FIXED, READERS, TOLD, changed, concerned
@@ -82,7 +83,7 @@ def test_what_every_process_reads_is_accounted_for() -> None:
 
 
 def test_field_table_names_the_same_actors() -> None:
-    known = {spec.name for spec in builtin(cluster=True, certificates=True, server=True, runtime=True)}
+    known = {spec.name for spec in builtin(parts={entry.needs for entry in registry.ACTORS})}
     for field, effect in EFFECTIVE.items():
         named = {word.strip(",;:") for word in effect.used_by.split()} & known
         if "every process" not in effect.used_by:

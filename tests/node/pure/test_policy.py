@@ -11,6 +11,8 @@ from actors.node import policy
 from actors.node.node_info import declared_features
 from actors.node.policy import WrittenStatus
 from proto.agent.settings import Settings
+from supervisor.config.kubeletconfig.feature_gates import known
+from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 
 
 def status(**fields: Any) -> dict[str, Any]:
@@ -51,7 +53,10 @@ def test_foreign_conditions_cause_no_write() -> None:
 def test_condition_keeps_its_transition_time_and_has_an_event() -> None:
     first = policy.conditions((), ["container runtime is down"], (), "t0")
     second = policy.conditions(["DiskPressure"], (), first, "t1")
-    assert {one["type"]: (one["status"], one["lastTransitionTime"]) for one in second} == {
+    kubelets = [
+        one for one in second if one["type"] not in ("KubeletConfigOk", "KubeletDegraded", "KubeletStorageError")
+    ]
+    assert {one["type"]: (one["status"], one["lastTransitionTime"]) for one in kubelets} == {
         "MemoryPressure": ("False", "t0"),
         "DiskPressure": ("True", "t1"),
         "PIDPressure": ("False", "t0"),
@@ -64,18 +69,6 @@ def test_condition_keeps_its_transition_time_and_has_an_event() -> None:
 def test_several_problems_are_one_message() -> None:
     *_, ready = policy.conditions((), ["a", "b"], (), "t")
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "KubeletNotReady", "[a, b]")
-
-
-def test_runtime_problems_are_in_the_kubelets_words() -> None:
-    found = policy.runtime_problems(
-        [
-            {"type": "RuntimeReady", "status": True, "reason": "", "message": ""},
-            {"type": "NetworkReady", "status": False, "reason": "NetworkPluginNotReady", "message": "no config"},
-        ]
-    )
-    assert found == [
-        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no config"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -103,12 +96,12 @@ def test_largest_images_are_reported_with_five_names_at_most() -> None:
 
 def test_existing_node_gets_default_labels_and_keeps_the_rest() -> None:
     wanted = policy.labels("n", "amd64", {"disk": "fast"})
-    node = json.loads(json.dumps(policy.new_node("n", wanted, policy.default_annotations(True), (), "", {})))
-    attached = policy.default_annotations(True)
-    assert policy.metadata_patch_of(node, wanted, attached) is None
-    assert policy.metadata_patch_of(node, wanted, {}) == {"metadata": {"annotations": {policy.ATTACH: None}}}
+    node = json.loads(json.dumps(policy.new_node("n", wanted, (), "", {})))
+    assert policy.metadata_patch_of(node, wanted) is None
+    other = node | {"metadata": {**node["metadata"], "annotations": {}}}
+    assert policy.metadata_patch_of(other, wanted) == {"metadata": {"annotations": {policy.ATTACH: "true"}}}
     node["metadata"]["labels"] |= {"kubernetes.io/arch": "s390x", "disk": "slow"}
-    assert policy.metadata_patch_of(node, wanted, attached) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert policy.metadata_patch_of(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
 def test_lease_keeps_its_fields_and_gets_its_node_as_owner() -> None:
@@ -144,3 +137,33 @@ def test_websocket_feature_is_declared_only_when_enabled() -> None:
 def test_failures_are_tried_again_up_to_every_7_seconds() -> None:
     assert [policy.RETRY.delay_s(failures) for failures in range(1, 8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7]
     assert [policy.REGISTER_RETRY.delay_s(failures) for failures in (1, 2, 7, 8)] == [0.1, 0.2, 6.4, 7]
+
+
+@pytest.mark.parametrize(
+    ("was", "running_s", "written", "problem"),
+    [
+        ("True", 1.0, False, ""),
+        ("True", 16.0, False, policy.CSI_NODE_MISSING),
+        ("False", 1.0, False, policy.CSI_NODE_MISSING),
+        ("False", 1.0, True, ""),
+    ],
+)
+def test_restart_keeps_a_ready_node_ready(was: str, running_s: float, written: bool, problem: str) -> None:
+    assert policy.csi_node_problem([{"type": "Ready", "status": was}], running_s, written=written) == problem
+
+
+def test_own_conditions_come_before_ready_and_have_no_event() -> None:
+    before = policy.conditions((), (), (), "t0")
+    after = policy.conditions((), (), before, "t1", policy.AgentProblems(("probe",), "x" * 5000, "disk"))
+    kinds = [one["type"] for one in after]
+    assert kinds[3:] == ["KubeletConfigOk", "KubeletDegraded", "KubeletStorageError", "Ready"]
+    assert [one["status"] for one in after[3:]] == ["False", "True", "True", "True"]
+    assert len(after[3]["message"]) == policy.MAX_PROBLEM
+    assert [one["lastTransitionTime"] for one in after[3:]] == ["t1", "t1", "t1", "t0"]
+    assert policy.transitions(before, after) == []
+
+
+def test_declared_features_are_built_and_on() -> None:
+    for name in declared_features(Settings()):
+        assert verdicts()[name].kind.startswith("built"), name
+        assert known()[name].default, name

@@ -31,6 +31,8 @@ def test_token_request_names_the_account_and_binds_to_the_pod() -> None:
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"},
     }
     assert "expirationSeconds" not in tokens.body(WISH)["spec"]
+    assert "metadata" not in tokens.body(WISH)
+    assert tokens.body(replace(WISH, account_uid="u"))["metadata"] == {"uid": "u"}
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,13 @@ def test_cgroup_path_has_the_drivers_syntax() -> None:
     assert found["linux"]["cgroupsPath"] == "kubepods-podx.slice:nodevisor:c1"
 
 
+def test_selinux_label_is_refused_where_it_would_be_ignored() -> None:
+    wanted = container(selinux_options=pb.SELinuxOption(level="s0"))
+    with pytest.raises(ValueError, match="SELinux labels: not supported"):
+        spec(wanted, Machine(unified=True, capabilities=(), selinux=True))
+    assert "selinuxLabel" not in spec(wanted)["process"]
+
+
 def test_oom_score_is_raised_to_the_lowest_allowed() -> None:
     config = container()
     config.linux.resources.oom_score_adj = -998

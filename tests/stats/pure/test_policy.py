@@ -17,11 +17,12 @@ from proto.pods.volume import PodVolumeUsage, VolumeUsage
 def test_pod_cgroup_replaces_the_sum_of_its_containers() -> None:
     own = [ContainerFigures("u", "a", 10, 1, DiskUse(100, 2)), ContainerFigures("u", "b", 20, 2, DiskUse(50, 1))]
     disk = PodDisk(logs={"a": DiskUse(7, 1), "gone": DiskUse(3, 1)}, volumes=DiskUse(1000, 10))
-    (usage,) = pod_usages({"u": CgroupFigures(99, 9)}, own, {"u": disk})
+    (usage,) = pod_usages({"u": CgroupFigures(99, 9, 4)}, own, {"u": disk})
     assert usage == PodUsage(
         pod_uid="u",
         memory_working_set_bytes=99,
         cpu_usage_ns=9,
+        tasks=4,
         disk_bytes=150 + 10 + 1000,
         inodes=3 + 2 + 10,
         writable_layer_bytes=150,

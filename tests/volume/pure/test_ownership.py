@@ -70,7 +70,7 @@ def test_interrupted_walk_starts_over_with_on_root_mismatch(volume: tuple[Path, 
     path, fd = volume
     left = after
 
-    def killed() -> None:
+    def killed(files: int = 0) -> None:
         nonlocal left
         left -= 1
         if not left:

@@ -30,6 +30,8 @@ class Machine:
     """The kernel limits huge pages; otherwise such limits are left out, as in containerd."""
     apparmor: bool = False
     """Containers may have AppArmor profiles."""
+    selinux: bool = False
+    """SELinux is enforcing; this runtime labels nothing."""
     lowest_oom_score_adj: int = -1000
     """A process without CAP_SYS_RESOURCE cannot go below its parent's value."""
 
@@ -113,6 +115,8 @@ def _process(
     }
     if profile := security.apparmor(context, machine.apparmor, security.loaded_profiles):
         process["apparmorProfile"] = profile
+    if machine.selinux and context.HasField("selinux_options"):
+        raise ValueError("SELinux labels: not supported by this runtime; use containerd or CRI-O")
     if config.tty:
         process["consoleSize"] = {"height": 24, "width": 80}
     return process

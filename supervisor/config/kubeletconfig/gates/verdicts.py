@@ -43,13 +43,17 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "image_pull verifies credentials of present images",
         "image_pull/pure/test_verification.py",
     ),
+    "KubeletServiceAccountTokenForCredentialProviders": (
+        "needed for tokenAttributes of credential providers",
+        "image_pull/test_accounts.py",
+    ),
     "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
 }
 
 _ON: dict[str, tuple[str, str]] = {
-    "ComponentFlagz": ("server has /flagz", "server/test_handlers.py"),
-    "ComponentStatusz": ("server has /statusz", "server/test_handlers.py"),
+    "ComponentFlagz": ("server has /flagz, as text and structured", "server/test_handlers.py"),
+    "ComponentStatusz": ("server has /statusz, as text and structured", "server/test_handlers.py"),
     "ContainerCheckpoint": ("server has /checkpoint", "server/test_handlers.py"),
     "ContainerRestartRules": ("restart policy and rules of one container", "pod_workers/test_restart_policy.py"),
     "ContainerStopSignals": ("lifecycle.stopSignal, where the pod has it", "pod_workers/test_config.py"),
@@ -84,7 +88,9 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "KubeletCgroupDriverFromCRI": ("the runtime's cgroup driver wins", "cli/test_start.py"),
     "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
     "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
+    "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
     "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
+    "NodeLogQuery": ("enableSystemLogQuery", "server/test_log_query.py"),
     "NodeSwap": ("memorySwap.swapBehavior", "cgroup/test_resources.py"),
     "PodLifecycleSleepAction": ("hooks that sleep", "agent/lifecycle/test_hooks.py"),
     "PodLifecycleSleepActionAllowZero": ("hooks that sleep 0 s", "agent/lifecycle/test_hooks.py"),
@@ -110,8 +116,6 @@ _GRADUATED_MISSING: dict[str, str] = {
     _NO_MANAGER: "CPUManagerPolicyOptions TopologyManagerPolicyOptions",
     _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
-    "no traces are sent": "KubeletTracing",
-    "journald is not searched": "NodeLogQuery",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
 """Locked gates of the kubelet whose feature is not here."""
@@ -129,7 +133,7 @@ _NOT_BUILT: dict[str, str] = {
     _NO_SELINUX: "SELinuxMount",
     _NO_MEMORY_QOS: "MemoryQoS",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
-    "the agent's log entries have no contextual names": "ContextualLogging",
+    "log entries name their actor, and have no further key and value": "ContextualLogging",
     "a certificate's user has no UID": "AllowParsingUserUIDFromCertAuth",
     "a changed certificate authority of the API server is read at the next start": "ClientsAllowCARotation",
     "lists of the runtime are read in one answer": "CRIListStreaming",
@@ -139,7 +143,6 @@ _NOT_BUILT: dict[str, str] = {
     "errors of a user namespace are not ignored": "KubeletInUserNamespace",
     "the Node is read first, and created if it does not exist": "KubeletRegistrationGetOnExistsOnly",
     "containers' writable layers are taken to be on the image file system": "KubeletSeparateDiskGC",
-    "credential providers get no service account tokens": "KubeletServiceAccountTokenForCredentialProviders",
     "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "metrics have classic histograms": "NativeHistograms",
     "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",

@@ -34,6 +34,12 @@ def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
     return fields
 
 
+def leaves(config: KubeletConfiguration) -> dict[str, Any]:
+    """Each field as a plain value, by its path, with secrets masked; None: absent."""
+    masked = {name: value for name, value in plain(config).items() if name.startswith("staticPodURL")}
+    return {path: leaf(config, path) for path in schema.leaves()} | masked
+
+
 def leaf(config: KubeletConfiguration, path: str) -> Any:
     """A field as a plain value, by its path (`logging.verbosity`); None: absent."""
     value = schema.get(config, path)

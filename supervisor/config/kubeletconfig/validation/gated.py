@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from supervisor.config.kubeletconfig.feature_gates import Gates, requirement
 from supervisor.config.kubeletconfig.problems import Problem
@@ -92,3 +92,9 @@ def _shutdown(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
         if entry.shutdown_grace_period_seconds < 0:
             path = f"shutdownGracePeriodByPodPriority[{index}].shutdownGracePeriodSeconds"
             yield Problem(path, f"must be 0 or greater, not {entry.shutdown_grace_period_seconds}")
+
+
+def provider_tokens(gates: Mapping[str, bool]) -> str:
+    """The reason against service account tokens for credential providers; empty when the gate is on."""
+    gate = "KubeletServiceAccountTokenForCredentialProviders"
+    return "" if Gates(gates).enabled(gate) else requirement(gate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from supervisor.config.kubeletconfig.feature_gates import Gates, requirement
 from supervisor.config.kubeletconfig.problems import Problem
@@ -19,8 +20,11 @@ def rules(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
     if version not in ("", _PREVIOUS_MINOR):
         problem = f"must be empty or {_PREVIOUS_MINOR}, the previous minor version, not {version[:60]!r}"
         yield Problem("showHiddenMetricsForVersion", problem)
-    if config.tracing is not None and config.tracing.endpoint is not None:
-        yield from _tracing_endpoint(config.tracing.endpoint)
+    if config.tracing is not None:
+        if not _has_exporter():
+            yield Problem("tracing", "needs OpenTelemetry's exporter; install it: pip install 'nodevisor[tracing]'")
+        if config.tracing.endpoint is not None:
+            yield from _tracing_endpoint(config.tracing.endpoint)
 
 
 def _logging(config: KubeletConfiguration, gates: Gates) -> Iterator[Problem]:
@@ -58,3 +62,10 @@ def _tracing_endpoint(endpoint: str) -> Iterator[Problem]:
     if scheme not in ("dns", "unix", "unix-abstract"):
         problem = f"must be HOST:PORT or begin with dns:, unix: or unix-abstract:, not {endpoint[:60]!r}"
         yield Problem("tracing.endpoint", problem)
+
+
+def _has_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.grpc") is not None
+    except ModuleNotFoundError:
+        return False

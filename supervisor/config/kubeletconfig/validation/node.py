@@ -1,6 +1,6 @@
 """Rules of the node's taints and labels, and of the sysctls that pods may set.
 
-`check_labels` is for the flag --node-labels, which has no field. Source: https://kep.k8s.io/279 and
+`check_labels` and `check_node_ip` are for flags without a field. Source: https://kep.k8s.io/279 and
 https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/.
 """
 
@@ -79,6 +79,21 @@ def check_labels(labels: Mapping[str, str], source: str = "--node-labels") -> li
         if reason:
             found.append(Problem(key[:100], reason, source))
     return found
+
+
+def check_node_ip(text: str) -> list[Problem]:
+    """Errors of --node-ip. Unlike the kubelet, which ignores what is no address, this agent refuses it."""
+    import ipaddress  # noqa: PLC0415 - most starts do not need it
+
+    try:
+        found = [ipaddress.ip_address(part.strip()) for part in text.split(",")] if text else []
+    except ValueError as error:
+        return [Problem("", f"must be an IP address, or one IPv4 and one IPv6 address: {error}", "--node-ip")]
+    if len(found) > 2 or len({one.version for one in found}) < len(found):
+        return [Problem("", "must be one IP address, or one IPv4 and one IPv6 address", "--node-ip")]
+    if len(found) == 2 and any(one.is_unspecified for one in found):
+        return [Problem("", "must not have 0.0.0.0 or :: in a pair", "--node-ip")]
+    return []
 
 
 def bad_key(key: str) -> str:

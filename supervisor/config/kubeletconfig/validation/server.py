@@ -77,4 +77,5 @@ def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
     """Warnings of insecure cipher suites that Go still supports."""
     for index, suite in enumerate(config.tls_cipher_suites or ()):
         if suite in INSECURE_SUITES:
-            yield Problem(f"tlsCipherSuites[{index}]", f"Use of insecure cipher '{suite}' detected.")
+            message = f"Use of insecure cipher '{suite}' detected."
+            yield Problem(f"tlsCipherSuites[{index}]", message, is_remark=True)

@@ -64,4 +64,4 @@ def _own_grace_s(pod: Pod) -> int:
 
 def logind_drop_in(delay_s: float) -> str:
     """The logind configuration that allows the delay."""
-    return f"# WrittenStatus by the kubelet for graceful node shutdown\n[Login]\nInhibitDelayMaxSec={delay_s:.0f}\n"
+    return f"# Kubelet logind override\n[Login]\nInhibitDelayMaxSec={delay_s:.0f}\n"

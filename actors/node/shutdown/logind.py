@@ -19,7 +19,7 @@ from jeepney import DBusAddress, DBusErrorResponse, MatchRule, Properties, messa
 from jeepney.io.blocking import open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
-from actors.node.shutdown_policy import logind_drop_in
+from actors.node.shutdown.policy import logind_drop_in
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +79,14 @@ class Logind:
             with bus.filter(rule, bufsize=16) as signals:
                 self._ensure_delay(bus)
                 self._take(bus)
-                if _property(bus, "PreparingForShutdown"):
+                under_way = bool(_property(bus, "PreparingForShutdown"))
+                if under_way:
                     self._on_shutdown(True, self._number)
                 while True:
                     begins = bool(bus.recv_until_filtered(signals).body[0])
+                    if begins == under_way:
+                        continue  # the signal of the shutdown that the property has told of
+                    under_way = begins
                     if not begins:
                         self._take(bus)
                     self._on_shutdown(begins, self._number)

@@ -1,6 +1,6 @@
 """Graceful node shutdown: ends the pods by priority and writes their last status before the machine goes down.
 
-It starts when systemd-logind announces a shutdown. `shutdown_policy` decides the order and the grace periods.
+It starts when systemd-logind announces a shutdown. `policy` decides the order and the grace periods.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from actors._base.messaging.tasks import Cancelled
 from actors._events.recorder import Recorder
 from actors._host.node import shutdown as words
 from actors._metrics import kubelet as metrics
-from actors.node import shutdown_policy as policy
-from actors.node.logind import Logind
-from actors.node.shutdown_policy import Group
+from actors.node.shutdown import policy
+from actors.node.shutdown.logind import Logind
+from actors.node.shutdown.policy import Group
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
 from proto.pods.status import Flush
 from proto.wire.errors import ActorError
@@ -72,7 +72,7 @@ class Shutdown:
             metrics.SHUTDOWN_BEGAN.set(time.time())
         what = "event" if begins else "cancellation"
         log.warning("shutdown of the machine: %s", what)
-        self._events.node("Normal", "NodeShutdown", f"Shutdown manager detected shutdown {what}")
+        self._events.node("Normal", "Shutdown", f"Shutdown manager detected shutdown {what}")
         self.tell_pod_workers()
         self._changed()
         if self._task is not None:

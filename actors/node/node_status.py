@@ -1,0 +1,140 @@
+"""Computes the Node's status from the machine, the container runtime and other actors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from actors._base import Actor, gather
+from actors._cgroup.quantities.allocatable import allocatable, capacity
+from actors._host.files import paths
+from actors._host.machine import Machine, read_machine
+from actors._host.node.addresses import host_ips
+from actors._host.node.shutdown import NOT_READY
+from actors.node import node_info, policy
+from actors.node.policy import Object
+from actors.node.runtime_status import NodeRuntime, RuntimeStatus
+from proto.agent.supervisor import AgentHealth, GetAgentHealth
+from proto.common import rfc3339
+from proto.node.eviction import GetPressure
+from proto.pods.objects import GetCsiNodeState
+from proto.pods.pleg import GetRelistAge
+from proto.wire.errors import ActorError, AskTimeout
+
+log = logging.getLogger(__name__)
+
+DISK_S = 5.0
+PRESSURE_S = 2.0
+
+
+class NodeStatus:
+    """State: the last looks at the machine and at the node's pressures."""
+
+    def __init__(self, actor: Actor, runtime: NodeRuntime, shutting_down: Callable[[], bool]) -> None:
+        self._actor, self._runtime, self._shutting_down = actor, runtime, shutting_down
+        self._machine: Machine | None = None
+        self._pressures: tuple[str, ...] = ()
+        self._health = AgentHealth(degraded=(), configuration="")
+        self._began = time.monotonic()
+        self._csi_node_written = False
+        self._writing = False
+
+    async def compute(self, stored: Object, volumes_in_use: tuple[str, ...] | None) -> Object:
+        """The whole status. Raises OSError, AskTimeout while no look at the machine has succeeded."""
+        settings = self._actor.settings
+        found: Machine
+        runtime: RuntimeStatus
+        known = stored.get("conditions") or ()
+        reads = (
+            self._read_machine, self._runtime.read, self._pressure, self._pleg_problem, self._check_storage,
+            self._ask_for_health, self._ask_for_csi_node,
+        )  # fmt: skip
+        found, runtime, pressures, pleg, storage, health, written = await gather(
+            *[self._actor.spawn(read(), read.__name__) for read in reads]
+        )
+        csi_node = policy.csi_node_problem(known, time.monotonic() - self._began, written=written)
+        problems = [*runtime.problems, pleg, csi_node, NOT_READY if self._shutting_down() else ""]
+        agent = policy.AgentProblems(health.degraded, health.configuration, storage)
+        now = rfc3339.now()
+        status: Object = {
+            "addresses": policy.addresses(
+                settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),
+                settings.cloud_provider == "external", stored.get("addresses") or (),
+            ),
+            "capacity": policy.quantities(capacity(found, settings)),
+            "allocatable": policy.quantities(allocatable(found, settings)),
+            "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
+            "declaredFeatures": node_info.declared_features(settings),
+            "nodeInfo": node_info.node_info(runtime.version),
+            **runtime.status,
+        }  # fmt: skip
+        if volumes_in_use is not None:
+            status["volumesInUse"] = volumes_in_use
+        return status
+
+    async def _read_machine(self) -> Machine:
+        try:
+            self._machine = await self._actor.blocking(DISK_S, read_machine, self._actor.settings.root_dir)
+        except (OSError, AskTimeout) as error:
+            if self._machine is None:
+                raise
+            log.warning("cannot read the machine's capacity: %s; reporting the last one", error)
+        return self._machine
+
+    async def _pressure(self) -> tuple[str, ...]:
+        try:
+            self._pressures = (await self._actor.peer("eviction").ask(GetPressure(), PRESSURE_S)).conditions
+        except ActorError as error:
+            log.debug("cannot get the node's pressures from eviction: %s; reporting the last ones", error)
+        return self._pressures
+
+    async def _pleg_problem(self) -> str:
+        try:
+            return policy.pleg_problem((await self._actor.peer("pleg").ask(GetRelistAge(), PRESSURE_S)).age_s)
+        except ActorError as error:
+            log.debug("cannot ask pleg for its last list: %s", error)
+            return ""  # calls of the runtime go through pleg, so they fail too
+
+    async def _ask_for_csi_node(self) -> bool:
+        """True once the CSINode was written; it is not asked for again then."""
+        if not self._csi_node_written:
+            try:
+                answer = await self._actor.peer("objects").ask(GetCsiNodeState(), PRESSURE_S)
+                self._csi_node_written = answer.written
+            except ActorError as error:
+                log.debug("cannot ask objects for the CSINode: %s", error)
+        return self._csi_node_written
+
+    async def _ask_for_health(self) -> AgentHealth:
+        try:
+            self._health = await self._actor.peer("supervisor").ask(GetAgentHealth(), PRESSURE_S)
+        except ActorError as error:
+            log.debug("cannot ask the supervisor for the agent's health: %s; reporting the last one", error)
+        return self._health
+
+    async def _check_storage(self) -> str:
+        """The error of a write below the root directory; empty when it can be written."""
+        path = f"{paths.checkpoints_dir(self._actor.settings.root_dir)}/write-probe"
+        late = f"a write of {path} does not end"
+        if self._writing:
+            return late  # in a thread of its own: no other one is to hang there
+        self._writing = True
+        try:
+            await self._actor.blocking(DISK_S, self._write, path)
+        except AskTimeout:
+            return late
+        except OSError as error:
+            return f"cannot write {path}: {error.strerror}"
+        return ""
+
+    def _write(self, path: str) -> None:
+        try:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            Path(path).write_bytes(b"\0" * 4096)
+            os.unlink(path)
+        finally:
+            self._writing = False

@@ -1,0 +1,242 @@
+"""Registers the Node, writes its status and starts its Lease, at the API server.
+
+Status and Lease have a loop and a client each, as in the kubelet. The Lease's client has no throttle and a short
+deadline, so that no other call delays a heartbeat. Nothing is kept on disk: after a kill the API server has the state.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from actors._base import Actor, Future
+from actors._base.messaging.tasks import first_of
+from actors._events.recorder import Recorder
+from actors._host.machine import architecture
+from actors._kube.client import connect
+from actors._kube.errors import ApiError, NotFound
+from actors.node import node_info, policy
+from actors.node.lease import Lease
+from actors.node.node_status import NodeStatus
+from actors.node.policy import Object, WrittenStatus
+from actors.node.registration import is_fresh, register
+from actors.node.runtime_status import NodeRuntime
+from actors.node.startup import NodeStartup
+from proto.pods.volume import VolumesInUseReported
+from proto.wire.errors import AskTimeout
+
+log = logging.getLogger(__name__)
+
+FAST_S = 0.2
+"""Status interval until the node was Ready once, at most for FAST_FOR_S: users wait for a new node."""
+FAST_FOR_S = 60.0
+STATUS_TRIES = 5
+
+
+class NodeReport:
+    """State: the Node as the server has it, the last write, and the Lease."""
+
+    def __init__(self, actor: Actor, runtime: NodeRuntime, events: Recorder, status: NodeStatus) -> None:
+        """Open no connection yet: the first call reads the kubeconfig, and each call again until it can be used."""
+        self._actor, self._runtime, self._events, self._status = actor, runtime, events, status
+        self._settings = settings = actor.settings
+        self._path = f"/api/v1/nodes/{settings.node_name}"
+        heartbeat_s = settings.node_status_update_frequency_s
+        if settings.node_lease_duration_s > 0:
+            heartbeat_s = min(heartbeat_s, settings.node_lease_duration_s)
+        self._ordinary = connect(actor, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
+        self._heartbeat = connect(actor, settings.kubeconfig, timeout_s=heartbeat_s)
+        self._lease = Lease(actor, self._heartbeat, lambda: self._uid, self._rebuild_connections)
+        self._uid = ""
+        self._written: WrittenStatus | None = None
+        self._conditions: list[Object] = []
+        self._unschedulable: bool | None = None
+        self._volumes_in_use: tuple[str, ...] | None = None
+        self._volumes_reported: tuple[str, ...] | None = None
+        self._was_ready = False
+        self._failures = 0
+        self._last_error = ""
+        self._name_conflict = ""
+        self._due: Future[None] = Future()
+        self._startup = NodeStartup(actor.bus.supervisor_pidfd)
+
+    def start(self) -> None:
+        """Start the loops. The Lease does not wait for the registration, as it needs no Node."""
+        self._actor.spawn(self._report_loop(), "status")
+        if self._settings.node_lease_duration_s > 0:
+            self._actor.spawn(self._lease.renew_loop(), "lease")
+
+    def describe(self) -> dict[str, Any]:
+        """State for the console: registration, conditions, and the ages of status and Lease."""
+        return {
+            "registered": bool(self._uid),
+            "conditions": {one["type"]: one["status"] for one in self._conditions},
+            "status_age_s": round(time.monotonic() - self._written.at, 1) if self._written else None,
+            "last_error": self._last_error,
+            "name_held_by": self._name_conflict,
+            **self._lease.describe(),
+        }
+
+    def report_now(self) -> None:
+        """Write the status at once, as something in it has changed."""
+        self._due.set(None)
+
+    def set_volumes_in_use(self, volumes: tuple[str, ...]) -> None:
+        """Write them at once, as nothing is mounted before the Node says so."""
+        self._volumes_in_use, self._volumes_reported = volumes, None
+        self.report_now()
+
+    async def _report_loop(self) -> None:
+        began = time.monotonic()
+        while True:
+            self._due = Future()
+            await self._report()
+            pause = self._actor.sleep(self._pause_s(time.monotonic() - began))
+            await first_of(pause, self._due)
+            pause.cancel()
+
+    def _pause_s(self, age_s: float) -> float:
+        """Seconds until the next report: fewer for a new node, and after a failure."""
+        usual_s = self._settings.node_status_update_frequency_s
+        if self._failures:
+            return min(usual_s, policy.RETRY.delay_s(self._failures))
+        return FAST_S if not self._was_ready and age_s < FAST_FOR_S else usual_s
+
+    async def _report(self) -> None:
+        """Register if necessary and write the status if it is due. Errors are logged; the loop tries again."""
+        try:
+            if self._settings.register_node and not self._uid:
+                await self._register()
+            for attempt in range(STATUS_TRIES):
+                try:
+                    await self._write_status()
+                except ApiError as error:
+                    if attempt == STATUS_TRIES - 1:
+                        raise
+                    log.debug("cannot write the node status: %s", error)
+                    self._rebuild_connections()
+                else:
+                    break
+        except (ApiError, OSError, AskTimeout) as error:
+            self._failures += 1
+            self._log_error(error)
+        else:
+            if self._last_error:
+                log.warning("can write the node status again")
+            self._failures, self._last_error = 0, ""
+
+    def _rebuild_connections(self) -> None:
+        for client in (self._ordinary, self._heartbeat):
+            client.session.rebuild()
+
+    def _log_error(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:
+            log.warning("cannot write the Node %s: %s; tried again", self._settings.node_name, text)
+        self._last_error = text
+
+    async def _register(self) -> None:
+        """Create the Node or adopt the existing one. Tries until it succeeds."""
+        failures = 0
+        while not self._uid:
+            try:
+                self._startup.attempted()
+                node, created = await register(
+                    self._ordinary, self._settings, await self._status.compute({}, self._volumes_in_use)
+                )
+            except (ApiError, OSError, AskTimeout) as error:
+                self._log_error(error)
+                failures += 1
+                await self._actor.sleep(policy.REGISTER_RETRY.delay_s(failures))
+                continue
+            self._remember(node)
+            if created:
+                self._startup.created()
+                self._record_transitions([], (node.get("status") or {}).get("conditions") or [])
+            elif is_fresh(self._lease.found):
+                self._check_name_conflict(node)
+        self._last_error = ""
+
+    def _remember(self, node: Object) -> None:
+        """Keep the Node's UID and whether it is cordoned."""
+        self._uid = node["metadata"].get("uid") or ""
+        unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
+        if self._unschedulable is not None and unschedulable != self._unschedulable:
+            self._record_status("NodeNotSchedulable" if unschedulable else "NodeSchedulable")
+        self._unschedulable = unschedulable
+
+    async def _write_status(self) -> None:
+        node = await self._read()
+        self._remember(node)
+        settings, stored = self._settings, node.get("status") or {}
+        self._check_reboot(node)
+        await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
+        wanted = await self._status.compute(stored, self._volumes_in_use)
+        external = settings.cloud_provider == "external"
+        meta = policy.metadata_patch(node, architecture(), settings.node_ip, external)
+        last = self._written
+        if meta or policy.due(wanted, stored, last, settings.node_status_report_frequency_s, time.monotonic()):
+            patch = policy.patch_of(wanted, stored) | meta
+            after = await self._heartbeat.patch(f"{self._path}/status", patch)
+            self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
+        self._confirm_volumes(wanted.get("volumesInUse"))
+        self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
+        if not self._was_ready and wanted["conditions"][-1]["status"] == "True":
+            self._was_ready = True
+            self._startup.ready()
+            log.info("the node is Ready")
+
+    def _confirm_volumes(self, reported: tuple[str, ...] | None) -> None:
+        """Tell volume which volumes the Node now lists as in use."""
+        if reported is not None and reported != self._volumes_reported:
+            self._volumes_reported = reported
+            self._actor.peer("volume").tell(VolumesInUseReported(volumes=reported))
+
+    async def _read(self) -> Object:
+        """Get the Node from the server's cache, then from etcd, as the cache may lag. A deleted one is registered."""
+        try:
+            return await self._heartbeat.get(self._path, {"resourceVersion": "0"})
+        except NotFound:
+            pass
+        try:
+            return await self._heartbeat.get(self._path)
+        except NotFound:
+            self._uid, self._written, self._conditions = "", None, []
+            if self._settings.register_node:
+                await self._register()
+            return await self._heartbeat.get(self._path)
+
+    def _check_reboot(self, node: Object) -> None:
+        """Compare the Node's machine with this one: record a reboot, or look for a name conflict."""
+        stored, own = (node.get("status") or {}).get("nodeInfo") or {}, node_info.node_info("")
+        if self._written is not None:
+            self._check_name_conflict(node)
+        elif policy.rebooted(stored, own):
+            text = f"Node {self._settings.node_name} has been rebooted, boot id: {own['bootID']}"
+            self._events.node("Warning", "Rebooted", text)
+
+    def _check_name_conflict(self, node: Object) -> None:
+        """Report another machine that writes the Node of this name: two kubelets would undo each other's writes."""
+        status = node.get("status") or {}
+        info = status.get("nodeInfo") or {}
+        conflict = ""
+        if policy.is_other_machine(info, node_info.node_info("")):
+            addresses = ", ".join(one["address"] for one in status.get("addresses") or ())
+            conflict = f"machine {info['machineID']} (system UUID {info['systemUUID']}, addresses {addresses})"
+        if conflict and conflict != self._name_conflict:
+            text = (
+                f"another {conflict} holds the node name {self._settings.node_name}: stop its kubelet, or give one of "
+                "them another name with --hostname-override"
+            )
+            log.error("%s", text)
+            self._events.node("Warning", "NodeNameConflict", text)
+        self._name_conflict = conflict
+
+    def _record_transitions(self, before: list[Object], after: list[Object]) -> None:
+        for reason in policy.transitions(before, after):
+            self._record_status(reason)
+        self._conditions = after
+
+    def _record_status(self, reason: str) -> None:
+        self._events.node("Normal", reason, f"Node {self._settings.node_name} status is now: {reason}")

@@ -1,0 +1,63 @@
+"""RuntimeNetwork: whether the runtime's network is ready, asked of the runtime at most every few seconds.
+
+Workers of several threads share one answer. While it is bad, pods that do not use the host's network are held back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from actors._base import Future
+from actors._cri.call import Call
+from actors._cri.client import CriCalls
+from actors._cri.conditions import NETWORK, problem
+from actors._cri.errors import CriError
+from proto.cri import api_pb2 as pb
+
+GOOD_S = 5.0
+"""A good answer counts so long (the kubelet asks every 5 s)."""
+BAD_S = 0.5
+"""A bad one is asked for again earlier: pods wait for it."""
+
+
+class RuntimeNetwork:
+    """The latest answer. Usable from any thread."""
+
+    def __init__(self, cri: CriCalls) -> None:
+        self._cri = cri
+        self._lock = threading.Lock()
+        self._answer: Future[str] | None = None
+        self._good_until = 0.0
+
+    def seen(self, status: pb.StatusResponse) -> None:
+        """Take an answer that was asked for something else."""
+        with self._lock:
+            self._answer = Future()
+            self._set(self._answer, status)
+
+    async def problem(self) -> str:
+        """The kubelet's words for a network that is not ready; empty when it is. Raises CriError."""
+        return await self._latest()
+
+    def _latest(self) -> Future[str]:
+        with self._lock:
+            if self._answer is not None and not (self._answer.done() and time.monotonic() > self._good_until):
+                return self._answer
+            answer = self._answer = Future[str]()
+        self._cri.status().add_done_callback(lambda call: self._answered(answer, call))
+        return answer
+
+    def _answered(self, answer: Future[str], call: Call[pb.StatusResponse]) -> None:
+        try:
+            status = call.result(0)
+        except CriError as error:
+            self._good_until = 0.0
+            answer.set_error(error)
+        else:
+            self._set(answer, status)
+
+    def _set(self, answer: Future[str], status: pb.StatusResponse) -> None:
+        text = problem(status, NETWORK)
+        self._good_until = time.monotonic() + (BAD_S if text else GOOD_S)
+        answer.set(f"network is not ready: {text}" if text else "")

@@ -1,0 +1,1 @@
+"""The tracing actor: sends spans of traces to an OTLP collector."""

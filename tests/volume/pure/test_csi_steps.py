@@ -1,0 +1,76 @@
+"""The step of a CSI volume has each field of the volume, its CSIDriver and its Secrets."""
+
+from typing import Any
+
+from actors.volume import policy
+from actors.volume.plugins.base import Context
+from actors.volume.steps.csi import CsiMount, FsGroup
+from proto import v1
+from proto.pods.objects import ApiObject, ObjectRef
+from proto.v1 import Pod
+
+DRIVER = {
+    "attachRequired": False,
+    "fsGroupPolicy": "File",
+    "podInfoOnMount": True,
+    "requiresRepublish": True,
+    "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+}
+FOR_NODE = {
+    "nodeStageSecretRef": {"name": "Stage", "namespace": "ns"},
+    "nodePublishSecretRef": {"name": "Publish", "namespace": "ns"},
+    "nodeExpandSecretRef": {"name": "Expand", "namespace": "ns"},
+}
+VOLUME = {"driver": "d", "volumeHandle": "h", "fsType": "ext4", "readOnly": True, "volumeAttributes": {"a": "b"}}
+
+
+def step(volume: dict[str, Any], **persistent: Any) -> CsiMount:
+    security = {"fsGroup": 7, "fsGroupChangePolicy": "OnRootMismatch"}
+    container = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    spec = {"containers": [container], "volumes": [{"name": "v", **volume}], "securityContext": security}
+    pod = v1.from_dict(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec})
+    documents: dict[tuple[str, str, str], dict[str, Any]] = {
+        ("CSIDriver", "", "d"): {"spec": DRIVER},
+        ("PersistentVolumeClaim", "ns", "data"): {"spec": {"volumeName": "pv"}},
+        ("PersistentVolume", "", "pv"): {"spec": persistent},
+    }
+    refs = {ObjectRef(kind=kind, namespace=space, name=name): one for (kind, space, name), one in documents.items()}
+    objects = {ref: ApiObject(ref=ref, resource_version="1", document=one) for ref, one in refs.items()}
+    for call in ("Stage", "Publish", "Expand"):
+        ref = ObjectRef(kind="Secret", namespace="ns", name=call)
+        objects[ref] = ApiObject(ref=ref, resource_version="1", data={"k": call.encode()})
+    (wanted,) = policy.wanted_volumes(pod).values()
+    context = Context(objects=objects, node_name="n", endpoint=lambda driver: f"/{driver}.sock")
+    made = wanted.plugin.step(pod, wanted.volume, context)
+    assert isinstance(made, CsiMount)
+    return made
+
+
+def test_persistent_volume_brings_its_fields_and_secrets() -> None:
+    made = step({"persistentVolumeClaim": {"claimName": "data"}}, csi=VOLUME | FOR_NODE, mountOptions=["noatime"])
+    assert (made.volume.handle, made.fs_type, made.read_only, made.context) == ("h", "ext4", True, {"a": "b"})
+    assert made.mount_options == ("noatime",)
+    assert (made.secrets.stage, made.secrets.publish, made.secrets.expand) == (
+        {"k": "Stage"},
+        {"k": "Publish"},
+        {"k": "Expand"},
+    )
+
+
+def test_pods_volume_brings_its_fields_and_secret() -> None:
+    source = {"driver": "d", "fsType": "xfs", "readOnly": True, "volumeAttributes": {"a": "b"}}
+    made = step({"csi": source | {"nodePublishSecretRef": {"name": "Publish"}}})
+    assert (made.ephemeral, made.fs_type, made.read_only, made.context) == (True, "xfs", True, {"a": "b"})
+    assert (made.secrets.stage, made.secrets.publish) == ({}, {"k": "Publish"})
+
+
+def test_group_policies_and_pod_info_are_the_drivers_and_pods() -> None:
+    made = step({"csi": {"driver": "d"}})
+    assert made.fs_group == FsGroup(7, "OnRootMismatch", "File")
+    assert made.pod_info["csi.storage.k8s.io/pod.name"] == "p"
+    assert made.republish
+
+
+def test_claim_of_the_pod_can_be_read_only() -> None:
+    claimed = {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
+    assert step(claimed, csi=VOLUME | {"readOnly": False}).read_only
