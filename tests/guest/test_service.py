@@ -14,7 +14,14 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "web"},
     "spec": {
-        "containers": [{"name": "main", "image": BUSYBOX, "command": ["sh", "-c", "echo hello; exec sleep 100000"]}],
+        "containers": [
+            {
+                "name": "main",
+                "image": BUSYBOX,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", "echo hello; exec sleep 100000"],
+            }
+        ],
     },
 }
 
