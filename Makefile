@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node check long lint new-actor bench bench-runtimes proto clean
+.PHONY: help run test test-node guest test-guest check long lint new-actor bench bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,14 @@ test: $(DEV_READY) ## Run the tests that need nothing but this machine; says at 
 test-node: $(DEV_READY) ## Run the others: on containerd, CNI, a control plane, Chromium; installs them on Debian as root
 	@$(BIN)/python -m tests.suite.prepare
 	@$(BIN)/pytest --target=node -n 3 $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+test-guest: $(DEV_READY) ## Run the tests of a guest with systemd and cgroup v2, under qemu or on NODEVISOR_GUEST=root@HOST
+	@$(BIN)/python -m tests.guest.prepare
+	@$(BIN)/pytest --target=guest --durations 15 --durations-min 5 tests/guest $(PYTEST_ARGS)
+
+guest: $(DEV_READY) ## Start such a guest with this checkout, and a shell in it; its disk is gone with it
+	@$(BIN)/python -m tests.guest.prepare
+	@exec $(BIN)/python -m tests.guest
 
 check: $(DEV_READY) ## Lint, and test what changed against main, within a minute (PACKAGE=actors/probe: its pure tests)
 	@$(BIN)/python -m tests.suite.check $(PACKAGE)
@@ -48,6 +56,7 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hour
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
 	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
+	$(MAKE) test-guest
 
 new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")
 	@$(BIN)/python .ci/new_actor.py "$(NAME)" "$(PURPOSE)"

@@ -6,6 +6,7 @@ The packages come from where this machine's apt takes its own.
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fresh.cache import cached
@@ -29,31 +30,39 @@ class CannotMake(Exception):
 
 def rootfs() -> Path:
     """The directory that has it; made in 40 s where the cache has none. Raises CannotMake."""
-    sources = _sources()
-    recipe = "\n".join((platform.machine(), INCLUDE, *_HOOKS, *sources))
-    return cached("rootfs", recipe, lambda directory: _make(directory, sources))
+    listed = sources()
+    recipe = "\n".join((platform.machine(), INCLUDE, *_HOOKS, *listed))
+    return cached("rootfs", recipe, lambda directory: make_debian(directory, INCLUDE, _HOOKS, listed))
 
 
-def _make(directory: Path, sources: list[str]) -> None:
-    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    options = [f"--include={INCLUDE}", *(f"--customize-hook={hook}" for hook in _HOOKS), *_apt_options()]
+def release() -> str:
+    """This machine's release of Debian, as "bookworm"."""
+    return platform.freedesktop_os_release()["VERSION_CODENAME"]
+
+
+def make_debian(directory: Path, include: str, hooks: Sequence[str], sources: Sequence[str]) -> None:
+    """Fill `directory` with a minimal Debian of this machine's release and further packages. Raises CannotMake.
+
+    `hooks` are shell commands that run last, with the directory as $1; `sources` lines of a sources.list.
+    """
+    options = [f"--include={include}", *(f"--customize-hook={hook}" for hook in hooks), *apt_options()]
     command = [
         "mmdebstrap",
         "--mode=root",
         "--variant=minbase",
         "--format=directory",
         *options,
-        release,
+        release(),
         directory,
         "-",
     ]
     text = "\n".join(sources) + "\n"
-    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=540)
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=1200)
     if made.returncode != 0:
         raise CannotMake(f"cannot make a minimal Debian ({made.returncode}):\n{made.stderr[-2000:]}")
 
 
-def _sources() -> list[str]:
+def sources() -> list[str]:
     """Lines of a sources.list for Debian's own archives among this machine's."""
     command = ["apt-get", "indextargets", "--format", _TARGET, "Created-By: Packages", "Origin: Debian"]
     for prepare in (None, ["apt-get", "update", "-q"]):  # without lists apt does not know whose an archive is
@@ -65,7 +74,7 @@ def _sources() -> list[str]:
     raise CannotMake("cannot make a minimal Debian: apt has no archive of Debian's in its sources")
 
 
-def _apt_options() -> list[str]:
+def apt_options() -> list[str]:
     """This machine's settings for reaching archives: proxies and certificates."""
     command = ["apt-config", "dump", "--format", '%f "%v";%n', "Acquire"]
     dumped = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

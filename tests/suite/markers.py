@@ -2,16 +2,16 @@
 
 `pure` tests start no process, open no socket and do not wait (purity.py checks it). `process` tests use what any Linux
 machine with Python has: processes, sockets, mounts, cgroups, containers on the embedded runtime. `containerd` tests
-need a containerd with CNI plug-ins, `cluster` tests a control plane.
+need a containerd with CNI plug-ins, `cluster` tests a control plane. `guest` tests start a guest with systemd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-PURE, PROCESS, CONTAINERD, CLUSTER = "pure", "process", "containerd", "cluster"
-MARKERS = (PURE, PROCESS, CONTAINERD, CLUSTER)
-"""Each needs all that those before it need."""
+PURE, PROCESS, CONTAINERD, CLUSTER, GUEST = "pure", "process", "containerd", "cluster", "guest"
+MARKERS = (PURE, PROCESS, CONTAINERD, CLUSTER, GUEST)
+"""In the order of what they need."""
 
 FOLDERS = {
     "agent/api": PROCESS,
@@ -97,6 +97,7 @@ FIXTURES = {
     "containerd": CONTAINERD,
     "control_plane": CLUSTER,
     "full_control_plane": CLUSTER,
+    "guest": GUEST,
     "own_control_plane": CLUSTER,
 }
 """Marker that a test has at least that requests the fixture, or has its name as a parameter."""

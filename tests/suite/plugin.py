@@ -1,4 +1,4 @@
-"""The pytest side of markers, needs and targets. `--target=test` and `--target=node` are what make uses."""
+"""The pytest side of markers, needs and targets. `--target=test`, `node` and `guest` are what make uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--target",
         choices=selection.TARGETS,
-        help="run the tests of `make test` or of `make test-node`, and say which were left out",
+        help="run the tests of this make target, and say which were left out",
     )
     parser.addoption("--budget-s", type=float, help="begin no test later than so many seconds, and pure ones first")
 

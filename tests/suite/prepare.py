@@ -58,7 +58,7 @@ def main() -> int:
     packages, programs = missing_packages(), missing_programs()
     if not can_install and (packages or programs):
         return _refuse(packages, programs)
-    if packages and not _install(packages):
+    if packages and not install(packages):
         return 1
     if programs or not (CACHE / "kubectl").exists():
         _build(programs)
@@ -81,12 +81,13 @@ def _refuse(packages: list[str], programs: list[str]) -> int:
     return 1
 
 
-def _install(packages: list[str]) -> bool:
+def install(packages: list[str], *options: str) -> bool:
+    """Install them, and say so; `options` are for apt-get. False, with the reason said, when it fails."""
     print(f"Installing what the tests need: {' '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *packages]):
-        print("+ apt-get", *command, flush=True)
-        if subprocess.run(["apt-get", *command], env=environment, check=False).returncode != 0:
+        print("+ apt-get", *options, *command, flush=True)
+        if subprocess.run(["apt-get", *options, *command], env=environment, check=False).returncode != 0:
             print("cannot install them: see apt-get's output above", file=sys.stderr)
             return False
     return True

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from tests.suite.markers import CLUSTER, CONTAINERD, PURE
+from tests.suite.markers import CLUSTER, CONTAINERD, GUEST, PURE
 from tests.suite.needs import NEEDS
 
-TEST, NODE = "test", "node"
-TARGETS = (TEST, NODE)
-"""Names of `make test` and `make test-node`."""
+TEST, NODE, IN_GUEST = "test", "node", "guest"
+TARGETS = (TEST, NODE, IN_GUEST)
+"""Names of `make test`, `make test-node` and `make test-guest`."""
 
 BOTH = "embedded"
 """A fixture whose tests are run by both targets: on the runtime's own network and isolation, then on CNI and runc."""
@@ -28,7 +28,11 @@ class Facts(NamedTuple):
 
 
 def left_out(target: str, facts: Facts) -> str:
-    """Why `target` does not run the test: "containerd", "needs openssl", "lacks root"; empty when it does."""
+    """Why `target` does not run the test: "guest", "containerd", "needs openssl", "lacks root"; empty when it does."""
+    if target == IN_GUEST:
+        return "" if facts.marker == GUEST else TEST
+    if facts.marker == GUEST or "systemd" in facts.missing:
+        return GUEST
     of_packages = [name for name in facts.needs if NEEDS[name].package]
     is_of_node = facts.marker in (CONTAINERD, CLUSTER) or bool(of_packages)
     if target == NODE:
@@ -45,6 +49,10 @@ def report(target: str, counts: Counter[str]) -> list[str]:
     lacking = Counter({NEEDS[why[6:]].what: count for why, count in counts.items() if why.startswith("lacks ")})
     others = Counter({why: count for why, count in counts.items() if not why.startswith("lacks ")})
     lines = []
+    if target == IN_GUEST:
+        return []
+    if in_guest := others.pop(GUEST, 0):
+        lines.append(f"Left out: {in_guest} tests (guest: {in_guest}). Run them: make test-guest")
     if target == NODE and others:
         lines.append(f"Left out: {others.total()} tests, which `make test` runs.")
     elif others:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.suite import purity
 from tests.suite.long import LONG
-from tests.suite.markers import CLUSTER, CONTAINERD, FIXTURES, FOLDERS, MARKERS, PROCESS, PURE, marker_of
+from tests.suite.markers import CLUSTER, CONTAINERD, FIXTURES, FOLDERS, GUEST, MARKERS, PROCESS, PURE, marker_of
 from tests.suite.needs import NEEDS
-from tests.suite.selection import NODE, TEST, Facts, group_of, left_out, report
+from tests.suite.selection import IN_GUEST, NODE, TEST, Facts, group_of, left_out, report
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -35,6 +35,7 @@ def test_the_long_modules_are_there() -> None:
         ("pod_workers", ("containerd",), CONTAINERD),
         ("probe/pure", ("containerd", "control_plane"), CLUSTER),
         ("agent", ("embedded",), PROCESS),
+        ("guest", ("guest",), GUEST),
         ("new", (), PROCESS),
     ],
 )
@@ -60,6 +61,9 @@ def test_every_marker_is_one_that_pytest_knows(pytestconfig: pytest.Config) -> N
         (Facts(PROCESS, ("root",), ("root",)), "lacks root", TEST),
         (Facts(PROCESS, fixtures=("embedded",)), "", ""),
         (Facts(CONTAINERD, ("root",), ("root",), ("embedded",)), CONTAINERD, ""),
+        (Facts(GUEST), GUEST, GUEST),
+        (Facts(CONTAINERD, ("systemd",), ("systemd",)), GUEST, GUEST),
+        (Facts(CONTAINERD, ("systemd",)), CONTAINERD, ""),
     ],
 )
 def test_a_test_is_left_out_for_a_reason(facts: Facts, by_test: str, by_node: str) -> None:
@@ -70,7 +74,7 @@ def test_a_test_is_left_out_for_a_reason(facts: Facts, by_test: str, by_node: st
 @pytest.mark.parametrize("needed", [(), *((name,) for name in NEEDS)])
 def test_each_test_is_run_by_one_of_the_targets(marker: str, needed: tuple[str, ...]) -> None:
     facts = Facts(marker, needed)
-    assert "" in (left_out(TEST, facts), left_out(NODE, facts))
+    assert "" in (left_out(TEST, facts), left_out(NODE, facts), left_out(IN_GUEST, facts))
 
 
 def test_left_out_tests_are_reported_with_counts_and_command() -> None:
@@ -79,6 +83,7 @@ def test_left_out_tests_are_reported_with_counts_and_command() -> None:
     assert first == "Left out: 775 tests (containerd: 763, needs openssl: 12). Run them: make test-node"
     assert second.startswith("Left out: 7 tests (without user namespaces: 4, without root: 3). Run them: make test, as")
     assert report(TEST, Counter()) == []
+    assert report(TEST, Counter({GUEST: 2})) == ["Left out: 2 tests (guest: 2). Run them: make test-guest"]
     assert report(NODE, Counter({TEST: 5})) == ["Left out: 5 tests, which `make test` runs."]
 
 

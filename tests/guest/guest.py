@@ -1,0 +1,129 @@
+"""A running guest with this checkout in it, and what tests do there.
+
+`NODEVISOR_GUEST=root@HOST[:PORT]` names another machine that is reached by ssh, in place of a guest under qemu. It has
+this machine's release and the packages of `image`. Tests leave their traces there.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tests.guest.image import CHECKOUT_SIZE, image, make_file_system, make_overlay, run
+from tests.guest.machine import CannotStart, Machine
+from tests.guest.shell import Shell
+from tests.ports import free_port
+
+OTHER = "NODEVISOR_GUEST"
+CHECKOUT = Path(__file__).resolve().parents[2]
+_LEFT_OUT = (".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", ".run")
+_COPY = 'tar -C "$1" --ignore-failed-read --warning=none {excluded} -cf - . | tar -C "$2" -xf -'.format(
+    excluded=" ".join(f"--exclude=./{name}" for name in _LEFT_OUT)
+)
+"""A shell's script. Other tests write caches there meanwhile, which tar passes over."""
+_SSH_S = 240.0
+
+
+class Guest:
+    """A guest that runs from `with` on, in its own directory below /tmp."""
+
+    def __init__(self, checkout: Path = CHECKOUT) -> None:
+        """The guest has a copy of `checkout` at the same path, with its .venv; it may write there."""
+        self.checkout = checkout
+        self._scratch = Path(tempfile.mkdtemp(prefix="nv-guest-"))
+        self._machine: Machine | None = None
+        self.shell = Shell(self._scratch, os.environ.get(OTHER, ""))
+
+    def __enter__(self) -> Guest:
+        try:
+            copy = self._scratch / "copy"
+            _copy_checkout(self.checkout, copy)
+            if os.environ.get(OTHER):
+                self._connect(copy)
+            else:
+                self._start(copy)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, copy: Path) -> None:
+        found = image()
+        disks = found.disks(self._scratch / "root.qcow2", self._scratch / "checkout")
+        make_overlay(found.root, disks.root)
+        make_file_system(copy, disks.checkout, CHECKOUT_SIZE)
+        shutil.rmtree(copy)
+        port = free_port()
+        self.shell = Shell(self._scratch, f"root@127.0.0.1:{port}", found.key)
+        self._machine = machine = Machine(self._scratch, disks, found.acceleration(), port)
+        machine.resume(found.snapshot)
+        self.shell.connect(_SSH_S, lambda: not machine.ended)
+        there = shlex.quote(str(self.checkout))
+        self.run(
+            f"date -s @{time.time():.3f} && blockdev --flushbufs /dev/vdb && mkdir -p {there} && mount /dev/vdb {there}"
+        )
+
+    def _connect(self, copy: Path) -> None:
+        self.shell.connect(_SSH_S)
+        there = shlex.quote(str(self.checkout))
+        self.run(f"test ! -e {there} || test -e {there}/.nodevisor-guest")  # another's files are not ours to replace
+        with tempfile.TemporaryFile() as archive:
+            subprocess.run(["tar", "-C", copy, "-czf", "-", "."], stdout=archive, check=True, timeout=300)
+            archive.seek(0)
+            script = f"rm -rf {there} && mkdir -p {there} && tar -C {there} -xzf - && touch {there}/.nodevisor-guest"
+            self.run(script, 600, stdin=archive.read())
+        shutil.rmtree(copy)
+
+    def run(
+        self, script: str, timeout_s: float = 120.0, *, check: bool = True, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell's script there to its end, with its standard error among its output.
+
+        Raises AssertionError with the output when it fails, subprocess.TimeoutExpired.
+        """
+        return self.shell.run(script, timeout_s, check=check, stdin=stdin)
+
+    def put(self, path: str, content: str | bytes) -> None:
+        """Write a file there, and the directories that it is in."""
+        there = shlex.quote(path)
+        data = content.encode() if isinstance(content, str) else content
+        self.run(f'mkdir -p "$(dirname {there})" && cat > {there}', stdin=data)
+
+    def get(self, path: str) -> str:
+        """The content of a file there."""
+        return self.run(f"cat {shlex.quote(path)}").stdout
+
+    def close(self) -> None:
+        """End it as a power cut does, and delete its directory."""
+        self.shell.close()
+        if self._machine is not None:
+            self._machine.kill()
+        shutil.rmtree(self._scratch)
+
+
+def _copy_checkout(checkout: Path, copy: Path) -> None:
+    """Copy it with its .venv, for Debian's Python of the same version in place of this machine's."""
+    python = checkout / ".venv/bin/python"
+    version = run(python, "-c", "import sys; print(*sys.version_info[:2])") if python.exists() else ""
+    if version.split() != [str(part) for part in sys.version_info[:2]]:
+        raise CannotStart(f"cannot put {checkout} into a guest: no environment there; run make .venv/.ready-dev")
+    copy.mkdir()
+    run("sh", "-c", _COPY, "sh", checkout, copy)
+    venv = copy / ".venv"
+    (venv / "bin/python3").unlink()
+    (venv / "bin/python3").symlink_to("/usr/bin/python3")
+    config = venv / "pyvenv.cfg"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("home =")]
+    config.write_text("\n".join(["home = /usr/bin", *lines, ""]))

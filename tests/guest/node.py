@@ -1,0 +1,108 @@
+"""A node in the guest: containerd with the systemd driver, and the agent as the service that README describes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.containerd.images import PAUSE, busybox, pause, write_archive
+from tests.guest.guest import CHECKOUT, Guest
+
+MANIFESTS = "/etc/kubernetes/manifests"
+_CONTAINERD = f"""\
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+"""
+_NETWORK = {
+    "cniVersion": "0.4.0",
+    "name": "pods",
+    "plugins": [
+        {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipMasq": True,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": "10.88.0.0/24"}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }
+    ],
+}
+_KUBELET = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "staticPodPath": MANIFESTS,
+    "cgroupDriver": "systemd",
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+}
+
+
+class Node:
+    """The service in a guest, started."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+
+    def start(self) -> None:
+        """Configure containerd and the service, and start both. Returns once the service says that it is ready."""
+        self.guest.put("/etc/containerd/config.toml", _CONTAINERD)
+        self.guest.put("/etc/cni/net.d/10-pods.conflist", json.dumps(_NETWORK))
+        self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET))
+        self.guest.put("/etc/systemd/system/nodevisor.service", (CHECKOUT / "etc/nodevisor.service").read_text())
+        with tempfile.TemporaryDirectory(prefix="nv-guest-images-") as name:
+            archive = Path(name, "images.tar")
+            write_archive(archive, [busybox(), pause()])
+            self.guest.put("/root/images.tar", archive.read_bytes())
+        program = shlex.quote(str(self.guest.checkout / ".venv/bin/supervisor"))
+        self.guest.run(
+            f"mkdir -p {MANIFESTS} /opt/nodevisor/bin && ln -sfn {program} /opt/nodevisor/bin/supervisor && "
+            "systemctl restart containerd && ctr -n k8s.io images import /root/images.tar && systemctl daemon-reload",
+            300,
+        )
+        started = self.guest.run("systemctl start nodevisor", 300, check=False)
+        assert started.returncode == 0, f"{started.stdout}\n{self.journal()}"
+
+    def supervisor(self, command: str, timeout_s: float = 120.0) -> str:
+        """Output of a command of the CLI."""
+        return self.guest.run(f"/opt/nodevisor/bin/supervisor {command}", timeout_s).stdout
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """`supervisor pods -o json`, by pod name without the node's."""
+        items = json.loads(self.supervisor("pods -o json"))["items"]
+        return {item["metadata"]["name"].removesuffix("-guest"): item for item in items}
+
+    def write(self, manifest: dict[str, Any]) -> None:
+        """Put a static pod there."""
+        name = manifest["metadata"]["name"]
+        self.guest.put(f"/root/{name}.yaml", yaml.safe_dump(manifest))
+        self.guest.run(f"mv /root/{name}.yaml {MANIFESTS}/")
+
+    def wait_ready(self, name: str, timeout_s: float = 240.0) -> dict[str, Any]:
+        """The pod once it is Ready. Fails with the agent's journal past the deadline."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            pod = self.pods().get(name, {})
+            conditions = pod.get("status", {}).get("conditions", [])
+            if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+                return pod
+            time.sleep(1.0)
+        raise AssertionError(f"{name} is not Ready within {timeout_s:g} s: {pod}\n{self.journal()}")
+
+    def journal(self) -> str:
+        """The agent's last lines."""
+        return self.guest.run("journalctl --no-pager -u nodevisor -n 60", check=False).stdout
