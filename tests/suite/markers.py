@@ -46,6 +46,7 @@ FOLDERS = {
     "foreign": PROCESS,
     "fresh": CONTAINERD,
     "fuzz": PROCESS,
+    "guest": CONTAINERD,
     "host": PROCESS,
     "image_gc": PROCESS,
     "image_gc/pure": PURE,

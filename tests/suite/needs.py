@@ -80,6 +80,10 @@ def _has_cgroup_v2() -> bool:
     return False
 
 
+def _has_systemd() -> bool:
+    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+
 @functools.cache
 def disk_directory() -> str | None:
     """A directory on a disk where this user may write, or None. /tmp is in memory on many machines."""
@@ -128,6 +132,7 @@ NEEDS = {
     "nftables": Need("nftables in the kernel", _has_nftables),
     "cgroups": Need("the right to make cgroups", _can_write_cgroups),
     "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
+    "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
