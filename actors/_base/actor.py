@@ -48,9 +48,9 @@ from proto.agent.actor import (
 )
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Exited, Started
+from proto.agent.tracing import SpanKind
 from proto.common import logs
 from proto.common.until import Until
-from proto.node.tracing import SpanKind
 from proto.wire.envelope import Kind
 from proto.wire.errors import AskTimeout, ProtocolError, Refused
 from proto.wire.message import Done, Message

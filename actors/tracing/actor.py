@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from actors._base import Actor, handles
-from proto.node.tracing import RecordSpans
+from proto.agent.tracing import RecordSpans
 
 if TYPE_CHECKING:
     from actors.tracing.export import Export

@@ -14,7 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
-from proto.node.tracing import EndedSpan
+from proto.agent.tracing import EndedSpan
 
 log = logging.getLogger(__name__)
 

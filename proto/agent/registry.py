@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
     name: str
     room: str
-    """The package below `proto` with its message module: `pods` or `node`."""
+    """The package below `proto` with its message module: `pods`, `node` or `agent`."""
     purpose: str
     """One line for people, with the kubelet's word for this manager where it has one."""
     after: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 ACTORS = (
     Entry("runtime", "node", "runs containers itself and serves CRI (embedded runtime)", needs="runtime"),
-    Entry("tracing", "node", "sends spans of traces to an OTLP collector", needs="tracing"),
+    Entry("tracing", "agent", "sends spans of traces to an OTLP collector", needs="tracing"),
     Entry("events", "pods", "records Events and sends them to the API server (event recorder)"),
     Entry("stats", "node", "measures CPU, memory and disk of the node and its pods (stats provider)"),
     Entry(

@@ -16,8 +16,8 @@ from actors._base.messaging import tracing
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
+from proto.agent.tracing import RecordSpans
 from proto.cri import api_pb2 as pb
-from proto.node.tracing import RecordSpans
 from tests.cri.fake import FakeRuntime
 from tests.harness import wait_for
 

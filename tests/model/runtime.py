@@ -128,6 +128,9 @@ class Runtime:
         ready = [pb.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
         return pb.StatusResponse(status=pb.RuntimeStatus(conditions=ready))
 
+    def RuntimeConfig(self, _: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:  # noqa: N802
+        return pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.CGROUPFS))
+
     # Sandboxes
 
     def RunPodSandbox(self, request: pb.RunPodSandboxRequest) -> pb.RunPodSandboxResponse:  # noqa: N802

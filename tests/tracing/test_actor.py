@@ -8,7 +8,7 @@ import time
 import pytest
 
 from proto.agent.actor import Describe, Ping, Stop
-from proto.node.tracing import EndedSpan, RecordSpans
+from proto.agent.tracing import EndedSpan, RecordSpans
 from tests.harness import ActorProcess, wait_for
 from tests.ports import free_ports
 from tests.tracing.collector import collector

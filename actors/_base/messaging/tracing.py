@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
-from proto.node.tracing import MOST_SPANS, EndedSpan, RecordSpans, SpanKind
+from proto.agent.tracing import MOST_SPANS, EndedSpan, RecordSpans, SpanKind
 
 CURRENT: ContextVar[str] = ContextVar("traceparent", default="")
 """The context of the running task or handler, in its thread."""

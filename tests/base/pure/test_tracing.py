@@ -12,7 +12,7 @@ from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task
 from actors._base.messaging.tracing import CURRENT, MOST_WAITING, Recorder
-from proto.node.tracing import RecordSpans
+from proto.agent.tracing import RecordSpans
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import ProtocolError
