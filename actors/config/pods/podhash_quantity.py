@@ -7,7 +7,7 @@ binary fractions as big decimals, which cannot be printed here.
 import re
 from typing import Any
 
-_FORM = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([A-Za-z]*|[eE][+-]?[0-9]+)", re.ASCII)
+_FORM = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9})|([A-Za-z]*))", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _INT64_DIGITS = 18
@@ -28,13 +28,13 @@ def printed_quantity(quantity: Any) -> str:
     match = _FORM.fullmatch(text)
     if match is None:
         raise NotPrintable(text)
-    sign, whole, fraction, suffix = match.groups(default="")
-    if suffix in _BINARY:
+    sign, whole, fraction, exponent, suffix = match.groups(default="")
+    if exponent:
+        value, scale, form = *_decimal(whole or "0", fraction, int(exponent)), "DecimalExponent"
+    elif suffix in _BINARY:
         value, scale, form = _binary(whole or "0", fraction, _BINARY[suffix])
     elif suffix in _DECIMAL:
         value, scale, form = *_decimal(whole or "0", fraction, _DECIMAL[suffix]), "DecimalSI"
-    elif suffix[:1] in ("e", "E"):
-        value, scale, form = *_decimal(whole or "0", fraction, int(suffix[1:])), "DecimalExponent"
     else:
         raise NotPrintable(text)
     if scale < _MILLI:

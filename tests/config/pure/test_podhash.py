@@ -77,8 +77,9 @@ def test_quantities_are_printed_as_go_keeps_them(quantity: Any, value: int, scal
     assert printed.endswith(f"s:(string){text} Format:(resource.Format){form}}}")
 
 
-def test_big_decimal_quantity_still_gives_a_uid() -> None:
-    big = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {"memory": "1.5Gi"}}}])
+@pytest.mark.parametrize("memory", ["1.5Gi", "100emm", "1e" + "9" * 5000])
+def test_quantity_without_a_print_still_gives_a_uid(memory: str) -> None:
+    big = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {"memory": memory}}}])
     with pytest.raises(NotPrintable):
         printed_pod(big)
     assert len(static_pod_uid(big, "/m", "n")) == 32
