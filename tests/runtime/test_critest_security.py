@@ -22,6 +22,7 @@ from tests.containerd.images import PYTHON, Image, python
 from tests.runtime.critest import CALL_S, Critest, Pod, refused
 from tests.runtime.inside import BRIDGE, LISTENING, RAW_SOCKET, listens
 from tests.runtime.instance import EmbeddedInstance, wait_for
+from tests.suite.needs import NEEDS
 
 GROUPS = Image(
     "registry.test/groups:1",
@@ -46,8 +47,9 @@ def critest(embedded: EmbeddedInstance) -> Iterator[Critest]:
 @pytest.fixture(scope="module")
 def pod(critest: Critest) -> Pod:
     """A sandbox for most tests."""
+    own_namespaces = NEEDS["mounts"].is_met()  # without them the runtime refuses sysctls
     return critest.pod(
-        sysctls={"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"},
+        sysctls={"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"} if own_namespaces else {},
         hostname="test-hostname",
         dns_config=pb.DNSConfig(servers=["10.10.10.10"], searches=["google.com"], options=["ndots:8"]),
     )
