@@ -150,6 +150,7 @@ class ActorProcess:
             fields[field] = own if fields[field] == getattr(Settings(), field) else fields[field]
         if fields["cgroup_root"] == Settings().cgroup_root:
             fields["cgroup_root"] = f"/{os.path.basename(self.dir)}"  # not where another agent on this machine has pods
+        fields["make_iptables_util_chains"] = False  # the machine's packet filter is not the tests' to change
         fields |= overrides
         if "objects" in peers and not fields["kubeconfig"]:
             fields["objects_dir"] = fields["objects_dir"] or f"{self.dir}/objects"  # only then it is asked

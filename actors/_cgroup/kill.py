@@ -22,7 +22,8 @@ def kill_processes(name: str, tree: Hierarchy | None = None) -> int:
     """
     if not any(pod_uid(driver, os.path.basename(name)) for driver in ("cgroupfs", "systemd")):
         raise ValueError(f"cannot kill the processes in {name}: it is not the cgroup of a pod")
-    pids = processes_below(name, tree or hierarchy())
+    # The kernel shows a process of another PID namespace as 0, and a signal to 0 goes to this process's own group.
+    pids = processes_below(name, tree or hierarchy()) - {0}
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

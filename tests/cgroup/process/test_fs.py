@@ -12,6 +12,7 @@ import pytest
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import Hierarchy, hierarchy, huge_page_sizes, parse_mountinfo
+from actors._cgroup.kill import kill_processes
 from actors._cgroup.limits import Limits, files, read_limits, write_limits
 from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import memory_capacity
@@ -179,6 +180,17 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
     assert (tmp_path / "kubepods/burstable").is_dir()
+
+
+def test_process_of_another_pid_namespace_is_not_signalled(
+    unified: Hierarchy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: signalled.append(pid))
+    (tmp_path / "kubepods/podu-1").mkdir(parents=True)
+    (tmp_path / "kubepods/podu-1/cgroup.procs").write_text("0\n4194304\n")
+    assert kill_processes("/kubepods/podu-1", unified) == 1
+    assert signalled == [4194304]
 
 
 # This machine's own
