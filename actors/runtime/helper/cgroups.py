@@ -163,7 +163,7 @@ def enter(path: str) -> None:
 def kill(path: str) -> None:
     """SIGKILL all processes of the cgroup."""
     for _, directory, _ in mounted(path):
-        for pid in _pids(directory):
+        for pid in filter(None, _pids(directory)):  # 0 is of another PID namespace; kill(0) signals our own group
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -78,6 +78,6 @@ def _all() -> list[int]:
 
 def kill_cgroup(name: str) -> None:
     """SIGKILL every member: a container in a shared pid namespace may leave processes behind."""
-    for pid in _members(name):
+    for pid in _members(name) - {0}:  # 0 is a process of another PID namespace; kill(0) signals our own group
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
