@@ -1,7 +1,7 @@
 """Blocking calls of the API server on the connections of one kubeconfig.
 
 Covers TLS, the credentials of each request, deadlines, and new connections after a certificate has changed. `client`
-and `watch` provide the threads.
+provides the threads.
 """
 
 from __future__ import annotations
