@@ -7,6 +7,7 @@ order, the desired pods, the admission queue, the allocation manager, and then a
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from actors.pod_workers.assembly import HostInfo, compare_driver, make_context, 
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.model.desired import Desired, full_name
+from actors.pod_workers.model.end_record import remaining_grace_s
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import PodView
@@ -124,7 +126,7 @@ class PodWorkers(Actor):
             may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
             refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
         )
-        self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.rejected)
+        self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.saved.rejected)
         self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)
         self.api_gate.recover()
         self.allocations = AllocationManager(
@@ -252,6 +254,7 @@ class PodWorkers(Actor):
         self._statuses = {uid: status for uid, status in self._statuses.items() if uid in wanted}
         self.admission_queue.keep_rejected(wanted)
         self.allocations.keep(set(wanted))
+        self.context.ends.keep(wanted | self.workers.keys())
 
     def _shares(self) -> list[Share] | None:
         return self.admission_queue.shares() if self.is_complete() else None
@@ -302,6 +305,9 @@ class PodWorkers(Actor):
 
     def _start_worker(self, pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
         uid = pod.metadata.uid
+        end = self.context.ends.records.get(uid)
+        if termination is not None and end is not None:  # it ends already: it has the rest of its grace period
+            termination = replace(termination, grace_period_s=remaining_grace_s(end, time.monotonic()))
         initial = InitialState(
             view=view,
             status=self._statuses.pop(uid, None),

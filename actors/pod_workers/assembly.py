@@ -15,6 +15,7 @@ from actors._objects.peer import objects_of
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.resources.allocation_manager import AllocationManager
+from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
@@ -102,7 +103,8 @@ def make_context(
         allocatable=host.node.allocatable,
         host_ips=host.host_ips,
         restored=restored,
-        back_offs=checkpoint.back_offs,
+        back_offs=checkpoint.saved.back_offs,
+        ends=Ends(checkpoint.saved.ends, lambda: actor.post(checkpoint.save_soon)),
         on_back_off=lambda: actor.post(checkpoint.save_soon),
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

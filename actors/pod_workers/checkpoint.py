@@ -1,4 +1,4 @@
-"""The checkpoint of pod_workers: crash-loop back-offs, and the pods that were rejected or evicted.
+"""The checkpoint of pod_workers: crash-loop back-offs, rejected and evicted pods, and ends under way.
 
 Neither the runtime nor another actor knows these facts. A restarted actor reads them from pod_workers.json in the
 checkpoint directory.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from actors._base import Actor
 from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import NOT_ADMITTED
-from actors.pod_workers.model import back_off
+from actors._host.system import boot_id
+from actors.pod_workers.model import back_off, end_record
 from actors.pod_workers.model.back_off import RestartDelay
+from actors.pod_workers.model.end_record import EndRecord
 
 log = logging.getLogger(__name__)
 
@@ -28,38 +30,53 @@ def path(root_dir: str) -> str:
     return os.path.join(paths.checkpoints_dir(root_dir), "pod_workers.json")
 
 
-def load(root_dir: str) -> tuple[dict[tuple[str, str], RestartDelay], dict[str, tuple[str, str]]]:
-    """(back-offs by pod UID and container name, (reason, message) of rejected and evicted pods by UID)."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The content of the checkpoint."""
+
+    back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)
+    """By pod UID and container name."""
+    rejected: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """(reason, message) of rejected and evicted pods by UID."""
+    ends: dict[str, EndRecord] = field(default_factory=dict)
+    """By pod UID. Empty after a reboot."""
+
+
+def load(root_dir: str) -> Saved:
+    """Read the file; without it all parts are empty."""
     data = checkpoint.load(path(root_dir), VERSION) or {}
     rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
-    return back_off.from_plain(data.get("back_offs", [])), rejected
+    ends = end_record.from_plain(data["ends"]) if "ends" in data and data.get("boot_id") == boot_id() else {}
+    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends)
 
 
-def save(
-    root_dir: str, back_offs: Mapping[tuple[str, str], RestartDelay], rejected: Mapping[str, tuple[str, str]]
-) -> None:
-    """Write both. A write error is logged; a restart then forgets the changes."""
+def save(root_dir: str, saved: Saved) -> None:
+    """Write the file. A write error is logged; a restart then forgets the changes."""
     data = {
-        "back_offs": back_off.to_plain(dict(back_offs)),
+        "boot_id": boot_id(),
+        "back_offs": back_off.to_plain(dict(saved.back_offs)),
+        "ends": end_record.to_plain(dict(saved.ends)),
         # A pod that was rejected because the machine shut down is decided on again after the boot.
-        "rejected": [[uid, *why] for uid, why in rejected.items() if why[0] != NOT_ADMITTED],
+        "rejected": [[uid, *why] for uid, why in saved.rejected.items() if why[0] != NOT_ADMITTED],
     }
     try:
         checkpoint.save(path(root_dir), VERSION, data)
     except OSError as error:
-        log.error("cannot write %s: %s; a restart forgets back-offs and rejected pods", path(root_dir), error)
+        log.error(
+            "cannot write %s: %s; a restart forgets back-offs, rejected pods and grace periods", path(root_dir), error
+        )
 
 
 class Checkpoint:
     """Owns the checkpointed values. Used in the actor's mailbox thread.
 
-    Workers change `back_offs` and the admission queue changes `rejected`, both in place.
+    Workers change `back_offs` and `ends`, and the admission queue changes `rejected`, all in place.
     """
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._saving = False
-        self.back_offs, self.rejected = load(actor.settings.root_dir)
+        self.saved = load(actor.settings.root_dir)
 
     def save_soon(self) -> None:
         """Write once for all changes of the next 20 ms."""
@@ -70,4 +87,4 @@ class Checkpoint:
     def save(self) -> None:
         """Write now."""
         self._saving = False
-        save(self._actor.settings.root_dir, self.back_offs, self.rejected)
+        save(self._actor.settings.root_dir, self.saved)

@@ -333,7 +333,8 @@ class PodWorker(PooledActor):
         self.report.publish(view, self.termination)
         # A repeated step has only the rest of the grace period; a later request may shorten that.
         grace_s = grace_period_s(self.pod, self.termination.grace_period_s)
-        self._end_by = min(self._end_by, time.monotonic() + grace_s)
+        end_by = self.context.ends.end_by(self.pod.metadata.uid, time.monotonic() + grace_s)
+        self._end_by = min(self._end_by, end_by)
         try:
             await self.killing.end_pod(self._end_by)
         except CriError as error:
@@ -345,6 +346,7 @@ class PodWorker(PooledActor):
         if view.has_processes:
             return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all
         self.stage = "terminated"
+        self.context.ends.forget(self.pod.metadata.uid)
         self.context.on_terminated(self.pod.metadata.uid)
         self.report.over = True
         self.report.publish(view, self.termination)

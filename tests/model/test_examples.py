@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proto.pods.pod_workers import PodUpdate
+from proto.pods.pod_workers import EvictPod, PodUpdate
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.wire.errors import Refused
 from tests.model import specs
@@ -196,3 +196,45 @@ def test_pod_over_the_volume_limit_fails_for_good(make_world):
     world.clock.advance(60)
     assert not world.runtime.containers
     world.check()
+
+
+@pytest.mark.parametrize(
+    ("sleep_s", "killed_at_s", "shortened_to_s", "runs_for_s", "gone_after_s"),
+    [(60, 5, 1, 0, 6), (60, 20, None, 8, 14), (8, 5, None, 20, 28)],
+)
+def test_kill_gives_an_ending_pod_no_new_grace(
+    make_world, sleep_s, killed_at_s, shortened_to_s, runs_for_s, gone_after_s
+):
+    """The grace period is 30 s, and SIGTERM is ignored. The last two numbers are seconds after the kill."""
+    world = make_world(static=False)
+    hook = {"preStop": {"sleep": {"seconds": sleep_s}}}
+    spec = {"containers": [{**PLAIN["containers"][0], "lifecycle": hook}], "terminationGracePeriodSeconds": 30}
+    pod = specs.api_pod({**PLAIN, **spec}, 1)
+    world.program = type(world.program)(term_s=None)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.update("api", "UPDATE", specs.with_deletion(pod, 30))
+    world.clock.advance(killed_at_s)
+    world.kill()
+    if shortened_to_s is not None:
+        world.update("api", "UPDATE", specs.with_deletion(pod, shortened_to_s))
+    world.clock.advance(runs_for_s)
+    assert world.running(), explain(world)
+    world.clock.advance(gone_after_s - runs_for_s)
+    assert not world.running(), explain(world)
+
+
+def test_kill_gives_an_evicted_pod_no_shorter_grace(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 30}, 1)
+    world.program = type(world.program)(term_s=None)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    eviction = EvictPod(pod_uid=UID, grace_period_s=20, reason="Evicted", message="short of memory")
+    world.tell_pod_workers("eviction", eviction)
+    world.clock.advance(5)
+    world.kill()
+    world.clock.advance(10)
+    assert world.running(), explain(world)
+    world.clock.advance(10)
+    assert not world.running(), explain(world)

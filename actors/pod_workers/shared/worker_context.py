@@ -20,6 +20,7 @@ from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
 from actors.pod_workers.model.back_off import RestartDelay
+from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.resource_state import ResourceState
@@ -166,6 +167,7 @@ class WorkerContext:
     crash_loop: Backoff
     """Delays before a container that ended starts again."""
     userns: UserNamespaces
+    ends: Ends
     allocatable: Amounts
     """Allocatable resources of the node: milli CPUs, bytes."""
     runtime_name: str = "containerd"

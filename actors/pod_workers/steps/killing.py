@@ -2,6 +2,7 @@
 
 Source: killContainer and killContainersWithSyncResult of pkg/kubelet/kuberuntime. `decide.termination` decides times
 and order. A cancelled call may be repeated: a hook that has begun goes on meanwhile and is not started again.
+`model.end_record` has what a restart of this actor keeps of the end of a pod.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from actors._base import Future, first_of, gather
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.decide.termination import find_container, stop_timeout_s, waits_for
 from actors.pod_workers.model import reasons
+from actors.pod_workers.model.end_record import remaining_hook
 from actors.pod_workers.model.orphans import restored_container
 from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.shared.pod_scope import PodScope
@@ -84,6 +86,9 @@ class Killing:
             self.context.events.pod(self.scope.pod, "Normal", reasons.KILLING, text, container=found.name)
         if deadline > time.monotonic():
             hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+            if hook is not None and found.id not in self._pre_stops:
+                known = self.context.ends.hook(self.scope.pod.metadata.uid, found.id)
+                hook = remaining_hook(hook, known, time.monotonic())
             if hook is not None:
                 await self._pre_stop(found, container, hook, deadline)
             for other in predecessors:
@@ -103,6 +108,7 @@ class Killing:
         if hook is None:
             hook = self.scope.spawn(self._run_pre_stop(found, container, handler), "preStop")
             self._pre_stops[found.id] = hook
+            self.context.ends.hook_began(self.scope.pod.metadata.uid, found.id, time.monotonic())
         await self._until(hook, deadline)
         if hook.done():
             await hook
@@ -112,6 +118,7 @@ class Killing:
         given_up: Future[None] = Future()
         given_up.set(None)
         self._pre_stops[found.id] = given_up
+        self.context.ends.hook_done(self.scope.pod.metadata.uid, found.id)
         hook.cancel()
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
@@ -125,6 +132,7 @@ class Killing:
         except (HookFailedError, CriError) as error:
             log.warning("%s: PreStop hook failed: %s", self._who(container), error)
             self._failed(container)
+        self.context.ends.hook_done(self.scope.pod.metadata.uid, found.id)
 
     def _failed(self, container: Container) -> None:
         # Without the hook's output, which may hold a secret: many can read events.

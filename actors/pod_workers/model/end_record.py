@@ -1,0 +1,72 @@
+"""EndRecord: the end of a pod as the checkpoint keeps it, so that a restarted actor goes on with it. Pure.
+
+Times are seconds of the kernel's monotonic clock, which all processes of one boot share. After a reboot no container
+runs, and the records mean nothing. Kubernetes delivers a preStop hook at least once, and does not start a hook again
+that has ended: https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/#hook-delivery-guarantees
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from proto.v1 import LifecycleHandler
+
+
+@dataclass(frozen=True, slots=True)
+class HookRecord:
+    """A preStop hook that has begun."""
+
+    began: float
+    done: bool = False
+    """It has ended, with or without an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """The end of one pod."""
+
+    end_by: float
+    """The end of its grace period."""
+    hooks: Mapping[str, HookRecord] = field(default_factory=dict)
+    """By CRI ID of the container."""
+
+
+def remaining_grace_s(record: EndRecord, now: float) -> int:
+    """Whole seconds that are left of the grace period, at least 0."""
+    return max(0, math.ceil(record.end_by - now))
+
+
+def remaining_hook(handler: LifecycleHandler, hook: HookRecord | None, now: float) -> LifecycleHandler | None:
+    """The part of a preStop hook that is still to run; None for a hook that has ended.
+
+    A sleep goes on for its rest. A command or request whose outcome is unknown runs again.
+    """
+    if hook is None:
+        return handler
+    if hook.done:
+        return None
+    if handler.sleep is None:
+        return handler
+    seconds = max(0, math.ceil(hook.began + handler.sleep.seconds - now))
+    return msgspec.structs.replace(handler, sleep=msgspec.structs.replace(handler.sleep, seconds=seconds))
+
+
+def to_plain(records: Mapping[str, EndRecord]) -> list[list[Any]]:
+    """Rows for the checkpoint: [pod UID, end_by, [[container ID, began, done], ...]]."""
+    return [
+        [uid, record.end_by, [[one, hook.began, hook.done] for one, hook in record.hooks.items()]]
+        for uid, record in records.items()
+    ]
+
+
+def from_plain(rows: list[list[Any]]) -> dict[str, EndRecord]:
+    """The inverse of `to_plain`."""
+    return {
+        uid: EndRecord(float(end_by), {one: HookRecord(float(began), bool(done)) for one, began, done in hooks})
+        for uid, end_by, hooks in rows
+    }

@@ -1,0 +1,96 @@
+"""What a restarted actor goes on with: tables."""
+
+import pytest
+
+from actors.pod_workers.model.end_record import (
+    EndRecord,
+    HookRecord,
+    from_plain,
+    remaining_grace_s,
+    remaining_hook,
+    to_plain,
+)
+from actors.pod_workers.shared.ends import Ends
+from proto.v1 import ExecAction, LifecycleHandler
+from proto.v1.containers.probe import SleepAction
+
+EXEC = LifecycleHandler(exec=ExecAction(command=("drain",)))
+
+
+@pytest.fixture
+def writes():
+    return []
+
+
+@pytest.fixture
+def ends(writes):
+    return Ends({}, lambda: writes.append(1))
+
+
+@pytest.mark.parametrize(("now", "left"), [(0.0, 30), (0.5, 30), (29.9, 1), (30.0, 0), (99.0, 0)])
+def test_remaining_grace(now, left):
+    assert remaining_grace_s(EndRecord(30.0), now) == left
+
+
+@pytest.mark.parametrize(
+    ("hook", "handler", "left"),
+    [
+        (None, EXEC, EXEC),
+        (HookRecord(100.0), EXEC, EXEC),
+        (HookRecord(100.0, done=True), EXEC, None),
+        (None, LifecycleHandler(sleep=SleepAction(seconds=60)), LifecycleHandler(sleep=SleepAction(seconds=60))),
+        (
+            HookRecord(100.0),
+            LifecycleHandler(sleep=SleepAction(seconds=60)),
+            LifecycleHandler(sleep=SleepAction(seconds=50)),
+        ),
+        (
+            HookRecord(10.0),
+            LifecycleHandler(sleep=SleepAction(seconds=60)),
+            LifecycleHandler(sleep=SleepAction(seconds=0)),
+        ),
+        (HookRecord(100.0, done=True), LifecycleHandler(sleep=SleepAction(seconds=60)), None),
+    ],
+)
+def test_remaining_hook(hook, handler, left):
+    assert remaining_hook(handler, hook, 110.0) == left
+
+
+def test_records_survive_the_checkpoint():
+    records = {"u": EndRecord(5.0, {"c": HookRecord(1.0), "d": HookRecord(2.0, done=True)}), "v": EndRecord(7.0)}
+    assert from_plain(to_plain(records)) == records
+
+
+def test_earlier_deadline_stands(ends, writes):
+    assert [ends.end_by("u", at) for at in (30.0, 40.0, 20.0, 25.0)] == [30.0, 30.0, 20.0, 20.0]
+    assert len(writes) == 2
+
+
+def test_shorter_deadline_keeps_the_hooks(ends):
+    ends.end_by("u", 30.0)
+    ends.hook_began("u", "c", 1.0)
+    ends.end_by("u", 20.0)
+    assert ends.hook("u", "c") == HookRecord(1.0)
+
+
+def test_first_begin_of_a_hook_stands(ends):
+    ends.end_by("u", 30.0)
+    ends.hook_began("u", "c", 1.0)
+    ends.hook_began("u", "c", 2.0)
+    ends.hook_done("u", "c")
+    assert ends.hook("u", "c") == HookRecord(1.0, done=True)
+
+
+def test_hook_of_a_container_that_ends_alone_is_not_recorded(ends, writes):
+    ends.hook_began("u", "c", 1.0)
+    ends.hook_done("u", "c")
+    assert (ends.records, writes) == ({}, [])
+
+
+def test_ended_and_unknown_pods_are_forgotten(ends, writes):
+    for uid in "uvw":
+        ends.end_by(uid, 30.0)
+    ends.forget("u")
+    ends.forget("u")
+    ends.keep({"w", "x"})
+    assert (list(ends.records), len(writes)) == (["w"], 5)
