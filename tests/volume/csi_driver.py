@@ -209,7 +209,7 @@ ANSWERS: dict[str, Any] = {
 def bound(path: str | Path) -> bool:
     """True when something is mounted there; st_dev does not show a bind mount of the same file system."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return any(line.split()[4] == str(path) for line in lines)
+    return any(line.split()[4] == str(path).replace(" ", r"\040") for line in lines)
 
 
 class Mute:

@@ -82,7 +82,7 @@ class Context:
 class Plugin(ABC):
     """One source of volumes."""
 
-    source: ClassVar[str]
+    source: str
     """The attribute of `v1.Volume` that selects the plugin."""
     directory: ClassVar[str] = ""
     """Directory name below a pod's `volumes`; empty when its volumes are elsewhere."""
