@@ -59,6 +59,7 @@ class Driver:
     """By rpc; taken when the call comes."""
     max_volumes: int = 7
     """Volume limit of the node."""
+    topology: dict[str, str] = field(default_factory=lambda: {"topology.test/zone": "a"})
     calls: list[tuple[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     """Calls that hang end once it is set."""
@@ -136,7 +137,7 @@ class Driver:
         return csi.ProbeResponse()
 
     def _NodeGetInfo(self, _: Any) -> Any:
-        zone = csi.Topology(segments={"topology.test/zone": "a"})
+        zone = csi.Topology(segments=self.topology)
         return csi.NodeGetInfoResponse(
             node_id="node-1", max_volumes_per_node=self.max_volumes, accessible_topology=zone
         )

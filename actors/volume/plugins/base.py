@@ -60,6 +60,8 @@ class Context:
     facts: NodeFacts = field(default_factory=NodeFacts)
     objects: Mapping[ObjectRef, ApiObject] = field(default_factory=dict)
     """The existing objects of `Plugin.refs` and `Plugin.further_refs`."""
+    asked: frozenset[ObjectRef] = frozenset()
+    """References of `further_refs` that have been read: an object that is not in `objects` does not exist."""
     tokens: Mapping[GetToken, Token | str] = field(default_factory=dict)
     """The tokens of `Plugin.tokens`, or the errors of their requests."""
     node_name: str = ""
