@@ -9,11 +9,13 @@ import pytest
 
 from actors._host.files.mounts import mounts_under
 from proto import v1
+from proto.agent.actor import Describe
 from proto.node.node import SetVolumesInUse
 from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pods.pod_workers import VolumesMounted
 from proto.pods.volume import MountPod, UnmountPod
 from proto.v1 import Volume
+from proto.v1.scalars.base import json_name
 from proto.v1.volumes.migrated import MIGRATED
 from tests.harness import ActorProcess, wait_for
 from tests.volume.csi_driver import Driver
@@ -45,18 +47,15 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
 
 def volume(kind: str, name: str = "v", **fields: Any) -> Volume:
     source = SOURCES[kind][0] | fields
-    return v1.from_dict(Volume, {"name": name, v1_name(kind): source})
-
-
-def v1_name(kind: str) -> str:
-    first, *rest = kind.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return v1.from_dict(Volume, {"name": name, json_name(kind): source})
 
 
 class Cluster:
     """CSIDrivers of all migrated types that need no attachments, a Secret, and one claim of an in-tree volume."""
 
     def __init__(self, process: ActorProcess) -> None:
+        self.zoned: set[str] = set()
+        """PersistentVolumes with a label of their zone, zone-1."""
         process.peers["objects"].answers[GetObjects] = self.objects
 
     def objects(self, request: GetObjects) -> Objects:
@@ -75,9 +74,11 @@ class Cluster:
                 "mountOptions": ["noatime"],
             },
         }.get(ref.kind)
+        labels = {"topology.kubernetes.io/zone": "zone-1"} if ref.name in self.zoned else {}
         if spec is None:
             return None
-        return ApiObject(ref=ref, resource_version="1", document={"metadata": {"name": ref.name}, "spec": spec})
+        document = {"metadata": {"name": ref.name, "labels": labels}, "spec": spec}
+        return ApiObject(ref=ref, resource_version="1", document=document)
 
 
 @pytest.fixture
@@ -123,6 +124,25 @@ def test_claim_of_an_in_tree_volume_is_mounted_by_its_driver(actor: ActorProcess
         (publish,) = driver.of("NodePublishVolume")
         assert (publish.volume_id, dict(publish.volume_context)) == ("vol-9", {"partition": "2"})
         assert list(publish.volume_capability.mount.mount_flags) == ["noatime"]
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
+    finally:
+        driver.close()
+
+
+@pytest.mark.needs("mounts")
+def test_volume_of_another_zone_is_refused_without_a_cluster_too(actor: ActorProcess, cluster: Cluster) -> None:
+    cluster.zoned.add("pv-ebs")
+    driver = new_driver(actor, EBS, topology={"topology.ebs.csi.aws.com/zone": "zone-2"}).start()
+    try:
+        registered(actor, driver)
+        message = refused(actor, MountPod(pod=in_default(claim())))
+        assert message.endswith("no matching NodeSelectorTerms")
+        driver.stop()
+        wait_for(lambda: EBS not in actor.ask(Describe()).state["csi"]["drivers"], 20, "the driver has gone")
+        driver.topology = {"topology.ebs.csi.aws.com/zone": "zone-1"}
+        driver.start()
+        registered(actor, driver)
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
         retry_forbidden(actor, UnmountPod(pod_uid=UID))
     finally:
         driver.close()

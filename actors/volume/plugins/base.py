@@ -24,6 +24,20 @@ GID_ANNOTATION = "pv.beta.kubernetes.io/gid"
 SET_UP_FAILED = "MountVolume.SetUp failed"
 
 
+_REMOVED = ("cephfs", "flocker", "glusterfs", "photonPersistentDisk", "quobyte", "rbd", "scaleIO", "storageos")
+_REFUSED = {
+    "flexVolume": "it runs no FlexVolume plugins",
+    "iscsi": "it logs in to no iSCSI targets",
+    "fc": "it attaches no Fibre Channel disks",
+} | dict.fromkeys(_REMOVED, "Kubernetes has removed it")
+
+
+def not_supported(what: str, source: str) -> str:
+    """Reason to refuse a volume; `source`: the API's name of its type."""
+    reason = f": {_REFUSED[source]}; use a CSI driver" if source in _REFUSED else ""
+    return f"this agent does not support {what} of type `{source}`{reason}"
+
+
 class CannotMount(Exception):
     """A volume cannot be set up now; the message is the kubelet's. `retry`: it may be possible later.
 

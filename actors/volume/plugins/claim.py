@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from actors.volume.plugins import binding
-from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin
+from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin, not_supported
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
@@ -143,6 +143,5 @@ def _plugin(claimed: Claimed) -> PersistentPlugin:
     plugin = next((plugin for source, plugin in PERSISTENT.items() if getattr(spec, source) is not None), None)
     if plugin is None:
         served_by = ", ".join(claimed.sources) or "nothing"
-        text = f"this agent does not support PersistentVolumes of type `{served_by}`"
-        raise CannotMount(text, retry=False, volume=claimed.name)
+        raise CannotMount(not_supported("PersistentVolumes", served_by), retry=False, volume=claimed.name)
     return plugin

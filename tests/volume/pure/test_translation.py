@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actors.volume import policy
 from actors.volume.plugins.base import CannotMount, Context
@@ -15,6 +18,7 @@ from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume
+from proto.v1.scalars.base import json_name
 from proto.v1.volumes.migrated import MIGRATED
 
 EBS, GCE, CINDER = "ebs.csi.aws.com", "pd.csi.storage.gke.io", "cinder.csi.openstack.org"
@@ -214,6 +218,29 @@ def test_vsphere_volume_keeps_its_region(
 def test_invalid_volume_is_not_translated(spec: dict[str, Any], metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(NotTranslated, match=message.replace("[", r"\[")):
         persistent(spec, **metadata)
+
+
+TEXT = st.text(max_size=40) | st.sampled_from(["aws://", "aws://z/vol-1", "..", "a__b", "us-a-1__us-a-2"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(MIGRATED)), st.data())
+def test_any_text_is_translated_or_refused(kind: str, data: st.DataObject) -> None:
+    fields = ("volumeID", "diskName", "diskURI", "secretName", "shareName", "pdName", "volumePath", "fsType")
+    name = json_name(kind)
+    source = {field: data.draw(TEXT) for field in fields}
+    meta = {"name": "pv", "labels": {data.draw(st.sampled_from([ZONE, BETA_ZONE, REGION])): data.draw(TEXT)}}
+    claim = {"namespace": data.draw(TEXT), "name": "c"}
+    volume = v1.from_dict(PersistentVolume, {"metadata": meta, "spec": {name: source, "claimRef": claim}})
+    inline = v1.from_dict(Volume, {"name": "v", name: source})
+    for translated in (lambda: translate.persistent(volume), lambda: translate.inline(inline, "ns")):
+        with suppress(NotTranslated):
+            made = translated()
+            assert made.spec.csi is not None
+            assert made.spec.csi.driver == MIGRATED[kind].driver
+            assert "\0" not in made.metadata.name + made.spec.csi.volume_handle
+            assert made.metadata.name not in ("", ".", "..")
+            assert not translate.migrated_type(made.spec)
 
 
 # The step of a migrated volume
