@@ -13,14 +13,15 @@ import msgspec
 
 from proto.common import untrusted
 from proto.pods.objects import CsiDriver
+from proto.v1.volumes.migrated import MIGRATED
 
 Object = dict[str, Any]
 
 PATH = "/apis/storage.k8s.io/v1/csinodes"
 NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
 MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
-"""In-tree plugins that CSI drivers replace on this node, for schedulers older than Kubernetes 1.31. This agent refuses
-volumes of such plugins, so it removes the annotation of an earlier kubelet."""
+MIGRATED_PLUGINS = ",".join(sorted(one.plugin for one in MIGRATED.values()))
+"""In-tree plugins whose volumes CSI drivers mount on this node. The scheduler counts their volumes as the driver's."""
 _MAX_COUNT = 2**31 - 1
 
 
@@ -33,9 +34,7 @@ def wanted(
     kept = {} if all_ else {name: one for name, one in before.items() if name not in own}
     entries = kept | {name: _unchanged(before.get(name), entry) for name, entry in own.items()}
     metadata = dict((existing or {}).get("metadata") or {"name": node_name})
-    notes = metadata.pop("annotations", None) or {}
-    if others := {name: value for name, value in notes.items() if name != MIGRATED_ANNOTATION}:
-        metadata["annotations"] = others
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), MIGRATED_ANNOTATION: MIGRATED_PLUGINS}
     metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid}]
     return {
         "apiVersion": "storage.k8s.io/v1",

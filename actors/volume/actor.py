@@ -179,12 +179,17 @@ class VolumeManager(Actor):
             self.reconciler.set_node_labels(found.document["metadata"].get("labels") or {})
 
     def _drivers_changed(self) -> None:
-        if self.settings.kubeconfig:
-            drivers = tuple(
-                CsiDriver(name=one.name, node_id=one.node_id, max_volumes=one.max_volumes, topology=one.topology)
-                for one in self.registry.drivers().values()
-            )
-            self.peer("objects").tell(SetCsiDrivers(drivers=drivers, complete=self.registry.is_complete))
+        found = self.registry.drivers().values()
+        if not self.settings.kubeconfig:
+            # There is no Node that gets the drivers' topology as labels.
+            topology = {key: value for one in found for key, value in one.topology.items()}
+            self.reconciler.set_node_labels(topology | node_labels(self.settings.node_name, self.settings.node_labels))
+            return
+        drivers = tuple(
+            CsiDriver(name=one.name, node_id=one.node_id, max_volumes=one.max_volumes, topology=one.topology)
+            for one in found
+        )
+        self.peer("objects").tell(SetCsiDrivers(drivers=drivers, complete=self.registry.is_complete))
 
     def _driver_registered(self, driver: str) -> None:
         self.reconciler.publisher.driver_registered(driver)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin
-from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin, not_supported
+from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin, MigratedPlugin
 from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
@@ -26,6 +26,7 @@ from proto.common.backoff import Backoff
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.scalars.base import json_name
+from proto.v1.volumes.migrated import MIGRATED
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
 PLUGINS: dict[str, Plugin] = {
@@ -41,6 +42,7 @@ PLUGINS: dict[str, Plugin] = {
         ClaimPlugin(),
         CsiPlugin(),
         EphemeralPlugin(),
+        *map(MigratedPlugin, MIGRATED),
     )
 }
 """Plugins by source."""
@@ -101,7 +103,7 @@ def _wanted(pod: Pod, volume: Volume) -> Wanted:
     source = next((source for source in VOLUME_SOURCES if getattr(volume, source) is not None), "empty_dir")
     plugin = PLUGINS.get(source)
     if plugin is None:
-        problem = _DISABLED.get(source, f"this agent does not support volumes of type `{json_name(source)}`")
+        problem = _DISABLED.get(source, not_supported("volumes", json_name(source)))
         raise CannotMount(set_up_message(volume.name, problem), retry=False)
     return Wanted(volume, plugin, plugin.refs(pod, volume))
 

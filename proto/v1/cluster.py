@@ -7,6 +7,7 @@ or the scheduler read are left out.
 from proto.v1.meta import Object, ObjectReference, SecretReference
 from proto.v1.scalars.base import IntOrString, Record, ResourceList
 from proto.v1.scheduling import NodeSelector, Toleration
+from proto.v1.volumes import legacy
 from proto.v1.volumes.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
 
 
@@ -111,6 +112,13 @@ class PersistentVolumeSpec(Record, frozen=True, kw_only=True):
     local: LocalVolumeSource | None = None
     nfs: NFSVolumeSource | None = None
     csi: CSIPersistentVolumeSource | None = None
+    aws_elastic_block_store: legacy.AWSElasticBlockStoreVolumeSource | None = None
+    azure_disk: legacy.AzureDiskVolumeSource | None = None
+    azure_file: legacy.AzureFilePersistentVolumeSource | None = None
+    cinder: legacy.CinderPersistentVolumeSource | None = None
+    gce_persistent_disk: legacy.GCEPersistentDiskVolumeSource | None = None
+    portworx_volume: legacy.PortworxVolumeSource | None = None
+    vsphere_volume: legacy.VsphereVirtualDiskVolumeSource | None = None
 
 
 class PersistentVolume(Object, frozen=True, kw_only=True):

@@ -7,33 +7,43 @@ from typing import Any
 import pytest
 
 from actors.objects.csi_node import MIGRATED_ANNOTATION, same, wanted
+from actors.volume import policy
 from proto.pods.objects import CsiDriver
+from proto.v1.volumes.migrated import MIGRATED
 
 DRIVER = CsiDriver(name="d.example", node_id="n", max_volumes=0, topology={})
 
 
+ALL = (
+    "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,"
+    "kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+)
+
+
 @pytest.mark.parametrize(
-    ("annotations", "kept"),
+    ("annotations", "expected"),
     [
-        ({}, None),
-        ({MIGRATED_ANNOTATION: "kubernetes.io/aws-ebs,kubernetes.io/cinder"}, None),
-        ({MIGRATED_ANNOTATION: "kubernetes.io/aws-ebs", "other": "x"}, {"other": "x"}),
+        ({}, {MIGRATED_ANNOTATION: ALL}),
+        ({MIGRATED_ANNOTATION: "kubernetes.io/aws-ebs,kubernetes.io/rbd"}, {MIGRATED_ANNOTATION: ALL}),
+        ({MIGRATED_ANNOTATION: ALL, "other": "x"}, {MIGRATED_ANNOTATION: ALL, "other": "x"}),
     ],
 )
-def test_no_plugin_is_announced_whose_volumes_are_refused(
-    annotations: dict[str, str], kept: dict[str, str] | None
-) -> None:
+def test_exactly_the_migrated_plugins_are_announced(annotations: dict[str, str], expected: dict[str, str]) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "node", "uid": "u"}
     existing: dict[str, Any] = {
         "metadata": {"name": "node", "ownerReferences": [owner]}
         | ({"annotations": annotations} if annotations else {}),
         "spec": {"drivers": []},
     }
-    for before in (None, existing):
-        wish = wanted("node", "u", before, (DRIVER,), all_=True)
-        assert wish["metadata"].get("annotations") == (kept if before is not None else None)
+    assert wanted("node", "u", None, (DRIVER,), all_=True)["metadata"]["annotations"] == {MIGRATED_ANNOTATION: ALL}
     without_drivers = wanted("node", "u", existing, (), all_=True)
-    assert same(without_drivers, existing) is (MIGRATED_ANNOTATION not in annotations)
+    assert without_drivers["metadata"]["annotations"] == expected
+    assert same(without_drivers, existing) is (annotations == expected)
+
+
+def test_every_announced_plugin_has_a_volume_plugin() -> None:
+    announced = {one.plugin for source, one in MIGRATED.items() if source in policy.PLUGINS}
+    assert announced == set(ALL.split(","))
 
 
 def test_driver_is_announced_with_topology_and_limit() -> None:

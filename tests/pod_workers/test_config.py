@@ -469,6 +469,14 @@ def test_a_raw_volume_is_a_device_of_the_container():
     assert not got.mounts
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_mount_of_a_migrated_volume_is_as_read_only_as_the_volume(read_only):
+    disk = {"name": "disk", "awsElasticBlockStore": {"volumeID": "vol-1", "readOnly": read_only}}
+    subject = pod({"volumeMounts": [{"name": "disk", "mountPath": "/d"}]}, volumes=[disk])
+    (got,) = config_of(subject, mounts=MountInputs({"disk": "/p/disk"})).mounts
+    assert got.readonly is read_only
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

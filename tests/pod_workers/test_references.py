@@ -44,6 +44,10 @@ def env(**source: Any) -> dict[str, Any]:
             ["ConfigMap ns/m", "Secret ns/s"],
         ),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, []),
+        (
+            {"volumes": [{"name": "v", "azureFile": {"secretName": "s", "shareName": "h"}}]},
+            ["CSIDriver /file.csi.azure.com", "Secret ns/s", "VolumeAttachment /"],
+        ),
     ],
 )
 def test_what_a_pod_refers_to(spec: dict[str, Any], refs: list[str]) -> None:

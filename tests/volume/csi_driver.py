@@ -59,6 +59,7 @@ class Driver:
     """By rpc; taken when the call comes."""
     max_volumes: int = 7
     """Volume limit of the node."""
+    topology: dict[str, str] = field(default_factory=lambda: {"topology.test/zone": "a"})
     calls: list[tuple[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     """Calls that hang end once it is set."""
@@ -136,7 +137,7 @@ class Driver:
         return csi.ProbeResponse()
 
     def _NodeGetInfo(self, _: Any) -> Any:
-        zone = csi.Topology(segments={"topology.test/zone": "a"})
+        zone = csi.Topology(segments=self.topology)
         return csi.NodeGetInfoResponse(
             node_id="node-1", max_volumes_per_node=self.max_volumes, accessible_topology=zone
         )
@@ -209,7 +210,7 @@ ANSWERS: dict[str, Any] = {
 def bound(path: str | Path) -> bool:
     """True when something is mounted there; st_dev does not show a bind mount of the same file system."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return any(line.split()[4] == str(path) for line in lines)
+    return any(line.split()[4] == str(path).replace(" ", r"\040") for line in lines)
 
 
 class Mute:

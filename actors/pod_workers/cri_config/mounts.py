@@ -16,6 +16,7 @@ from actors.pod_workers.environment.variables import ConfigError, expand, refere
 from proto.cri import api_pb2 as pb
 from proto.pods.volume import SubPath
 from proto.v1 import Container, ImageVolumeSource, Pod, Volume, VolumeMount
+from proto.v1.volumes.migrated import MIGRATED
 
 _PROPAGATION = {
     "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
@@ -166,5 +167,5 @@ def _always_read_only(volume: Volume | None) -> bool:
     if volume is None:
         return False
     of_the_api = (volume.secret, volume.config_map, volume.downward_api, volume.projected, volume.image)
-    of_others = (volume.persistent_volume_claim, volume.nfs, volume.csi)
-    return any(source is not None for source in of_the_api) or any(one and one.read_only for one in of_others)
+    others = (volume.persistent_volume_claim, volume.nfs, volume.csi, *(getattr(volume, name) for name in MIGRATED))
+    return any(source is not None for source in of_the_api) or any(getattr(one, "read_only", False) for one in others)

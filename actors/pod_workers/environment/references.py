@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from actors.pod_workers.environment.service_env import MASTER_NAMESPACE, MASTER_SERVICES
 from proto.pods.objects import ObjectRef
 from proto.v1 import Container, Pod, Volume
+from proto.v1.volumes.migrated import MIGRATED
 
 
 def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
@@ -103,6 +104,7 @@ def _of_volume(namespace: str, pod_name: str, volume: Volume, cluster: bool) -> 
         yield ObjectRef(kind="CSIDriver", name=volume.csi.driver)
     if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
         yield secret(namespace, volume.csi.node_publish_secret_ref.name)
+    yield from _migrated(namespace, volume, cluster)
     for part in volume.projected.sources if volume.projected is not None else ():
         if part.config_map is not None and part.config_map.name:
             yield config_map(namespace, part.config_map.name)
@@ -110,3 +112,13 @@ def _of_volume(namespace: str, pod_name: str, volume: Volume, cluster: bool) -> 
             yield secret(namespace, part.secret.name)
         if part.cluster_trust_bundle is not None:
             yield ObjectRef(kind="ClusterTrustBundle", name=part.cluster_trust_bundle.name or "")
+
+
+def _migrated(namespace: str, volume: Volume, cluster: bool) -> Iterator[ObjectRef]:
+    driver = next((one.driver for source, one in MIGRATED.items() if getattr(volume, source) is not None), "")
+    if driver:
+        yield ObjectRef(kind="CSIDriver", name=driver)
+    if driver and not cluster:
+        yield ObjectRef(kind="VolumeAttachment")
+    if volume.azure_file is not None:
+        yield secret(namespace, volume.azure_file.secret_name)

@@ -24,6 +24,20 @@ GID_ANNOTATION = "pv.beta.kubernetes.io/gid"
 SET_UP_FAILED = "MountVolume.SetUp failed"
 
 
+_REMOVED = ("cephfs", "flocker", "glusterfs", "photonPersistentDisk", "quobyte", "rbd", "scaleIO", "storageos")
+_REFUSED = {
+    "flexVolume": "it runs no FlexVolume plugins",
+    "iscsi": "it logs in to no iSCSI targets",
+    "fc": "it attaches no Fibre Channel disks",
+} | dict.fromkeys(_REMOVED, "Kubernetes has removed it")
+
+
+def not_supported(what: str, source: str) -> str:
+    """Reason to refuse a volume; `source`: the API's name of its type."""
+    reason = f": {_REFUSED[source]}; use a CSI driver" if source in _REFUSED else ""
+    return f"this agent does not support {what} of type `{source}`{reason}"
+
+
 class CannotMount(Exception):
     """A volume cannot be set up now; the message is the kubelet's. `retry`: it may be possible later.
 
@@ -60,6 +74,8 @@ class Context:
     facts: NodeFacts = field(default_factory=NodeFacts)
     objects: Mapping[ObjectRef, ApiObject] = field(default_factory=dict)
     """The existing objects of `Plugin.refs` and `Plugin.further_refs`."""
+    asked: frozenset[ObjectRef] = frozenset()
+    """References of `further_refs` that have been read: an object that is not in `objects` does not exist."""
     tokens: Mapping[GetToken, Token | str] = field(default_factory=dict)
     """The tokens of `Plugin.tokens`, or the errors of their requests."""
     node_name: str = ""
@@ -82,7 +98,7 @@ class Context:
 class Plugin(ABC):
     """One source of volumes."""
 
-    source: ClassVar[str]
+    source: str
     """The attribute of `v1.Volume` that selects the plugin."""
     directory: ClassVar[str] = ""
     """Directory name below a pod's `volumes`; empty when its volumes are elsewhere."""

@@ -87,13 +87,18 @@ class PersistentCsi(PersistentPlugin):
     source = "csi"
 
     def refs(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[ObjectRef, ...]:  # noqa: ARG002
-        """References to the CSIDriver, the VolumeAttachment and the Secrets."""
+        """References to the CSIDriver, the Secrets, and the VolumeAttachment if the driver, once read, needs one.
+
+        The API server forbids a node to read an attachment that does not exist.
+        """
         source = claimed.volume.spec.csi
         assert source is not None
         secrets = (source.node_stage_secret_ref, source.node_publish_secret_ref, source.node_expand_secret_ref)
+        known = _driver_ref(source.driver) in context.asked
+        attachments = (_attachment_ref(claimed, context),) if known and attached(claimed, context) else ()
         return (
             _driver_ref(source.driver),
-            _attachment_ref(claimed, context),
+            *attachments,
             *(_secret_ref(one) for one in secrets if one is not None),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from actors._base import Future
@@ -70,10 +71,11 @@ async def _objects(
         failed |= unread
         asked |= refs
         refs = set()
+        has = replace(context.with_objects(found), asked=frozenset(asked))
         for one in due:
             if pod.pod is None:
                 break
-            further = frozenset(one.plugin.further_refs(pod.pod, one.volume, context.with_objects(found)))
+            further = frozenset(one.plugin.further_refs(pod.pod, one.volume, has))
             if further:
                 pod.further_refs[one.name] = further
             refs |= further - asked

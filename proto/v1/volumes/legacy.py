@@ -1,10 +1,10 @@
 """Records of in-tree volume sources of cloud and storage vendors.
 
-The node mounts none of them: they are migrated to CSI or no longer exist. The records keep a pod with such a source
+CSI drivers mount those of `migrated.py`. The others no longer exist; their records keep a pod with such a source
 unchanged when it is decoded and encoded.
 """
 
-from proto.v1.meta import LocalObjectReference
+from proto.v1.meta import LocalObjectReference, SecretReference
 from proto.v1.scalars.base import Record
 
 
@@ -74,6 +74,15 @@ class CinderVolumeSource(Record, frozen=True, kw_only=True):
     secret_ref: LocalObjectReference | None = None
 
 
+class CinderPersistentVolumeSource(Record, frozen=True, kw_only=True):
+    """An OpenStack volume of a PersistentVolume."""
+
+    volume_id: str = ""
+    fs_type: str | None = None
+    read_only: bool | None = None
+    secret_ref: SecretReference | None = None
+
+
 class CephFSVolumeSource(Record, frozen=True, kw_only=True):
     """A Ceph file system."""
 
@@ -98,6 +107,15 @@ class AzureFileVolumeSource(Record, frozen=True, kw_only=True):
     secret_name: str = ""
     share_name: str = ""
     read_only: bool | None = None
+
+
+class AzureFilePersistentVolumeSource(Record, frozen=True, kw_only=True):
+    """An Azure file share of a PersistentVolume. `secret_namespace` unset: the claim's namespace."""
+
+    secret_name: str = ""
+    share_name: str = ""
+    read_only: bool | None = None
+    secret_namespace: str | None = None
 
 
 class VsphereVirtualDiskVolumeSource(Record, frozen=True, kw_only=True):

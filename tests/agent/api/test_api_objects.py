@@ -256,6 +256,54 @@ def test_a_volume_of_a_driver_by_way_of_a_claim(cluster: Cluster) -> None:
     wait_for(lambda: csi_drivers(cluster) == set(), 60, "and the driver has gone")
 
 
+def test_in_tree_volumes_are_mounted_by_their_csi_drivers(cluster: Cluster) -> None:
+    server, agent = cluster.server, cluster.agent
+    ebs, share = "ebs.csi.aws.com", "file.csi.azure.com"
+    for name in (ebs, share):
+        wants = {"attachRequired": False, "podInfoOnMount": True}
+        server.call("POST", "/apis/storage.k8s.io/v1/csidrivers", {"metadata": {"name": name}, "spec": wants})
+    modes, size = ["ReadWriteOnce"], {"storage": "1Gi"}
+    claim_spec = {"accessModes": modes, "volumeName": "in-tree-1", "storageClassName": "slow"}
+    claim = cluster.create("persistentvolumeclaims", "disk", spec={**claim_spec, "resources": {"requests": size}})
+    bound = {"phase": "Bound", "capacity": size, "accessModes": modes}
+    server.call("PUT", cluster.path("persistentvolumeclaims", "disk/status"), claim | {"status": bound})
+    by = {"namespace": NAMESPACE, "name": "disk", "uid": claim["metadata"]["uid"]}
+    source = {"volumeID": "aws://zone-1/vol-7", "partition": 1}
+    volume = {"capacity": size, "accessModes": modes, "storageClassName": "slow", "claimRef": by}
+    labels = {"topology.kubernetes.io/zone": "zone-1"}
+    document = {"metadata": {"name": "in-tree-1", "labels": labels}, "spec": volume | {"awsElasticBlockStore": source}}
+    server.call("POST", "/api/v1/persistentvolumes", document)
+    cluster.create("secrets", "account", stringData={"azurestorageaccountname": "acct"})
+    registry, data = agent.root_dir / "plugins_registry", agent.dir / "data"
+    zone = {"topology.ebs.csi.aws.com/zone": "zone-1"}
+    with (
+        closing(Driver(registry, data, ebs, capabilities=ALL, topology=zone).start()) as disks,
+        closing(Driver(registry, data, share, capabilities=ALL, topology={}).start()) as shares,
+    ):
+        wait_for(lambda: csi_drivers(cluster) == {ebs, share}, 60, "the CSINode has the drivers")
+        notes = server.call("GET", f"/apis/storage.k8s.io/v1/csinodes/{NODE}")["metadata"]["annotations"]
+        announced = notes["storage.alpha.kubernetes.io/migrated-plugins"].split(",")
+        assert {"kubernetes.io/aws-ebs", "kubernetes.io/azure-file"} <= set(announced)
+        places = [{"name": "disk", "mountPath": "/d"}, {"name": "share", "mountPath": "/s"}]
+        main = container("c", "echo kept > /d/file && cat /s/given > /d/copy && sleep 1000", volumeMounts=places)
+        (data / "#account#given#share#referrer").mkdir(parents=True)
+        (data / "#account#given#share#referrer/given").write_text("shared")
+        volumes = [
+            {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}},
+            {"name": "share", "azureFile": {"secretName": "account", "shareName": "given", "readOnly": True}},
+        ]
+        cluster.pod("migrated", main, volumes=volumes)
+        wait_for(lambda: cluster.phase("migrated") == "Running", 60, "it has both volumes")
+        wait_for((data / "vol-7/copy").exists, 30, "the container has written")
+        assert dict(disks.of("NodePublishVolume")[0].volume_context)["partition"] == "1"
+        assert dict(shares.of("NodeStageVolume")[0].secrets) == {"azurestorageaccountname": "acct"}
+        assert shares.of("NodePublishVolume")[0].readonly
+        cluster.delete("migrated")
+        wait_for(lambda: len(disks.of("NodeUnstageVolume")) == 1, 30, "the disk is unstaged")
+        wait_for(lambda: len(shares.of("NodeUnstageVolume")) == 1, 30, "the share is unstaged")
+    wait_for(lambda: csi_drivers(cluster) == set(), 60, "and the drivers have gone")
+
+
 def csi_drivers(cluster: Cluster) -> set[str]:
     found = cluster.server.get(f"/apis/storage.k8s.io/v1/csinodes/{NODE}") or {"spec": {}}
     return {one["name"] for one in found["spec"].get("drivers") or ()}

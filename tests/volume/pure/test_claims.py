@@ -136,7 +136,8 @@ def test_volume_mode_must_match_the_containers_use() -> None:
     )
     rbd = refused(claim(), volume(rbd={"image": "i"}))
     assert rbd == (
-        'MountVolume.SetUp failed for volume "pv" : this agent does not support PersistentVolumes of type `rbd`'
+        'MountVolume.SetUp failed for volume "pv" : this agent does not support PersistentVolumes of type `rbd`: '
+        "Kubernetes has removed it; use a CSI driver"
     )
     for options in ({"mountOptions": ["ro"]}, {"annotations": {"volume.beta.kubernetes.io/mount-options": "ro"}}):
         assert refused(claim(), volume(**options)) == (

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from actors.volume import policy
-from actors.volume.plugins.base import Context
+from actors.volume.plugins.base import Claimed, Context
+from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1 import Pod
+from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
 
 DRIVER = {
     "attachRequired": False,
@@ -74,3 +78,20 @@ def test_group_policies_and_pod_info_are_the_drivers_and_pods() -> None:
 def test_claim_of_the_pod_can_be_read_only() -> None:
     claimed = {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
     assert step(claimed, csi=VOLUME | {"readOnly": False}).read_only
+
+
+@pytest.mark.parametrize(("attach", "wanted"), [(False, 0), (True, 1), (None, 1)])
+def test_attachment_is_read_only_if_the_driver_needs_one(attach: bool | None, wanted: int) -> None:
+    spec = {"csi": {"driver": "d", "volumeHandle": "h"}}
+    claimed = Claimed(
+        v1.from_dict(PersistentVolume, {"metadata": {"name": "pv"}, "spec": spec}), PersistentVolumeClaim(), ()
+    )
+    driver = ObjectRef(kind="CSIDriver", name="d")
+    document = {"spec": {"attachRequired": attach}}
+    found = {driver: ApiObject(ref=driver, resource_version="1", document=document)} if attach is not None else {}
+
+    def attachments(context: Context) -> list[ObjectRef]:
+        return [ref for ref in PersistentCsi().refs(Pod(), claimed, context) if ref.kind == "VolumeAttachment"]
+
+    assert attachments(Context()) == [], "the driver is not known yet"
+    assert len(attachments(Context(objects=found, asked=frozenset({driver})))) == wanted

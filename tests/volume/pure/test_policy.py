@@ -23,7 +23,7 @@ from proto.v1 import (
     VolumeMount,
 )
 from proto.v1.containers.resources import ResourceRequirements
-from proto.v1.volumes.legacy import GitRepoVolumeSource
+from proto.v1.volumes.legacy import FlexVolumeSource, GitRepoVolumeSource
 
 GI = 1 << 30
 MI = 1 << 20
@@ -69,7 +69,13 @@ def test_wanted_volumes_are_used_ones_in_spec_order() -> None:
     [
         (
             Volume(name="v", iscsi=ISCSIVolumeSource()),
-            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `iscsi`',
+            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `iscsi`: '
+            "it logs in to no iSCSI targets; use a CSI driver",
+        ),
+        (
+            Volume(name="v", flex_volume=FlexVolumeSource(driver="example.com/d")),
+            'MountVolume.SetUp failed for volume "v" : this agent does not support volumes of type `flexVolume`: '
+            "it runs no FlexVolume plugins; use a CSI driver",
         ),
         (
             Volume(name="v", git_repo=GitRepoVolumeSource(repository="https://example.com/r")),
