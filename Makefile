@@ -42,14 +42,16 @@ check: $(DEV_READY) ## Lint, and test what changed against main, within a minute
 # What each variable sets the full size of is in the module that reads it.
 FULL_SIZE := NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 NODEVISOR_FOREIGN_S=300 \
     NODEVISOR_MUTATIONS=10000 NODEVISOR_MODEL_EXAMPLES=2000 NODEVISOR_MODEL_STEPS=100 NODEVISOR_FOLLOW_S=600 \
-    NODEVISOR_IDLE_TLS=10000 NODEVISOR_OUTAGE_S=180 NODEVISOR_STORM_S=300 NODEVISOR_SOAK=1000
+    NODEVISOR_IDLE_TLS=10000 NODEVISOR_OUTAGE_S=180 NODEVISOR_STORM_S=300 NODEVISOR_SOAK=1000 \
+    NODEVISOR_LIES_S=3600
 FUZZ_SECONDS ?= 3600
 
-long: $(FUZZ_READY) ## Run the tests at full length, before a release: four hours, one of them fuzzing (FUZZ_SECONDS=...)
+long: $(FUZZ_READY) ## Run the tests at full length, before a release: five hours, one of them fuzzing (FUZZ_SECONDS=...)
 	@$(BIN)/python -m tests.suite.prepare
 	$(FULL_SIZE) $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
-	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/api/test_storms.py \
+	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/recovery/test_lying_server.py \
+	    tests/agent/api/test_storms.py \
 	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
 	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \

@@ -131,6 +131,9 @@ class Plugins:
             limit_s = exec_provider.TIMEOUT_S + MARGIN_S
             request = (self._bin_dir, provider, repository, account)
             answer: Answer = await self._actor.blocking(limit_s, exec_provider.run, *request)
+        except Exception:
+            metrics.CREDENTIAL_PLUGIN_ERRORS.inc(provider.name)
+            raise
         finally:
             metrics.CREDENTIAL_PLUGIN_SECONDS.observe(time.monotonic() - began, provider.name)
             self._asked.pop((provider.name, repository, account), None)

@@ -27,6 +27,8 @@ WAIT_S = 5
 """The wait for the lock of iptables."""
 MAX_ERROR = 300
 HINT, FIREWALL = "KUBE-IPTABLES-HINT", "KUBE-FIREWALL"
+CANARY = "KUBE-KUBELET-CANARY"
+"""An empty chain of each table. In the kubelet its loss tells of a flush; here every chain is looked for anyway."""
 
 
 class Entry(NamedTuple):
@@ -44,6 +46,7 @@ MARTIANS = (
     "-m", "comment", "--comment", "block incoming localnet connections", "--dst", "127.0.0.0/8", "!", "--src",
     "127.0.0.0/8", "-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 )  # fmt: skip
+_CANARIES = tuple(Entry(table, CANARY) for table in ("mangle", "nat", "filter"))
 WANTED = {
     "iptables": (
         Entry("mangle", HINT),
@@ -51,8 +54,9 @@ WANTED = {
         Entry("filter", "OUTPUT", ("-j", FIREWALL), "-I"),
         Entry("filter", "INPUT", ("-j", FIREWALL), "-I"),
         Entry("filter", FIREWALL, MARTIANS),
+        *_CANARIES,
     ),
-    "ip6tables": (Entry("mangle", HINT),),
+    "ip6tables": (Entry("mangle", HINT), *_CANARIES),
 }
 """By program."""
 

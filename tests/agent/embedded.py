@@ -22,10 +22,12 @@ T = TypeVar("T")
 
 
 @contextmanager
-def embedded_agent(*flags: str, prepare: Callable[[Agent], object] = lambda _: None) -> Iterator[Agent]:
+def embedded_agent(
+    *flags: str, prepare: Callable[[Agent], object] = lambda _: None, wait: bool = True
+) -> Iterator[Agent]:
     """A started agent with the image BUSYBOX in its drop-in directory. Its pods are ended before the agent is.
 
-    `prepare` changes its configuration before the start.
+    `prepare` changes its configuration before the start; with `wait`, every actor is ready.
     """
     runtime: Any = SimpleNamespace(endpoint=EMBEDDED, remove_pods=lambda: None)
     with closing(Agent(runtime)) as agent:
@@ -35,7 +37,7 @@ def embedded_agent(*flags: str, prepare: Callable[[Agent], object] = lambda _: N
         write_archive(images / "images.tar", [busybox()])
         agent.flags += ["--images-dir", str(images), *flags]
         prepare(agent)
-        agent.start()
+        agent.start(wait=wait)
         try:
             yield agent
             for path in agent.manifests.iterdir():

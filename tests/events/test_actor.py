@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -202,6 +203,23 @@ def test_deaths_and_restarts_of_actors_are_events(events):
         ("pod_workers", "Warning", "Died", "killed by SIGKILL, starts again now"),
         ("pod_workers", "Normal", "Started", "#2 is in service"),
     ]
+
+
+@pytest.mark.needs("mounts")
+def test_old_kernel_with_swap_may_write_secrets_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The actor sees a release of Linux 2.6, by its personality, and swap in /proc/meminfo of its mount namespace."""
+    (tmp_path / "meminfo").write_text("MemTotal:  4000000 kB\nMemAvailable: 3000000 kB\nSwapTotal:  1000 kB\n")
+    python = tmp_path / "python"
+    mount = f"mount --bind {tmp_path}/meminfo /proc/meminfo"
+    python.write_text(
+        f'#!/bin/sh\nexec unshare --mount setarch --uname-2.6 sh -c \'{mount} && exec "$0" "$@"\' '
+        f'{sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with ActorProcess("events") as events:
+        said = [(one.type, one.reason) for one in events.ask(ListEvents()).events]
+    assert ("Warning", "PossibleMemoryBackedVolumesOnDisk") in said
 
 
 def test_actor_that_never_serves_is_a_failed_setup(events):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.node.iptables import FIREWALL, HINT, WANTED, ensure
+from actors.node.iptables import CANARY, FIREWALL, HINT, WANTED, ensure
 from tests.harness import wait_for
 from tests.kube.faulty_server import FaultyServer
 from tests.node.test_actor import Server, world
@@ -53,18 +53,21 @@ def test_chains_are_made_once_and_again_after_a_flush(network: Network) -> None:
     network.run("iptables " + OTHERS)
     for _ in range(2):
         assert [ensure(program, entries) for program, entries in WANTED.items()] == ["", ""]
-        assert network.rules("mangle") == network.rules("mangle", "ip6tables") == [f"-N {HINT}"]
-        chain, input_, others, output, martians = network.rules("filter")
+        assert network.rules("mangle") == network.rules("mangle", "ip6tables") == [f"-N {HINT}", f"-N {CANARY}"]
+        assert network.rules("nat") == network.rules("nat", "ip6tables") == network.rules("filter", "ip6tables")
+        assert network.rules("nat") == [f"-N {CANARY}"]
+        chain, canary, input_, others, output, martians = network.rules("filter")
+        assert canary == f"-N {CANARY}"
         assert [chain, input_, output] == [f"-N {FIREWALL}", f"-A INPUT -j {FIREWALL}", f"-A OUTPUT -j {FIREWALL}"]
         assert others == OTHERS
         assert martians.startswith(f"-A {FIREWALL} ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment")
         assert martians.endswith("-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP")
-    for table in ("mangle", "filter"):
+    for table in ("mangle", "nat", "filter"):
         network.run(f"iptables -t {table} -F")
         network.run(f"iptables -t {table} -X")
     assert ensure("iptables", WANTED["iptables"]) == ""
-    assert network.rules("mangle") == [f"-N {HINT}"]
-    assert len(network.rules("filter")) == 4
+    assert network.rules("mangle") == [f"-N {HINT}", f"-N {CANARY}"]
+    assert len(network.rules("filter")) == 5
 
 
 @pytest.mark.needs("iptables", "networks")
@@ -74,7 +77,7 @@ def test_node_makes_chains_with_and_without_a_cluster(network: Network, tmp_path
         world(server, tmp_path, kubeconfig="", make_iptables_util_chains=True) as one,
     ):
         wait_for(lambda: one.state()["iptables"] == {"iptables": "", "ip6tables": ""}, 20, "the chains are there")
-        assert network.rules("mangle") == [f"-N {HINT}"]
+        assert network.rules("mangle") == [f"-N {HINT}", f"-N {CANARY}"]
 
 
 def test_missing_or_failing_program_is_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,16 +40,19 @@ FORK_S = 5.0
 """Time to start and end a child process on a machine that is busy."""
 LEAST_PERIOD_S = 1.0
 """A shorter httpCheckFrequency would only load the server."""
+MAX_WARNINGS = 20
+"""Lines of the log for one answer: 10 MiB may have a million unknown fields."""
 
 Tell = Callable[[Any, tuple[Pod, ...]], None]
 
 
 class _Read(NamedTuple):
-    """The pods of an answer, or the arguments of a ManifestError; and warnings for its author."""
+    """The pods of an answer, or the arguments of a ManifestError; and MAX_WARNINGS for its author, of how many."""
 
     pods: tuple[Pod, ...] = ()
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
     warnings: tuple[ManifestWarning, ...] = ()
+    found_warnings: int = 0
 
 
 class _Saved(NamedTuple):
@@ -152,6 +155,8 @@ class UrlPods:
         self._digest = digest
         for warning in read.warnings:
             log.warning("%s:%d: %s %s", self._shown, warning.line, warning.field, warning.problem)
+        if (more := read.found_warnings - len(read.warnings)) > 0:
+            log.warning("%s: %d more warnings", self._shown, more)
         if read.error is not None:
             self._say_bad(ManifestError(*read.error))
             return
@@ -168,9 +173,8 @@ class UrlPods:
         except ManifestError as error:
             read = _Read(error=(error.file, error.line, error.field, error.problem, error.others))
         else:
-            read = _Read(
-                tuple(one.pod for one in found), None, tuple(warning for one in found for warning in one.warnings)
-            )
+            warnings = tuple(warning for one in found for warning in one.warnings)
+            read = _Read(tuple(one.pod for one in found), None, warnings[:MAX_WARNINGS], len(warnings))
         return msgspec.msgpack.encode(read)
 
     def _as_seen(self, pod: Pod) -> Pod:

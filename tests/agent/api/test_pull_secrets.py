@@ -38,7 +38,7 @@ def table(containerd: ContainerdInstance, hub: Registry) -> Iterator[Table]:
 
 
 def plugin(agent: Agent, hub: Registry) -> tuple[str, ...]:
-    """A credential provider for the registry's `plugged` images, which counts its runs."""
+    """A credential provider for the registry's `plugged` images, which counts its runs, and one that fails."""
     answer = {
         "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
         "kind": "CredentialProviderResponse",
@@ -52,9 +52,12 @@ def plugin(agent: Agent, hub: Registry) -> tuple[str, ...]:
     program.write_text(f"#!/bin/sh\necho run >> {agent.dir}/runs\necho '{text}'\n")
     program.chmod(0o755)
     provider = {"name": "plugin", "apiVersion": answer["apiVersion"], "matchImages": [f"{hub.name}/plugged"]}
+    broken = provider | {"name": "broken", "matchImages": [f"{hub.name}/broken"], "defaultCacheDuration": "0s"}
+    (program.parent / "broken").write_text("#!/bin/sh\nexit 7\n")
+    (program.parent / "broken").chmod(0o755)
     config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig"}
     path = agent.dir / "providers.yaml"
-    path.write_text(json.dumps(config | {"providers": [provider | {"defaultCacheDuration": "1h"}]}))
+    path.write_text(json.dumps(config | {"providers": [provider | {"defaultCacheDuration": "1h"}, broken]}))
     return (f"--image-credential-provider-config={path}", f"--image-credential-provider-bin-dir={program.parent}")
 
 
@@ -129,6 +132,20 @@ def test_credential_provider_is_asked_once_per_cached_answer(table: Table, hub: 
         run(table.agent, name, hub.add(f"plugged/{name}"))
         runs(table, name)
     assert (table.agent.dir / "runs").read_text().split() == ["run"]
+    assert plugin_metric(table.agent, "duration") == {("plugin",): 1}
+    assert not plugin_metric(table.agent, "errors_total")
+
+
+def plugin_metric(agent: Agent, name: str) -> dict[tuple[str, ...], float]:
+    """By plugin: the value of a metric of credential providers, or the number of observations."""
+    return agent.counts("image_pull", f"kubelet_credential_provider_plugin_{name}")
+
+
+def test_credential_provider_that_fails_is_counted(table: Table, hub: Registry) -> None:
+    run(table.agent, "broken", hub.add("broken/image"))
+    waiting(table, "broken", "ImagePullBackOff")
+    assert plugin_metric(table.agent, "errors_total").get(("broken",), 0) >= 1
+    assert plugin_metric(table.agent, "duration").get(("broken",), 0) >= 1
 
 
 def test_present_image_needs_credentials_that_could_pull_it(table: Table, hub: Registry) -> None:
