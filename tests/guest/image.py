@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tests.fresh import rootfs
 from tests.fresh.cache import cached
-from tests.guest.machine import ADDRESS, GATEWAY, KERNEL, KVM, QEMU, TCG, CannotStart, Disks, Machine
+from tests.guest.machine import ADDRESS, GATEWAY, KERNEL, KVM, MEMORY_MIB, QEMU, TCG, CannotStart, Disks, Machine
 from tests.guest.shell import Shell
 from tests.ports import free_port
 
@@ -85,7 +85,16 @@ def image() -> Image:
     recipe = "\n".join((PACKAGES, *_HOOKS, *listed))
     disk = cached("disk", recipe, lambda directory: _make_disk(directory, listed), CACHE)
     # The disk is made again from time to time, and then its key is another one.
-    facts = (run(QEMU, "--version"), platform.release(), KERNEL, *TCG, *KVM, READY, (disk / "key.pub").read_text())
+    facts = (
+        run(QEMU, "--version"),
+        platform.release(),
+        KERNEL,
+        str(MEMORY_MIB),
+        *TCG,
+        *KVM,
+        READY,
+        (disk / "key.pub").read_text(),
+    )
     ready = cached("ready", "\n".join(facts), lambda directory: _make_ready(Image(disk, directory)), CACHE)
     return Image(disk, ready)
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 QEMU = "qemu-system-x86_64"
-MEMORY_MIB = 2048
+MEMORY_MIB = 4096
 TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,-avx,-avx2,-smap,-smep,-la57,-pku")
 """Software emulation without what costs time there and gives a guest nothing."""
 KVM = ("-accel", "kvm", "-cpu", "host")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.guest.guest import CHECKOUT, Guest
 
-SUITES = ("tests/cgroup", "tests/agent/systemd", "tests/runtime/test_systemd_driver.py")
+SUITES = ("tests/cgroup", "tests/agent/systemd", "tests/runtime/test_systemd_driver.py", "tests/server/test_journal.py")
 """The parts that differ there from a machine without systemd."""
 
 

@@ -6,8 +6,9 @@ Descriptions and drop-ins are left out: they name the library that made a unit, 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ CONFIGURATION = {
     "kubeReserved": {"cpu": "200m", "memory": "200Mi"},
 }
 """The kubelet's when the facts were taken."""
+
+NOT_KEPT = frozenset({"Conflicts", "memory.oom.group"})
+"""What systemd 252 itself takes from each transient slice and scope at a daemon-reload, runc's among them."""
 
 Values = dict[str, dict[str, str]]
 """Kind (cgroup, systemd) to file or property to value."""
@@ -79,12 +83,12 @@ def _over(common: Values, own: Mapping[str, Any]) -> Values:
     return {kind: common[kind] | own.get(kind, {}) for kind in common}
 
 
-def differences(wanted: Mapping[str, Values]) -> list[str]:
-    """What differs: `PATH KEY: value, not the kubelet's value`. Files that this kernel lacks are left out."""
-    return [line for path, values in wanted.items() for line in _differing(path, values)]
+def differences(wanted: Mapping[str, Values], left_out: Collection[str] = ()) -> list[str]:
+    """What differs: `PATH KEY: value, not the kubelet's value`. Files that this kernel lacks are left out, too."""
+    return [line for path, values in wanted.items() for line in _differing(path, values, left_out)]
 
 
-def _differing(path: str, values: Values) -> Iterator[str]:
+def _differing(path: str, values: Values, left_out: Collection[str]) -> Iterator[str]:
     unit = path.rpartition("/")[2]
     directory = CGROUPS / path
     if not directory.is_dir():
@@ -95,7 +99,7 @@ def _differing(path: str, values: Values) -> Iterator[str]:
     shown = properties(unit, values["systemd"])
     for found, kind in ((files, "cgroup"), (shown, "systemd")):
         for key, value in found.items():
-            if value != values[kind][key]:
+            if key not in left_out and value != values[kind][key]:
                 yield f"{path} {key}: {value!r}, not the kubelet's {values[kind][key]!r}"
 
 
@@ -112,4 +116,7 @@ def slices() -> set[str]:
     """Units and directories of slices below kubepods.slice, that one among them."""
     command = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    return {line.split()[0] for line in lines} | {one.name for one in CGROUPS.rglob("kubepods*.slice")}
+    # Unlike rglob, walk passes over what goes meanwhile.
+    names = (name for _, directories, _ in os.walk(CGROUPS / "kubepods.slice") for name in directories)
+    below = {name for name in names if name.endswith(".slice")}
+    return {line.split()[0] for line in lines} | below
