@@ -50,6 +50,7 @@ _READ_BY = {
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
         cluster_trust_bundle_projection node_name sync_frequency_s file_check_frequency_s
     """,
+    "oom": "root_dir container_runtime_endpoint cgroup_driver cgroup_root",
     "pleg": "container_runtime_endpoint image_service_endpoint relist_period_s",
     "pod_workers": """
         root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint
