@@ -32,7 +32,8 @@ _READ_BY = {
     """,
     "image_gc": """
         root_dir take_over container_runtime_endpoint image_gc_high_threshold_percent image_gc_low_threshold_percent
-        image_minimum_gc_age_s image_maximum_gc_age_s image_gc_period_s keep_images
+        image_minimum_gc_age_s image_maximum_gc_age_s image_gc_period_s keep_images protected_images
+        collect_local_images
     """,
     "image_pull": """
         root_dir registry_pull_qps registry_burst serialize_image_pulls max_parallel_image_pulls image_pull_verification
