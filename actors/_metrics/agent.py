@@ -48,3 +48,12 @@ LOOP_LATENESS = REGISTRY.histogram(
 PROBE_LATENESS = REGISTRY.histogram(
     "nodevisor_probe_lateness_seconds", "How late probes begin.", "probe_type", bounds=_LATENESS
 )
+
+OOM_KILLS = REGISTRY.counter(
+    "nodevisor_oom_kills_total",
+    "Processes that the kernel killed for lack of memory: whose memory was short, and where the process was.",
+    "short victim",
+)
+OOM_LOST_RECORDS = REGISTRY.counter(
+    "nodevisor_oom_lost_records_total", "Records of the kernel's log that were overwritten before they were read."
+)

@@ -24,12 +24,12 @@ from actors._host.files.own_pods import OwnPods
 from actors._metrics import kubelet as metrics
 from actors.image_gc import policy
 from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
-from actors.image_gc.policy import Candidate, ImageView, Limits, Seen
+from actors.image_gc.policy import Candidate, ImageView, Limits, Protection, Seen, Victim
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
 from proto.node.image_gc import Collected, CollectGarbage, DeleteUnusedImages
 from proto.node.image_pull import ImagesPresent
-from proto.node.stats import GetNodeStats
+from proto.node.stats import FsStats, GetNodeStats
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class ImageGc(Actor):
         )
         if problem := self._limits.problem():
             raise ValueError(f"cannot collect images: {problem}; correct imageGC*ThresholdPercent")
+        self._protection = Protection(settings.protected_images, local=not settings.collect_local_images)
         endpoint = settings.container_runtime_endpoint
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._own = OwnPods(settings.root_dir, take_over=settings.take_over)
@@ -201,60 +202,73 @@ class ImageGc(Actor):
 
     # Collecting
 
-    async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
-        began = time.time()
+    async def _unused(self, cri: RelayedCri) -> tuple[list[ImageView], list[Candidate]]:
+        """Return all images, and the candidates for removal among them."""
         images, in_use = await self._list_images(cri)
-        unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri))
-        tally = Tally()
+        unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri), self._protection)
         if unused and await self._keeps_all(cri):
             unused = []
+        return images, unused
+
+    async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
+        began = time.time()
+        images, unused = await self._unused(cri)
+        victims = policy.victims(unused, self._limits, self._began, began, aged=by_thresholds)
+        tally = Tally()
+        before = (await self._imagefs()).available_bytes if victims and not by_thresholds else 0
         if by_thresholds:
-            unused = await self._remove_aged(cri, unused, tally)
-            node = await self.peer("stats").ask(GetNodeStats(max_age_s=0), STATS_S)
-            if node.imagefs.capacity_bytes == 0:
+            for victim in victims:
+                if victim.rule == "age":
+                    await self._remove(cri, victim, tally)
+            imagefs = await self._imagefs()
+            if imagefs.capacity_bytes == 0:
                 raise Refused("InvalidDiskCapacity", "invalid capacity 0 on image filesystem")
-            wanted = policy.bytes_to_free(node.imagefs.capacity_bytes, node.imagefs.available_bytes, self._limits)
+            before = imagefs.available_bytes
+            wanted = policy.bytes_to_free(imagefs.capacity_bytes, before, self._limits)
             if wanted:
                 log.info("the image file system is over its high threshold; trying to free %d bytes", wanted)
-                found = await self._free(cri, unused, wanted, tally)
+                found = await self._free(cri, victims, before, wanted, tally)
                 if found < wanted:
                     raise Refused("FreeDiskSpaceFailed", policy.not_enough_message(wanted, found))
         else:
-            await self._free(cri, unused, None, tally)
+            for victim in victims:
+                await self._remove(cri, victim, tally)
+            tally.freed = max(0, (await self._imagefs()).available_bytes - before) if victims else 0
         left = tuple(image.id for image in images if image.id not in tally.removed)
         self.peer("image_pull").tell(ImagesPresent(image_ids=left, time=began))
         return tally
 
-    async def _remove_aged(self, cri: RelayedCri, unused: Sequence[Candidate], tally: Tally) -> list[Candidate]:
-        """Remove images over the maximum age; return the rest of `unused`."""
-        now = time.time()
-        aged = [candidate for candidate in unused if policy.too_old(candidate, self._limits, self._began, now)]
-        for candidate in aged:
-            await self._remove(cri, candidate, tally, "age")
-        return [candidate for candidate in unused if candidate.image.id not in tally.removed]
+    async def _imagefs(self) -> FsStats:
+        return (await self.peer("stats").ask(GetNodeStats(max_age_s=0), STATS_S)).imagefs
 
-    async def _free(self, cri: RelayedCri, unused: Sequence[Candidate], wanted: int | None, tally: Tally) -> int:
-        """Remove images until `wanted` bytes are freed (None: all that may go); return the freed bytes."""
-        now, before = time.time(), tally.freed
-        for candidate in unused:
-            if wanted is not None and tally.freed - before >= wanted:
+    async def _free(self, cri: RelayedCri, victims: Sequence[Victim], before: int, wanted: int, tally: Tally) -> int:
+        """Remove images for space until `wanted` more bytes are available than `before`; return that difference.
+
+        Measured after each removal, because images share layers.
+        """
+        freed = 0
+        for victim in victims:
+            if freed >= wanted:
                 break
-            if policy.old_enough(candidate, self._limits, now):
-                await self._remove(cri, candidate, tally, "space")
-        return tally.freed - before
+            if victim.rule == "space" and await self._remove(cri, victim, tally):
+                freed = max(0, (await self._imagefs()).available_bytes - before)
+        tally.freed += freed
+        return freed
 
-    async def _remove(self, cri: RelayedCri, candidate: Candidate, tally: Tally, reason: str) -> None:
-        image = candidate.image
+    async def _remove(self, cri: RelayedCri, victim: Victim, tally: Tally) -> bool:
+        image = victim.image
         try:
             await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))
         except CriError as error:
             log.warning("cannot remove image %s: %s", image.id, error)
-            return
-        log.info("removed image %s of %d bytes", image.id, image.size_bytes)
-        metrics.IMAGES_COLLECTED.inc(reason)
-        tally.freed += image.size_bytes
+            return False
+        text = policy.removal_message(victim, time.time())
+        log.info("%s", text)
+        self._events.node("Normal", policy.REMOVED, text)
+        metrics.IMAGES_COLLECTED.inc(victim.rule)
         tally.removed += (image.id,)
         self._seen.pop(image.id, None)
+        return True
 
 
 ACTOR = ImageGc

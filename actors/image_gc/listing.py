@@ -19,6 +19,7 @@ def image_view(image: pb.Image) -> ImageView:
         names=frozenset({image.id, *image.repo_tags, *image.repo_digests}),
         size_bytes=image.size,
         pinned=image.pinned,
+        local=not image.repo_digests,
         runtime_handler=image.spec.runtime_handler,
     )
 

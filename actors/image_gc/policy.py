@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
 
+from proto.common.safe_text import one_line
+
+REMOVED = "ImageRemoved"
+"""Reason of the node's event for each removed image."""
+MOST_NAME = 300
+"""Characters of an image's name in a message."""
 LONG_AGO = 0.0
 """First sight of an image that was there before the first look: old enough for any minimum age."""
 
@@ -23,6 +31,8 @@ class ImageView:
     size_bytes: int
     pinned: bool = False
     runtime_handler: str = ""
+    local: bool = False
+    """It has no digest of a registry: it was imported or built here, and no pull brings it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +44,26 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Protection:
+    """The images that stay although no container uses them. Ours; the kubelet protects pinned images only."""
+
+    patterns: tuple[str, ...] = ()
+    """Names with `*` for any characters (--protect-images)."""
+    local: bool = True
+    """Images without a digest of a registry stay."""
+
+    def covers(self, image: ImageView) -> bool:
+        """Return True when the image stays."""
+        named = any(fnmatchcase(name, pattern) for name in image.names for pattern in self.patterns)
+        return named or (self.local and image.local)
+
+
+NO_PROTECTION = Protection(local=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """An image that is neither in use nor pinned."""
+    """An image that is neither in use, pinned nor protected."""
 
     image: ImageView
     seen: Seen
@@ -88,13 +116,17 @@ def observe(
 
 
 def candidates(
-    seen: Mapping[str, Seen], images: Iterable[ImageView], in_use: frozenset[str], kept: frozenset[str]
+    seen: Mapping[str, Seen],
+    images: Iterable[ImageView],
+    in_use: frozenset[str],
+    kept: frozenset[str],
+    protection: Protection = NO_PROTECTION,
 ) -> list[Candidate]:
-    """Return images that are not in use, pinned or `kept`: least recently used first, then first detected."""
+    """Return images not in use, pinned, `kept` or protected: least recently used first, then first detected."""
     free = [
         Candidate(image, seen[image.id])
         for image in images
-        if not image.pinned and not is_used(image, in_use) and not is_used(image, kept)
+        if not (image.pinned or is_used(image, in_use) or is_used(image, kept) or protection.covers(image))
     ]
     return sorted(free, key=lambda candidate: (candidate.seen.last_used, candidate.seen.first_detected))
 
@@ -124,12 +156,66 @@ def old_enough(candidate: Candidate, limits: Limits, now: float) -> bool:
     return now - candidate.seen.first_detected >= limits.min_age_s
 
 
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """An image to remove, and the rule by which it goes."""
+
+    candidate: Candidate
+    rule: Literal["age", "space"]
+
+    @property
+    def image(self) -> ImageView:
+        """The image."""
+        return self.candidate.image
+
+    def unused_s(self, now: float) -> float:
+        """Return the time since its last use, or since its first sight when no use of it was seen."""
+        seen = self.candidate.seen
+        return now - max(seen.last_used, seen.first_detected)
+
+
+def victims(unused: Iterable[Candidate], limits: Limits, began: float, now: float, *, aged: bool) -> list[Victim]:
+    """Return the images that may go, in their order: with `aged` those over the maximum age, then those for space."""
+    unused = list(unused)
+    old = [one for one in unused if aged and too_old(one, limits, began, now)]
+    gone = {one.image.id for one in old}
+    space = [one for one in unused if one.image.id not in gone and old_enough(one, limits, now)]
+    return [*(Victim(one, "age") for one in old), *(Victim(one, "space") for one in space)]
+
+
+def expected(found: Iterable[Victim], wanted: int | None) -> list[Victim]:
+    """Return the victims that go when `wanted` bytes are to be freed for space (None: all) and sizes are true.
+
+    Images share layers, so their removal may free less than their sizes. Then more of the list goes.
+    """
+    taken, freed = [], 0
+    for one in found:
+        if one.rule == "age":
+            taken.append(one)
+        elif wanted is None or freed < wanted:
+            taken.append(one)
+            freed += one.image.size_bytes
+    return taken
+
+
 def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
     """Return the bytes to free for the low threshold; 0 while usage is below the high one. `capacity` is above 0."""
     available = min(available, capacity)
     if 100 - available * 100 // capacity < limits.high_percent:
         return 0
     return max(0, capacity * (100 - limits.low_percent) // 100 - available)
+
+
+def removal_message(victim: Victim, now: float) -> str:
+    """Return the message of a removal's event: image, rule, age and bytes."""
+    names = sorted(name for name in victim.image.names if name != victim.image.id)
+    named = one_line(names[0][:MOST_NAME]) if names else one_line(victim.image.id[:MOST_NAME])
+    rule = "over the maximum age" if victim.rule == "age" else "to free disk space"
+    age_s = int(victim.unused_s(now))
+    since = f"unused for {age_s} s" if victim.candidate.seen.first_detected > LONG_AGO else "never seen in use"
+    if victim.candidate.seen.last_used > LONG_AGO:
+        since = f"last used {age_s} s ago"
+    return f"Removed image {named} of {victim.image.size_bytes} bytes: {rule}, {since}"
 
 
 def not_enough_message(wanted: int, found: int) -> str:

@@ -215,6 +215,11 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     keep_images: bool = False
     """Remove no image, not even under disk pressure, because others use the same runtime."""
 
+    protected_images: tuple[str, ...] = ()
+    """Names of images that are never removed, with `*` for any characters."""
+    collect_local_images: bool = False
+    """Also remove unused images without a registry's digest, which no pull brings back."""
+
     container_gc_min_age_s: float = 0.0
     """--minimum-container-ttl-duration"""
     container_gc_max_per_pod_container: int = 1

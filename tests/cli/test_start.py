@@ -68,6 +68,8 @@ def settings(*arguments: str) -> Settings:
         ("--minimum-container-ttl-duration=1m", "container_gc_min_age_s", 60.0),
         ("--maximum-dead-containers-per-container=2", "container_gc_max_per_pod_container", 2),
         ("--maximum-dead-containers=100", "container_gc_max_containers", 100),
+        ("--protect-images=a:1,registry.test/*", "protected_images", ("a:1", "registry.test/*")),
+        ("--collect-local-images", "collect_local_images", True),
         ("--logging-format=json", "log_format", "json"),
         ("--max-pods=110", "verbosity", 2),
         ("-v0", "verbosity", 0),

@@ -20,6 +20,9 @@ from actors._base.messaging import tracing
 from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
 from actors._net.streaming import spdy
+from actors.oom import policy
+from actors.oom.kills import KillFinder
+from actors.oom.record import parse_record
 from actors.server.base.http import BadRequest, parse_target
 from actors.server.routes import logquery
 from actors.server.routes.zpages import version_of
@@ -191,6 +194,18 @@ def _log_query(data: bytes) -> None:
         assert not any("\0" in one for one in arguments)
 
 
+def _kernel_log(data: bytes) -> None:
+    finder = KillFinder()
+    for line in data.splitlines(keepends=True):
+        record = parse_record(line)
+        kill = None if record is None else finder.feed(record)
+        if kill is not None:
+            where = policy.place(kill.cgroup, "cgroupfs", "/")
+            message = policy.pod_message(kill, where or policy.Place("", ""), "c")
+            assert "\n" not in message + policy.node_message(kill), "one line"
+            assert where is None or kill.limited in ("", where.cgroup) or kill.limited[0] == "/"
+
+
 def _headers(data: bytes) -> None:
     text = data.decode("latin-1")
     version_of(text, "Statusz")
@@ -214,6 +229,17 @@ LOG = (
     b"2026-01-01T00:00:00.000000003Z stderr F  of it\n"
 )
 
+KILL = (
+    b"6,1,9,-;memory: usage 16384kB, limit 16384kB, failcnt 108\n"
+    b"6,2,9,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/kubepods/poda,"
+    b"task_memcg=/kubepods/poda/c,task=x,pid=7,uid=0\n"
+    b"3,3,9,-;Memory cgroup out of memory: Killed process 7 (x) total-vm:4kB, anon-rss:4kB, file-rss:4kB, "
+    b"shmem-rss:0kB, UID:0 pgtables:112kB oom_score_adj:0\n"
+    b"6,4,9,-;Tasks in /kubepods/poda are going to be killed due to memory.oom.group set\n"
+    b"6,5,9,-;Task in /kubepods/poda/c killed as a result of limit of /kubepods/poda\n"
+)
+"""A record a line, as reads of /dev/kmsg return them one by one."""
+
 TARGETS = (
     Target("message-body", _body, _bodies(), MSGPACK),
     Target("message-header", _header, (codec.encode_header(Kind.ASK, "Describe", "test", 1, 7),), MSGPACK),
@@ -224,6 +250,9 @@ TARGETS = (
         _chunks,
         (b"5\r\nhello\r\n0\r\n\r\n", b"5;a=b\r\nhello\r\n-5\r\nx\r\n"),
         (b"\r\n", b"-5", b"0x5", b"+5"),
+    ),
+    Target(
+        "kernel-log", _kernel_log, (KILL,), (b",task_memcg=/", b",oom_memcg=/", b",task=", b",pid=1,uid=0", b"\\x0a")
     ),
     Target("container-log", _log, (LOG,), (b" stdout F ", b" stderr P ", b"\n")),
     Target(

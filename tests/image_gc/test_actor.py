@@ -1,6 +1,6 @@
 """The image_gc actor as a process, against a runtime of lists; and on containerd where marked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,28 @@ def node(available: int, capacity: int = 1000) -> NodeStats:
     )
 
 
+def disk(runtime: ListRuntime, available: int, freed: int = 30) -> Callable[[GetNodeStats], NodeStats]:
+    """A disk on which each image that is gone freed so many bytes."""
+    before = len(runtime.images)
+    return lambda _: node(available + freed * (before - len(runtime.images)))
+
+
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
     with list_runtime(tmp_path) as runtime:
         for number in range(4):
-            runtime.images[f"sha{number}"] = pb.Image(id=f"sha{number}", repo_tags=[f"tag{number}"], size=30)
+            name = f"sha{number}"
+            runtime.images[name] = pb.Image(id=name, repo_tags=[f"tag{number}"], repo_digests=[f"r@{name}"], size=30)
         yield runtime
 
 
 def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
     settings = {"image_minimum_gc_age_s": 0.0} | settings
-    return ActorProcess(
+    process = ActorProcess(
         "image_gc", None, ("stats", "pleg", "events"), container_runtime_endpoint=runtime.endpoint, **settings
     )
+    process.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
+    return process
 
 
 def settled(actor: ActorProcess, images: int = 4) -> None:
@@ -57,7 +66,7 @@ def settled(actor: ActorProcess, images: int = 4) -> None:
 def test_it_frees_down_to_the_low_threshold_and_no_further(runtime: ListRuntime) -> None:
     with image_gc(runtime) as actor:
         settled(actor)
-        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(150)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
         collected = actor.ask(CollectGarbage())
         assert (collected.freed_bytes, len(collected.removed)) == (60, 2)  # 50 were wanted
         actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
@@ -97,11 +106,39 @@ def test_with_keep_images_no_image_goes(runtime: ListRuntime) -> None:
         assert len(runtime.images) == 4
 
 
+def test_shared_layers_are_counted_once(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150, freed=20)
+        collected = actor.ask(CollectGarbage())
+        assert (collected.freed_bytes, len(collected.removed)) == (60, 3)  # 50 were wanted, and each has 30
+
+
+def test_protected_and_local_images_stay(runtime: ListRuntime) -> None:
+    runtime.images["local"] = pb.Image(id="local", repo_tags=["imported:1"], size=30)
+    with image_gc(runtime, protected_images=("tag[01]", "*g2")) as actor:
+        settled(actor, 5)
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha3"]
+    with image_gc(runtime, collect_local_images=True) as actor:
+        settled(actor, 4)
+        assert "local" in actor.ask(DeleteUnusedImages()).removed
+
+
+def test_each_removal_is_an_event_with_rule_age_and_bytes(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
+        actor.ask(CollectGarbage())
+        events = actor.peers["events"].of(RecordEvent)
+        assert [(one.involved.kind, one.type, one.reason) for one in events] == [("Node", "Normal", "ImageRemoved")] * 2
+        assert events[0].message == "Removed image r@sha0 of 30 bytes: to free disk space, never seen in use"
+
+
 def test_too_few_freed_bytes_give_the_kubelets_message(runtime: ListRuntime) -> None:
     runtime.stuck.add("sha0")
     with image_gc(runtime) as actor:
         settled(actor)
-        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 0)
         with pytest.raises(Refused, match="Attempted to free 200 bytes, but only found 90 bytes eligible") as caught:
             actor.ask(CollectGarbage())
         assert caught.value.reason == "FreeDiskSpaceFailed"
@@ -138,7 +175,7 @@ def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> 
         settled(actor)
         actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
         actor.kill()
-        runtime.images["new"] = pb.Image(id="new", size=30)  # pulled while the actor was down
+        runtime.images["new"] = pb.Image(id="new", repo_digests=["r@new"], size=30)  # pulled while the actor was down
         actor.start()
         assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha0", "sha1", "sha2", "sha3"]
         actor.restart()
@@ -152,7 +189,7 @@ def test_last_use_survives_a_kill_and_decides_the_order(runtime: ListRuntime) ->
         settled(actor)
         actor.kill()
         runtime.containers.clear()
-        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(110)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 110)
         actor.start()  # and it collects at once
         wait_for(lambda: len(runtime.images) == 1, 10, "90 bytes are freed")
         assert list(runtime.images) == ["sha0"]
@@ -177,8 +214,10 @@ def test_on_containerd_only_unused_images_go(containerd: ContainerdInstance, cri
     extra = Image("example.invalid/extra:1", files={"/data": b"x" * 1000})
     containerd.import_images([extra])
     run_pod(cri, "user")
-    settings = {"container_runtime_endpoint": containerd.endpoint, "image_minimum_gc_age_s": 0.0}
+    settings: dict[str, Any] = {"container_runtime_endpoint": containerd.endpoint, "image_minimum_gc_age_s": 0.0}
+    settings["collect_local_images"] = True  # containerd has it from an archive
     with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
+        actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
         unused = cri.image_status(extra.name).result()
         assert unused is not None
         collected = actor.ask(DeleteUnusedImages(), 30)

@@ -65,6 +65,8 @@ FOLDERS = {
     "node/pure": PURE,
     "objects": PROCESS,
     "objects/pure": PURE,
+    "oom": PROCESS,
+    "oom/pure": PURE,
     "pages": PURE,
     "ownership": PROCESS,
     "ownership/pure": PURE,

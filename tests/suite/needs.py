@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors.objects.local.keep import in_memory
+from actors.oom.kernel_log import open_log
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -107,6 +108,15 @@ def _has_loop_devices() -> bool:
     return _ran("losetup", "-f")
 
 
+@functools.cache
+def _can_read_kernel_log() -> bool:
+    """Return True when /dev/kmsg is the kernel's log and has the records of this machine's kernel."""
+    with contextlib.suppress(OSError):
+        os.close(open_log())
+        return True
+    return False
+
+
 def _ran(*command: str) -> bool:
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
@@ -135,6 +145,7 @@ NEEDS = {
     "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "loop devices": Need("loop devices", _has_loop_devices),
+    "kernel log": Need("the right to read /dev/kmsg", _can_read_kernel_log),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),
 }
 

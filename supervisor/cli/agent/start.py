@@ -148,6 +148,8 @@ def settings_of(effective: Effective, given: Given) -> Settings:
         from proto.v1.scalars.duration import parse_seconds  # noqa: PLC0415
 
         flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
+    if "protected_images" in flags:
+        flags["protected_images"] = tuple(flags["protected_images"])
     flags["page_address"] = page_address(flags.get("page_address", ""))
     flags["node_name"] = _node_name(flags.get("node_name", ""))
     flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))

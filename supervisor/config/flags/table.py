@@ -51,7 +51,8 @@ class Flag(NamedTuple):
 def _own(
     name: str, group: str, metavar: str, help_: str, default: str = "", field: str = "", setting: str = ""
 ) -> Flag:
-    kind = KINDS["duration" if metavar == "DURATION" else "string" if metavar else "bool"]
+    kinds = {"DURATION": "duration", "NAMES": "stringSlice", "": "bool"}
+    kind = KINDS[kinds.get(metavar, "string")]
     return Flag(name, kind, group, default, metavar, help_, own=True, field=field, setting=setting)
 
 
@@ -93,6 +94,21 @@ OWN = (
         "Remove no image, even when the disk is full, because others use the container runtime too.",
         "false",
         setting="keep_images",
+    ),
+    _own(
+        "protect-images",
+        "Container runtime and images",
+        "NAMES",
+        "Never remove images with these names; * stands for any characters. Separated by commas.",
+        setting="protected_images",
+    ),
+    _own(
+        "collect-local-images",
+        "Container runtime and images",
+        "",
+        "Also remove unused images without a registry's digest, such as imported ones.",
+        "false",
+        setting="collect_local_images",
     ),
     _own(
         "page-address",

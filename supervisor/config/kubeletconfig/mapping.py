@@ -107,9 +107,9 @@ EFFECTIVE: dict[str, Effect] = {
     "imageMaximumGCAge": Effect("image_maximum_gc_age_s", "image_gc", _seconds),
     "imageGCHighThresholdPercent": Effect("image_gc_high_threshold_percent", "image_gc", _same),
     "imageGCLowThresholdPercent": Effect("image_gc_low_threshold_percent", "image_gc", _same),
-    "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc, eviction", _cgroup_root),
+    "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc, eviction, oom", _cgroup_root),
     "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc, eviction", _same),
-    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, runtime", _same),
+    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, oom, runtime", _same),
     "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc, server", _seconds),
     "maxPods": Effect("max_pods", "pod_workers, eviction, volume, node"),
     "podsPerCore": Effect("max_pods", "pod_workers, eviction, volume, node"),
@@ -205,7 +205,7 @@ EFFECTIVE: dict[str, Effect] = {
     "containerLogMonitorInterval": Effect("container_log_monitor_interval_s", "container_gc", _seconds),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
-        "pod_workers, pleg, image_gc, container_gc, probe, stats, server; the default means the first socket found",
+        "pod_workers, pleg, image_gc, container_gc, probe, stats, oom, server; the default is the first socket found",
     ),
     "imageServiceEndpoint": Effect("image_service_endpoint", "pod_workers, pleg", _same),
 }

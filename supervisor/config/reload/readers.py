@@ -32,7 +32,8 @@ _READ_BY = {
     """,
     "image_gc": """
         root_dir take_over container_runtime_endpoint image_gc_high_threshold_percent image_gc_low_threshold_percent
-        image_minimum_gc_age_s image_maximum_gc_age_s image_gc_period_s keep_images
+        image_minimum_gc_age_s image_maximum_gc_age_s image_gc_period_s keep_images protected_images
+        collect_local_images
     """,
     "image_pull": """
         root_dir registry_pull_qps registry_burst serialize_image_pulls max_parallel_image_pulls image_pull_verification
@@ -50,6 +51,7 @@ _READ_BY = {
         run_dir objects_dir kubeconfig kube_api_qps kube_api_burst config_map_and_secret_change_detection_strategy
         cluster_trust_bundle_projection node_name sync_frequency_s file_check_frequency_s
     """,
+    "oom": "root_dir container_runtime_endpoint cgroup_driver cgroup_root",
     "pleg": "container_runtime_endpoint image_service_endpoint relist_period_s",
     "pod_workers": """
         root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint

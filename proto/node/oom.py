@@ -1,0 +1,1 @@
+"""The oom actor receives only the messages that every actor has."""
