@@ -6,6 +6,7 @@ import json
 import shlex
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,14 @@ class Node:
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
 
-    def start(self) -> None:
-        """Configure containerd and the service, and start both. Returns once the service says that it is ready."""
+    def start(self, **configuration: Any) -> None:
+        """Configure containerd and the service, and start both. Returns once the service says that it is ready.
+
+        `configuration` is added to the agent's.
+        """
         self.guest.put("/etc/containerd/config.toml", _CONTAINERD)
         self.guest.put("/etc/cni/net.d/10-pods.conflist", json.dumps(_NETWORK))
-        self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET))
+        self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET | configuration))
         self.guest.put("/etc/systemd/system/nodevisor.service", (CHECKOUT / "etc/nodevisor.service").read_text())
         with tempfile.TemporaryDirectory(prefix="nv-guest-images-") as name:
             archive = Path(name, "images.tar")
@@ -77,6 +81,17 @@ class Node:
         started = self.guest.run("systemctl start nodevisor", 300, check=False)
         assert started.returncode == 0, f"{started.stdout}\n{self.journal()}"
 
+    def close(self) -> None:
+        """End all pods, then the service, and leave nothing of them in the cgroups."""
+        self.guest.run(f"rm -f {MANIFESTS}/*")
+        deadline = time.monotonic() + 120
+        while (left := self.guest.run("ctr -n k8s.io tasks list -q").stdout.split()) and time.monotonic() < deadline:
+            time.sleep(1.0)
+        self.guest.run(
+            "systemctl disable nodevisor; systemctl stop nodevisor; systemctl stop kubepods.slice", check=False
+        )
+        assert not left, f"containers are left:\n{self.journal()}"
+
     def supervisor(self, command: str, timeout_s: float = 120.0) -> str:
         """Output of a command of the CLI."""
         return self.guest.run(f"/opt/nodevisor/bin/supervisor {command}", timeout_s).stdout
@@ -86,23 +101,32 @@ class Node:
         items = json.loads(self.supervisor("pods -o json"))["items"]
         return {item["metadata"]["name"].removesuffix("-guest"): item for item in items}
 
-    def write(self, manifest: dict[str, Any]) -> None:
-        """Put a static pod there."""
-        name = manifest["metadata"]["name"]
-        self.guest.put(f"/root/{name}.yaml", yaml.safe_dump(manifest))
-        self.guest.run(f"mv /root/{name}.yaml {MANIFESTS}/")
+    def write(self, *manifests: dict[str, Any]) -> None:
+        """Put static pods there, all at once."""
+        for manifest in manifests:
+            self.guest.put(f"/root/new-pods/{manifest['metadata']['name']}.yaml", yaml.safe_dump(manifest))
+        self.guest.run(f"mv /root/new-pods/* {MANIFESTS}/")
 
     def wait_ready(self, name: str, timeout_s: float = 240.0) -> dict[str, Any]:
         """The pod once it is Ready. Fails with the agent's journal past the deadline."""
+        return self.wait_all_ready([name], timeout_s)[name]
+
+    def wait_all_ready(self, names: Collection[str], timeout_s: float = 240.0) -> dict[str, dict[str, Any]]:
+        """The pods once all these are Ready. Fails with the agent's journal past the deadline."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            pod = self.pods().get(name, {})
-            conditions = pod.get("status", {}).get("conditions", [])
-            if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
-                return pod
+            pods = self.pods()
+            waited_for = {name: pods.get(name) for name in names if not _is_ready(pods.get(name, {}))}
+            if not waited_for:
+                return pods
             time.sleep(1.0)
-        raise AssertionError(f"{name} is not Ready within {timeout_s:g} s: {pod}\n{self.journal()}")
+        raise AssertionError(f"not Ready within {timeout_s:g} s: {waited_for}\n{self.journal()}")
 
     def journal(self) -> str:
         """The agent's last lines."""
         return self.guest.run("journalctl --no-pager -u nodevisor -n 60", check=False).stdout
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -18,6 +18,7 @@ from actors._cgroup.hierarchy import hierarchy
 from proto.v1 import Pod
 from tests.agent.agent import Agent
 from tests.agent.api_source import ApiSource
+from tests.agent.changing import CGROUPS
 from tests.agent.systemd import slices
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
@@ -85,7 +86,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    assert not (slices.CGROUPS / "kubepods.slice").exists(), "another agent's pods are on this machine"
+    assert not (CGROUPS / "kubepods.slice").exists(), "another agent's pods are on this machine"
     with ExitStack() as stack:
         stack.callback(discard, "/kubepods.slice", "systemd", hierarchy())
         containerd = stack.enter_context(ContainerdInstance(tmp_path_factory.mktemp("containerd"), systemd=True))
@@ -117,7 +118,7 @@ def test_values_are_the_kubelets_after_a_resize_and_back(node: Node) -> None:
     wait_for(lambda: wanted.items() <= slices.properties(unit, wanted).items(), SETTLE_S, "the pod's slice grows")
     node.reload_systemd()
     assert wanted.items() <= slices.properties(unit, wanted).items()
-    directory = (slices.CGROUPS / slices.PODS[name]["slice"]).parent / unit
+    directory = (CGROUPS / slices.PODS[name]["slice"]).parent / unit
     assert (directory / "memory.max").read_text() == f"{128 << 20}\n"
     node.api.update_container(name, "c", resources=given["resources"])
     node.expect_the_kubelets_values()
@@ -160,5 +161,5 @@ def test_slices_of_pods_go_with_their_pods(node: Node) -> None:
     for name in list(node.api.pods):
         node.api.delete(name, 1)
     wait_for(lambda: slices.slices() == EMPTY, SETTLE_S, f"only {EMPTY} are left; log: {node.agent.log}")
-    burstable = slices.CGROUPS / "kubepods.slice/kubepods-burstable.slice/cpu.weight"
+    burstable = CGROUPS / "kubepods.slice/kubepods-burstable.slice/cpu.weight"
     wait_for(lambda: burstable.read_text() == "1\n", SETTLE_S, "the class has the weight of no pods")
