@@ -76,6 +76,8 @@ FOLDERS = {
     "probe/pure": PURE,
     "proto": PURE,
     "proto/process": PROCESS,
+    "resources/devices": PROCESS,
+    "resources/devices/pure": PURE,
     "runtime": PROCESS,
     "runtime/pure": PURE,
     "server": PROCESS,
