@@ -76,6 +76,8 @@ FOLDERS = {
     "probe/pure": PURE,
     "proto": PURE,
     "proto/process": PROCESS,
+    "resources": PROCESS,
+    "resources/pure": PURE,
     "runtime": PROCESS,
     "runtime/pure": PURE,
     "server": PROCESS,
