@@ -34,7 +34,7 @@ class ManagedResources:
         return self.static_cpus or self.concerns(pod)
 
     def shared(self) -> Grant:
-        """The grant of a container for which the actor is not asked. The actor corrects CPUs that have changed since."""
+        """The grant of a container for which the actor is not asked. The actor corrects CPUs that changed since."""
         return Grant(cpus=self.state.shared_cpus) if self.state is not None else Grant()
 
 
