@@ -77,6 +77,7 @@ FOLDERS = {
     "proto": PURE,
     "proto/process": PROCESS,
     "resources": PROCESS,
+    "resources/cpu/pure": PURE,
     "resources/pure": PURE,
     "runtime": PROCESS,
     "runtime/pure": PURE,
