@@ -173,6 +173,13 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     memory_reserved_by_qos_percent: int = 0
     """Share of the requests of higher QoS classes that lower classes cannot use (qosReserved)."""
 
+    cpu_manager_policy: str = "none"
+    """`none` or `static`."""
+    cpu_quota_with_exclusive_cpus: bool = False
+    """The feature gate DisableCPUQuotaWithExclusiveCPUs is off."""
+    memory_manager_policy: str = "None"
+    """`None` or `Static`."""
+
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"
     cgroups_per_qos: bool = True

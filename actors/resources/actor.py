@@ -1,0 +1,172 @@
+"""The resources actor: assigns CPUs, memory and devices to containers (the kubelet's container manager).
+
+For a pod that needs one of them, pod_workers asks at its admission (AdmitPod) and for each container (GetGrant). All
+assignments are in state files before an answer, so a kill loses none.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from actors._base import Actor, Semaphore, handles
+from actors.resources import assembly, policy
+from actors.resources.model.hints import ANY
+from actors.resources.model.provider import AllocationError, NotYetError
+from proto.pods.pod_workers import ResourcesState
+from proto.resources.resources import (
+    AdmitPod,
+    ContainerGrant,
+    ExclusiveCpus,
+    GetGrant,
+    HasExclusiveCpus,
+    ReleasePod,
+    SetPods,
+)
+from proto.v1 import Pod
+from proto.wire.errors import Refused
+from proto.wire.message import Done
+
+log = logging.getLogger(__name__)
+
+START_S = 30.0
+NOT_YET = "WaitingForResources"
+"""Reason of a refusal after which the pod may be admitted later."""
+
+
+@dataclass
+class Admission:
+    """An AdmitPod under way."""
+
+    withdrawn: bool = False
+    """The pod was released meanwhile."""
+
+
+class Resources(Actor):
+    """State: the pods of the node, and what the managers have read from their files."""
+
+    name = "resources"
+
+    async def rebuild(self) -> None:
+        """Read the machine and the state files. pod_workers sends the pods."""
+        self._managers = await self.blocking(START_S, assembly.make_managers, self.settings)
+        self._pods: dict[str, Pod] = {}
+        self._complete = False
+        self._one_at_a_time = Semaphore(1)
+        self._under_way: dict[str, list[Admission]] = {}
+        self._told: ResourcesState | None = None
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
+        """Tell a new pod_workers what is assigned here."""
+        if name == "pod_workers":
+            self._tell_state(again=True)
+
+    def describe(self) -> dict[str, Any]:
+        """The state for `supervisor describe resources`."""
+        return {
+            "pods": len(self._pods),
+            "pods_complete": self._complete,
+            "admissions_under_way": sorted(self._under_way),
+            "shared_cpus": self._managers.shared_cpus,
+            "device_resources": list(self._managers.device_resources),
+        }
+
+    def _tell_state(self, *, again: bool) -> None:
+        """Tell pod_workers what is assigned, if that changed. `again`: in any case; waiting pods are tried again."""
+        managers = self._managers
+        state = ResourcesState(device_resources=managers.device_resources, shared_cpus=managers.shared_cpus)
+        if again or state != self._told:
+            self._told = state
+            self.peer("pod_workers").tell(state)
+
+    # Admission
+
+    @handles(AdmitPod)
+    async def admit(self, request: AdmitPod) -> Done:
+        """Assign resources to the pod's containers: one pod at a time, as hints hold only until the next assignment."""
+        uid, admission = request.pod.metadata.uid, Admission()
+        self._under_way.setdefault(uid, []).append(admission)
+        try:
+            async with self._one_at_a_time:
+                await self._assign(request.pod, admission)
+        finally:
+            self._under_way[uid].remove(admission)
+            if not self._under_way[uid]:
+                del self._under_way[uid]
+        self._tell_state(again=False)
+        return Done()
+
+    async def _assign(self, pod: Pod, admission: Admission) -> None:
+        uid = pod.metadata.uid
+        try:
+            if not admission.withdrawn:
+                await self._allocate(pod)
+        except NotYetError as error:
+            self._undo(uid)
+            raise Refused(NOT_YET, str(error)) from error
+        except AllocationError as error:
+            self._undo(uid)
+            if not self._complete:  # what pods hold that are gone is not free yet
+                raise Refused(NOT_YET, f"{error.message}; not all pods of the node are known yet") from error
+            raise Refused(error.reason, error.message, retry=False) from error
+        if admission.withdrawn:
+            self._free(uid)
+            raise Refused(NOT_YET, "the pod was released while it was admitted")
+        self._pods[uid] = pod
+
+    async def _allocate(self, pod: Pod) -> None:
+        for container in policy.containers_of(pod):
+            for provider in self._managers.providers:
+                await provider.allocate(pod, container, ANY)
+
+    def _undo(self, uid: str) -> None:
+        """Free what a failed admission has assigned, unless the pod runs already."""
+        if uid not in self._pods:
+            self._free(uid)
+
+    def _free(self, uid: str) -> None:
+        for provider in self._managers.providers:
+            provider.release(uid)
+
+    @handles(ReleasePod)
+    def release(self, message: ReleasePod) -> None:
+        """Free the pod's resources; an admission under way frees its own when it ends."""
+        for admission in self._under_way.get(message.pod_uid, ()):
+            admission.withdrawn = True
+        self._pods.pop(message.pod_uid, None)
+        self._free(message.pod_uid)
+        self._tell_state(again=False)
+
+    @handles(SetPods)
+    def set_pods(self, message: SetPods) -> None:
+        """Note the pods; with `full` free the resources of all others, and try pods again that wait for them."""
+        if message.full:
+            self._pods.clear()
+        self._pods.update((pod.metadata.uid, pod) for pod in message.pods)
+        if message.full:
+            self._complete = True
+            for provider in self._managers.providers:
+                provider.retain(self._pods.keys() | self._under_way.keys())
+        self._tell_state(again=message.full)
+
+    # Grants
+
+    @handles(GetGrant)
+    def get_grant(self, request: GetGrant) -> ContainerGrant:
+        """Answer with what a container gets."""
+        container = policy.find_container(request.pod, request.container)
+        if container is None:
+            raise Refused("NotFound", f"the pod has no container {request.container}", retry=False)
+        parts = (provider.grant(request.pod, container) for provider in self._managers.providers)
+        return ContainerGrant(grant=policy.merged(parts))
+
+    @handles(HasExclusiveCpus)
+    def has_exclusive_cpus(self, request: HasExclusiveCpus) -> ExclusiveCpus:
+        """Answer if any container of the pod has exclusive CPUs."""
+        containers = policy.containers_of(request.pod)
+        grants = (provider.grant(request.pod, one) for one in containers for provider in self._managers.providers)
+        return ExclusiveCpus(exclusive=any(grant.exclusive_cpus for grant in grants))
+
+
+ACTOR = Resources
