@@ -13,7 +13,8 @@ from typing import Any
 from actors._base import Actor, Semaphore, handles
 from actors.resources import assembly, policy
 from actors.resources.model.hints import ANY
-from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.model.provider import AllocationError, NotYetError, Provider
+from proto.node.node import SetDevices
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import (
     AdmitPod,
@@ -51,16 +52,24 @@ class Resources(Actor):
     async def rebuild(self) -> None:
         """Read the machine and the state files. pod_workers sends the pods."""
         self._managers = await self.blocking(START_S, assembly.make_managers, self.settings)
+        self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
+        self._providers: tuple[Provider, ...] = (self._devices, *self._managers.providers)
         self._pods: dict[str, Pod] = {}
         self._complete = False
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
         self._told: ResourcesState | None = None
 
+    def on_ready(self) -> None:
+        """Let device plugins register."""
+        self.spawn(self._devices.start(), "device plugins")
+
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
-        """Tell a new pod_workers what is assigned here."""
+        """Tell a new pod_workers what is assigned here, and a new node the numbers of devices."""
         if name == "pod_workers":
             self._tell_state(again=True)
+        elif name == "node":
+            self._tell_devices()
 
     def describe(self) -> dict[str, Any]:
         """The state for `supervisor describe resources`."""
@@ -69,13 +78,23 @@ class Resources(Actor):
             "pods_complete": self._complete,
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
-            "device_resources": list(self._managers.device_resources),
+            "devices": self._devices.describe(),
         }
+
+    def _devices_changed(self) -> None:
+        """Tell node the numbers of devices, and let pod_workers try pods again that wait for them."""
+        self._tell_devices()
+        self._tell_state(again=True)
+
+    def _tell_devices(self) -> None:
+        inventory = self._devices.inventory
+        self.peer("node").tell(SetDevices(capacity=inventory.capacity(), allocatable=inventory.allocatable()))
 
     def _tell_state(self, *, again: bool) -> None:
         """Tell pod_workers what is assigned, if that changed. `again`: in any case; waiting pods are tried again."""
         managers = self._managers
-        state = ResourcesState(device_resources=managers.device_resources, shared_cpus=managers.shared_cpus)
+        devices = (*managers.device_resources, *self._devices.resources())
+        state = ResourcesState(device_resources=devices, shared_cpus=managers.shared_cpus)
         if again or state != self._told:
             self._told = state
             self.peer("pod_workers").tell(state)
@@ -117,7 +136,7 @@ class Resources(Actor):
 
     async def _allocate(self, pod: Pod) -> None:
         for container in policy.containers_of(pod):
-            for provider in self._managers.providers:
+            for provider in self._providers:
                 await provider.allocate(pod, container, ANY)
 
     def _undo(self, uid: str) -> None:
@@ -126,7 +145,7 @@ class Resources(Actor):
             self._free(uid)
 
     def _free(self, uid: str) -> None:
-        for provider in self._managers.providers:
+        for provider in self._providers:
             provider.release(uid)
 
     @handles(ReleasePod)
@@ -146,26 +165,32 @@ class Resources(Actor):
         self._pods.update((pod.metadata.uid, pod) for pod in message.pods)
         if message.full:
             self._complete = True
-            for provider in self._managers.providers:
+            for provider in self._providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
         self._tell_state(again=message.full)
 
     # Grants
 
     @handles(GetGrant)
-    def get_grant(self, request: GetGrant) -> ContainerGrant:
-        """Answer with what a container gets."""
+    async def get_grant(self, request: GetGrant) -> ContainerGrant:
+        """Answer with what a container gets, once device plugins have prepared its start."""
         container = policy.find_container(request.pod, request.container)
         if container is None:
             raise Refused("NotFound", f"the pod has no container {request.container}", retry=False)
-        parts = (provider.grant(request.pod, container) for provider in self._managers.providers)
+        try:
+            await self._devices.prepare(request.pod, container)
+        except NotYetError as error:
+            raise Refused(NOT_YET, str(error)) from error
+        except AllocationError as error:
+            raise Refused(error.reason, error.message) from error
+        parts = (provider.grant(request.pod, container) for provider in self._providers)
         return ContainerGrant(grant=policy.merged(parts))
 
     @handles(HasExclusiveCpus)
     def has_exclusive_cpus(self, request: HasExclusiveCpus) -> ExclusiveCpus:
         """Answer if any container of the pod has exclusive CPUs."""
         containers = policy.containers_of(request.pod)
-        grants = (provider.grant(request.pod, one) for one in containers for provider in self._managers.providers)
+        grants = (provider.grant(request.pod, one) for one in containers for provider in self._providers)
         return ExclusiveCpus(exclusive=any(grant.exclusive_cpus for grant in grants))
 
 
