@@ -52,8 +52,22 @@ def directory(actor: ActorProcess) -> Path:
 
 
 def new_plugin(actor: ActorProcess, **fields: Any) -> Plugin:
-    wait_for((directory(actor) / "kubelet.sock").is_socket, 20)
+    wait_until_served(actor)
     return Plugin(directory(actor), GPU, **fields)
+
+
+def wait_until_served(actor: ActorProcess, before: int = 0) -> None:
+    """Until plugins can register. `before`: time of the socket of an incarnation that was killed."""
+    path = directory(actor) / "kubelet.sock"
+    wait_for(lambda: path.is_socket() and path.stat().st_ctime_ns != before, 20, "registrations are served")
+
+
+def restart(actor: ActorProcess, *pods: Pod) -> None:
+    """kill -9, the next incarnation, and what pod_workers sends it. Wait until plugins can register again."""
+    before = (directory(actor) / "kubelet.sock").stat().st_ctime_ns
+    actor.restart()
+    actor.tell(SetPods(pods=pods, full=True))
+    wait_until_served(actor, before)
 
 
 @pytest.fixture
@@ -163,11 +177,9 @@ def test_assignments_survive_a_kill_without_the_plugin(actor: ActorProcess, plug
 
 def test_after_a_kill_a_new_pod_waits_for_the_plugin(actor: ActorProcess, plugin: Plugin) -> None:
     admit(actor, one("a"))
-    actor.restart()
-    actor.tell(SetPods(pods=(one("a"),), full=True))
+    restart(actor, one("a"))
     waits = refusal(actor, one("b"))
     assert (waits.retry, waits.message) == (True, f"the device plugin of {GPU} has not registered")
-    wait_for((directory(actor) / "kubelet.sock").is_socket, 20)
     plugin.close()
     plugin.start()
     admit_soon(actor, one("b"))
@@ -176,14 +188,15 @@ def test_after_a_kill_a_new_pod_waits_for_the_plugin(actor: ActorProcess, plugin
 
 def test_after_a_reboot_the_plugin_allocates_again(actor: ActorProcess, plugin: Plugin) -> None:
     admit(actor, one("u"))
-    actor.kill()
     path = directory(actor) / checkpoint.FILE
+    before = (directory(actor) / "kubelet.sock").stat().st_ctime_ns
+    actor.kill()
     holdings, registered = checkpoint.decode(path.read_bytes(), "other boot")
     path.write_bytes(checkpoint.encode(holdings, dict.fromkeys(registered, ()), "other boot"))
     actor.start()
     actor.tell(SetPods(pods=(one("u"),), full=True))
     assert refusal(actor, one("u")).retry
-    wait_for((directory(actor) / "kubelet.sock").is_socket, 20)
+    wait_until_served(actor, before)
     plugin.close()
     plugin.start()
     admit_soon(actor, one("u"))
@@ -310,8 +323,10 @@ def test_a_link_is_no_plugins_socket(actor: ActorProcess, plugin: Plugin) -> Non
 
 
 def test_a_start_removes_sockets_and_nothing_else(actor: ActorProcess) -> None:
+    wait_until_served(actor)
     actor.kill()
     here = directory(actor)
+    before = (here / "kubelet.sock").stat().st_ctime_ns
     outside = Path(actor.dir) / "outside.sock"
     with socket.socket(socket.AF_UNIX) as stale, socket.socket(socket.AF_UNIX) as foreign:
         stale.bind(str(here / "stale.sock"))
@@ -321,7 +336,7 @@ def test_a_start_removes_sockets_and_nothing_else(actor: ActorProcess) -> None:
     (here / "DEPRECATION").write_text("kept")
     (here / "dir").mkdir()
     actor.start()
-    wait_for((here / "kubelet.sock").is_socket, 20)
+    wait_until_served(actor, before)
     assert {path.name for path in here.iterdir()} - {checkpoint.FILE} == {
         "kubelet.sock", "dangling", "DEPRECATION", "dir"
     }  # fmt: skip
@@ -329,6 +344,7 @@ def test_a_start_removes_sockets_and_nothing_else(actor: ActorProcess) -> None:
 
 
 def test_a_damaged_checkpoint_is_set_aside(actor: ActorProcess) -> None:
+    wait_until_served(actor)
     actor.kill()
     path = directory(actor) / checkpoint.FILE
     path.write_bytes(b'{"Data":')
@@ -343,17 +359,17 @@ def spawn(actor: ActorProcess) -> subprocess.Popen[bytes]:
 
 
 def test_kills_of_actor_and_plugin_give_no_device_twice(actor: ActorProcess) -> None:
-    wait_for((directory(actor) / "kubelet.sock").is_socket, 20)
+    wait_until_served(actor)
     dice, process, running = random.Random(7), spawn(actor), dict[str, Pod]()
     try:
+        wait_for(lambda: told(actor) == (4, 4), 30)
         for number in range(12):
             subject = one(f"u{number}")
             admit_soon(actor, subject)
             running[subject.metadata.uid] = subject
             match dice.randrange(4):
                 case 0:
-                    actor.restart()
-                    actor.tell(SetPods(pods=tuple(running.values()), full=True))
+                    restart(actor, *running.values())
                 case 1:
                     process.send_signal(signal.SIGKILL)
                     process.wait()
