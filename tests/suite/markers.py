@@ -76,6 +76,7 @@ FOLDERS = {
     "probe/pure": PURE,
     "proto": PURE,
     "proto/process": PROCESS,
+    "resources/pure": PURE,
     "runtime": PROCESS,
     "runtime/pure": PURE,
     "server": PROCESS,
