@@ -44,8 +44,8 @@ class StaticPolicy:
     def problem(self, state: State) -> str:
         """Why a state from the file cannot be used, in the kubelet's words. Empty when it can be."""
         shared, known = printed(state.shared), self.initial().shared
-        if not state.shared:
-            return "default cpuset cannot be empty"
+        if not state.shared and not self.options.strict_reservation:
+            return "default cpuset cannot be empty"  # the kubelet also refuses a full node with strict reservation
         if self.options.strict_reservation and self.reserved & state.shared:
             common = printed(self.reserved & state.shared)
             return f'some of strictly reserved cpus: "{common}" are present in defaultCpuSet: "{shared}"'

@@ -46,7 +46,7 @@ def running_at_once(pod, state):
 
 
 def check(static, state, pods):
-    assert static.problem(state) == "" or not state.shared
+    assert static.problem(state) == ""
     for pod in pods.values():
         alone = [one for one in running_at_once(pod, state) if pod.metadata.uid not in state.pods]
         assert sum(map(len, alone)) == len(frozenset().union(*alone))

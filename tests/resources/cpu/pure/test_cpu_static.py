@@ -44,6 +44,7 @@ STARTS = [
     ([STRICT], 0, "0-1", {}, "0-5", 'some of strictly reserved cpus: "0-1" are present in defaultCpuSet: "0-5"'),
     ([STRICT], 0, "0-1", {"c": "2-3"}, "4-11", ""),
     ([], 0, "", {"c": "0-11"}, "", "default cpuset cannot be empty"),
+    ([STRICT], 0, "0-1", {"c": "2-11"}, "", ""),
 ]
 
 WHOLE_CORES_OR_NOT = [
