@@ -47,6 +47,7 @@ def _four_way() -> Topology:
 
 SINGLE_HT = machine(8, lambda n: (n % 4, 0, 0))
 DUAL_HT = machine(12, lambda n: (n % 6, n % 2, n % 2))
+EIGHT = regular(8, 8, 8, 8, threads=1)
 TRIPLE_HT = machine(18, lambda n: (n // 2, (1, 0, 2)[n // 6], 0))
 DUAL_NO_HT = machine(8, lambda n: (n, n // 4, n // 4))
 MULTI_NUMA_HT = machine(80, lambda n: (n % 40, n % 40 // 20, n % 40 // 10))

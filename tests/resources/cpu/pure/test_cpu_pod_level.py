@@ -3,12 +3,12 @@
 import pytest
 
 from actors.resources.cpu.requests import EmptyPoolError, Requests
-from actors.resources.machine.cpusets import printed
+from actors.resources.machine.cpusets import parse, printed
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError
-from tests.resources.cpu.machines import DUAL_HT
+from tests.resources.cpu.machines import DUAL_HT, EIGHT
 from tests.resources.cpu.pods import container, make_pod
-from tests.resources.cpu.static_cases import policy, state
+from tests.resources.cpu.static_cases import policy, state, without
 
 NODE_0 = Hint(frozenset({0}), preferred=True)
 SHARED = (
@@ -106,6 +106,76 @@ def test_part_of_a_pods_cpus_is_exclusive_if_asked_for():
     pod = make_pod("p", app("a", "1"), app("s"), own="2")
     static.allocate(start, pod, pod.spec.containers[0], NODE_0)
     assert [static.is_exclusive(start, pod, each) for each in pod.spec.containers] == [True, False]
+
+
+def lasting(*cpus):
+    return [app(f"c{number}", each) for number, each in enumerate(cpus, 1)]
+
+
+RESTORED = [
+    ("4", [], lasting("2", "2"), "1-4", {"c1": "1-2", "c2": "3-4"}, {"c1": "1-2", "c2": "3-4"}),
+    ("4", [], lasting("2", "2"), "3-6", {"c1": "3-4", "c2": "5-6"}, {"c1": "3-4", "c2": "5-6"}),
+    ("4", [], lasting("2", "2"), "1-4", {"c1": "1-2"}, {"c1": "1-2", "c2": "3-4"}),
+    ("4", [], lasting("2", "2"), "1-4", {}, {"c1": "1-2", "c2": "3-4"}),
+    ("3", [], lasting("2", ""), "1-3", {"c1": "1-2"}, {"c1": "1-2", "c2": "3"}),
+    ("2", [app("i1", "2")], lasting("2"), "1-2", {"i1": "1-2"}, {"i1": "1-2", "c1": "1-2"}),
+    ("4", [side("s1", "2")], lasting("2"), "1-4", {"s1": "1-2"}, {"s1": "1-2", "c1": "3-4"}),
+    (
+        "6",
+        [side("s1", "2"), side("s2", "2")],
+        lasting("2"),
+        "1-6",
+        {"s1": "1-2"},
+        {"s1": "1-2", "s2": "3-4", "c1": "5-6"},
+    ),
+    ("4", [], lasting("2", "2"), "1-4", {"c2": "2,4"}, {"c1": "1-2", "c2": "3-4"}),
+    ("3", [side("s1")], lasting("2"), "1-3", {}, {"s1": "3", "c1": "1-2"}),
+    (
+        "4",
+        [side("s1", "2"), app("i1")],
+        lasting("2"),
+        "1-4",
+        {"s1": "1-2"},
+        {"s1": "1-2", "i1": "3-4", "c1": "3-4"},
+    ),
+    (
+        "4",
+        [side("s1", "2"), app("i1")],
+        lasting("2"),
+        "1-4",
+        {"s1": "1-2", "i1": "3"},
+        {"s1": "1-2", "i1": "3", "c1": "3-4"},
+    ),
+    (
+        "2",
+        [app("i1", "2"), app("i2", "2")],
+        lasting("2"),
+        "1-2",
+        {"i1": "1-2"},
+        {"i1": "1-2", "i2": "1-2", "c1": "1-2"},
+    ),
+]
+"""Upstream's cases of a kubelet that was killed between two writes (policy_static_restore_test.go)."""
+
+
+@pytest.mark.parametrize(("own", "init", "containers", "held", "known", "expected"), RESTORED)
+def test_state_of_a_killed_kubelet_is_completed(own, init, containers, held, known, expected):
+    static = policy(EIGHT, reserved="0", pod_scope=True)
+    start = state(without(EIGHT, held), known)
+    start.pods["p"] = parse(held)
+    pod = make_pod("p", *containers, init=init, own=own)
+    assert static.problem(start) == ""
+    changed = [static.allocate(start, pod, each, ANY) for each in (*init, *containers)]
+    assert {name: printed(cpus) for name, cpus in start.containers["p"].items()} == expected
+    assert changed == [known != expected, *(False for _ in changed[1:])]
+    assert (printed(start.pods["p"]), printed(start.shared)) == (held, without(EIGHT, held))
+
+
+def test_pods_cpus_in_the_shared_pool_are_refused():
+    found = state("0-7")
+    found.pods["p"] = parse("5-6")
+    problem = policy(EIGHT, pod_scope=True).problem(found)
+    assert problem == 'pod: p cpuset: "5-6" overlaps with default cpuset "0-7"'
 
 
 def test_pod_without_a_shared_cpu_is_rejected():

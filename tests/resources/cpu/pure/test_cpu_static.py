@@ -120,6 +120,18 @@ RELEASES = [
     ({"a": "0-3", "b": "0-1"}, "4-7", "a", "2-7"),
 ]
 
+SEQUENCES = [
+    (["100m"], ["4"], [""], ["0-1,4-5"]),
+    (["4"], ["4"], ["0-1,4-5"], ["0-1,4-5"]),
+    (["6"], ["4"], ["0-2,4-6"], ["0-1,4-5"]),
+    (["2"], ["4"], ["0,4"], ["0-1,4-5"]),
+    (["2", "2"], ["2"], ["0,4", "0,4"], ["0,4"]),
+    (["4", "4"], ["2"], ["0-1,4-5", "0-1,4-5"], ["0,4"]),
+    (["2", "2"], ["4"], ["0,4", "0,4"], ["0-1,4-5"]),
+    (["2", "4"], ["6"], ["0,4", "0-1,4-5"], ["0-2,4-6"]),
+    (["2", "4"], ["2", "2"], ["0,4", "0-1,4-5"], ["0,4", "1,5"]),
+]
+
 
 def allocated(static, start, pod, affinity=ANY):
     """CPUs of the pod's first container afterwards. Checks that they are not in the shared pool."""
@@ -230,6 +242,18 @@ def test_released_cpus_return_unless_a_sibling_has_them(held, shared, name, expe
     start.remove_container("p", name)
     assert printed(start.shared) == expected
     assert start.of("p", name) is None
+
+
+@pytest.mark.parametrize(("init", "apps", "init_sets", "app_sets"), SEQUENCES)
+def test_init_containers_hand_on_cpus_as_upstream(init, apps, init_sets, app_sets):
+    before = [container(f"i{at}", cpus) for at, cpus in enumerate(init)]
+    pod = make_pod("p", *(container(f"a{at}", cpus) for at, cpus in enumerate(apps)), init=before)
+    static, start = policy(SINGLE_HT), state("0-7")
+    for each in (*pod.spec.init_containers, *pod.spec.containers):
+        static.allocate(start, pod, each, ANY)
+    found = [start.of("p", each.name) for each in (*pod.spec.init_containers, *pod.spec.containers)]
+    assert [printed(cpus or ()) for cpus in found] == init_sets + app_sets
+    assert start.shared == parse("0-7").difference(*filter(None, found))
 
 
 def test_app_container_reuses_cpus_of_an_init_container():
