@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors._base import Actor, Semaphore, handles
+from actors._cri.client import Cri
 from actors.resources import assembly, policy
-from actors.resources.model.hints import ANY
 from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.reconcile import Reconciler
+from actors.resources.topology import scope
+from proto.common.until import Until
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import (
     AdmitPod,
@@ -24,7 +27,7 @@ from proto.resources.resources import (
     ReleasePod,
     SetPods,
 )
-from proto.v1 import Pod
+from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 
@@ -50,12 +53,21 @@ class Resources(Actor):
 
     async def rebuild(self) -> None:
         """Read the machine and the state files. pod_workers sends the pods."""
-        self._managers = await self.blocking(START_S, assembly.make_managers, self.settings)
+        self._managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
         self._pods: dict[str, Pod] = {}
         self._complete = False
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
         self._told: ResourcesState | None = None
+        endpoint = self.settings.container_runtime_endpoint
+        pins = self._managers.cpus is not None and bool(endpoint)
+        self._reconciler = Reconciler(Cri(endpoint), self._wanted_cpus) if pins else None
+        self._reconciling = self._reconcile_again = False
+
+    def on_ready(self) -> None:
+        """Start comparing the CPUs of containers, where some are exclusive."""
+        if self._reconciler is not None:
+            self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Tell a new pod_workers what is assigned here."""
@@ -70,6 +82,7 @@ class Resources(Actor):
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
             "device_resources": list(self._managers.device_resources),
+            "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }
 
     def _tell_state(self, *, again: bool) -> None:
@@ -77,6 +90,8 @@ class Resources(Actor):
         managers = self._managers
         state = ResourcesState(device_resources=managers.device_resources, shared_cpus=managers.shared_cpus)
         if again or state != self._told:
+            if self._told is None or state.shared_cpus != self._told.shared_cpus:
+                self.spawn(self._reconcile(), "reconcile")
             self._told = state
             self.peer("pod_workers").tell(state)
 
@@ -101,7 +116,7 @@ class Resources(Actor):
         uid = pod.metadata.uid
         try:
             if not admission.withdrawn:
-                await self._allocate(pod)
+                await scope.admit(pod, self._managers.providers, self._managers.topology)
         except NotYetError as error:
             self._undo(uid)
             raise Refused(NOT_YET, str(error)) from error
@@ -114,11 +129,6 @@ class Resources(Actor):
             self._free(uid)
             raise Refused(NOT_YET, "the pod was released while it was admitted")
         self._pods[uid] = pod
-
-    async def _allocate(self, pod: Pod) -> None:
-        for container in policy.containers_of(pod):
-            for provider in self._managers.providers:
-                await provider.allocate(pod, container, ANY)
 
     def _undo(self, uid: str) -> None:
         """Free what a failed admission has assigned, unless the pod runs already."""
@@ -149,6 +159,28 @@ class Resources(Actor):
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
         self._tell_state(again=message.full)
+
+    # CPUs of running containers
+
+    async def _reconcile(self) -> None:
+        """Compare the CPUs of all containers, and once more if they changed meanwhile."""
+        if self._reconciling or self._reconciler is None:
+            self._reconcile_again = True
+            return
+        self._reconciling = self._reconcile_again = True
+        try:
+            while self._reconcile_again:
+                self._reconcile_again = False
+                await self._reconciler.run()
+        finally:
+            self._reconciling = False
+
+    def _wanted_cpus(self, uid: str, name: str) -> str | None:
+        pod = self._pods.get(uid)
+        if pod is None or self._managers.cpus is None:
+            return None
+        container = policy.find_container(pod, name) or Container(name=name)  # that of an orphan, whose spec is lost
+        return self._managers.cpus.grant(pod, container).cpus
 
     # Grants
 
