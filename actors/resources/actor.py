@@ -7,13 +7,16 @@ assignments are in state files before an answer, so a kill loses none.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors._base import Actor, Semaphore, handles
+from actors._cri.client import Cri
 from actors.resources import assembly, policy
-from actors.resources.model.hints import ANY
-from actors.resources.model.provider import AllocationError, NotYetError, Provider
+from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.reconcile import Reconciler
+from actors.resources.topology import scope
+from proto.common.until import Until
 from proto.node.node import SetDevices
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import (
@@ -25,7 +28,7 @@ from proto.resources.resources import (
     ReleasePod,
     SetPods,
 )
-from proto.v1 import Pod
+from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 
@@ -51,18 +54,24 @@ class Resources(Actor):
 
     async def rebuild(self) -> None:
         """Read the machine and the state files. pod_workers sends the pods."""
-        self._managers = await self.blocking(START_S, assembly.make_managers, self.settings)
+        managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
         self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
-        self._providers: tuple[Provider, ...] = (self._devices, *self._managers.providers)
+        self._managers = replace(managers, others=(self._devices, *managers.others))
         self._pods: dict[str, Pod] = {}
         self._complete = False
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
         self._told: ResourcesState | None = None
+        endpoint = self.settings.container_runtime_endpoint
+        pins = self._managers.cpus is not None and bool(endpoint)
+        self._reconciler = Reconciler(Cri(endpoint), self._wanted_cpus) if pins else None
+        self._reconciling = self._reconcile_again = False
 
     def on_ready(self) -> None:
-        """Let device plugins register."""
+        """Let device plugins register, and compare the CPUs of containers where some are exclusive."""
         self.spawn(self._devices.start(), "device plugins")
+        if self._reconciler is not None:
+            self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Tell a new pod_workers what is assigned here, and a new node the numbers of devices."""
@@ -79,6 +88,7 @@ class Resources(Actor):
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
             "devices": self._devices.describe(),
+            "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }
 
     def _devices_changed(self) -> None:
@@ -96,6 +106,8 @@ class Resources(Actor):
         devices = (*managers.device_resources, *self._devices.resources())
         state = ResourcesState(device_resources=devices, shared_cpus=managers.shared_cpus)
         if again or state != self._told:
+            if self._told is None or state.shared_cpus != self._told.shared_cpus:
+                self.spawn(self._reconcile(), "reconcile")
             self._told = state
             self.peer("pod_workers").tell(state)
 
@@ -120,7 +132,7 @@ class Resources(Actor):
         uid = pod.metadata.uid
         try:
             if not admission.withdrawn:
-                await self._allocate(pod)
+                await scope.admit(pod, self._managers.providers, self._managers.topology)
         except NotYetError as error:
             self._undo(uid)
             raise Refused(NOT_YET, str(error)) from error
@@ -134,18 +146,13 @@ class Resources(Actor):
             raise Refused(NOT_YET, "the pod was released while it was admitted")
         self._pods[uid] = pod
 
-    async def _allocate(self, pod: Pod) -> None:
-        for container in policy.containers_of(pod):
-            for provider in self._providers:
-                await provider.allocate(pod, container, ANY)
-
     def _undo(self, uid: str) -> None:
         """Free what a failed admission has assigned, unless the pod runs already."""
         if uid not in self._pods:
             self._free(uid)
 
     def _free(self, uid: str) -> None:
-        for provider in self._providers:
+        for provider in self._managers.providers:
             provider.release(uid)
 
     @handles(ReleasePod)
@@ -165,9 +172,31 @@ class Resources(Actor):
         self._pods.update((pod.metadata.uid, pod) for pod in message.pods)
         if message.full:
             self._complete = True
-            for provider in self._providers:
+            for provider in self._managers.providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
         self._tell_state(again=message.full)
+
+    # CPUs of running containers
+
+    async def _reconcile(self) -> None:
+        """Compare the CPUs of all containers, and once more if they changed meanwhile."""
+        if self._reconciling or self._reconciler is None:
+            self._reconcile_again = True
+            return
+        self._reconciling = self._reconcile_again = True
+        try:
+            while self._reconcile_again:
+                self._reconcile_again = False
+                await self._reconciler.run()
+        finally:
+            self._reconciling = False
+
+    def _wanted_cpus(self, uid: str, name: str) -> str | None:
+        pod = self._pods.get(uid)
+        if pod is None or self._managers.cpus is None:
+            return None
+        container = policy.find_container(pod, name) or Container(name=name)  # that of an orphan, whose spec is lost
+        return self._managers.cpus.grant(pod, container).cpus
 
     # Grants
 
@@ -183,14 +212,14 @@ class Resources(Actor):
             raise Refused(NOT_YET, str(error)) from error
         except AllocationError as error:
             raise Refused(error.reason, error.message) from error
-        parts = (provider.grant(request.pod, container) for provider in self._providers)
+        parts = (provider.grant(request.pod, container) for provider in self._managers.providers)
         return ContainerGrant(grant=policy.merged(parts))
 
     @handles(HasExclusiveCpus)
     def has_exclusive_cpus(self, request: HasExclusiveCpus) -> ExclusiveCpus:
         """Answer if any container of the pod has exclusive CPUs."""
         containers = policy.containers_of(request.pod)
-        grants = (provider.grant(request.pod, one) for one in containers for provider in self._providers)
+        grants = (provider.grant(request.pod, one) for one in containers for provider in self._managers.providers)
         return ExclusiveCpus(exclusive=any(grant.exclusive_cpus for grant in grants))
 
 

@@ -1,18 +1,27 @@
-"""Builds the managers of the node's resources from the settings."""
+"""Builds the managers of the node's resources from the settings, this machine and the state files."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from actors._base import Actor
 from actors._host import system
+from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.devices.directory import Directory
 from actors.resources.devices.manager import DeviceManager
+from actors.resources.machine.cpusets import parse, printed
+from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError, read_topology
+from actors.resources.machine.topology import Topology
 from actors.resources.model.provider import Provider
+from actors.resources.topology.policy import Settings as TopologySettings
 from proto.agent.settings import Settings
+from proto.v1.scalars.quantity import milli_value
 
 log = logging.getLogger(__name__)
 
@@ -20,21 +29,69 @@ DEVICE_PLUGINS = "device-plugins"
 """The directory of device plugins and their registration socket below --root-dir."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Managers:
     """The managers that the settings ask for."""
 
-    providers: tuple[Provider, ...] = ()
-    """In the kubelet's order: CPUs, memory. The device manager comes before them."""
+    cpus: CpuManager | None = None
+    """None with the policy none, which assigns nothing."""
+    others: tuple[Provider, ...] = ()
+    topology: TopologySettings = field(default_factory=TopologySettings)
     device_resources: tuple[str, ...] = ()
     """Extended resources beside those of device plugins."""
-    shared_cpus: str = ""
-    """CPUs of containers without exclusive ones. Empty: any."""
+
+    @property
+    def providers(self) -> tuple[Provider, ...]:
+        """In the order in which they assign."""
+        return (*self.others, self.cpus) if self.cpus is not None else self.others
+
+    @property
+    def shared_cpus(self) -> str:
+        """CPUs of containers without exclusive ones. Empty: any."""
+        return printed(self.cpus.shared) if self.cpus is not None else ""
 
 
-def make_managers(settings: Settings) -> Managers:  # noqa: ARG001 - no manager exists yet
-    """Read the machine and the state files. Blocks on the disk."""
-    return Managers()
+def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> Managers:
+    """Read the machine and the state files. Blocks on the disk. `blocking`: that of the actor.
+
+    Raises PolicyError, TopologyError and OSError; their messages name the setting or the file, and what to do.
+    """
+    os.makedirs(settings.root_dir, mode=0o750, exist_ok=True)
+    machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
+    topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
+    # With the policy none too: its state file shows another policy's, as in the kubelet.
+    cpus = _cpu_manager(settings, machine, blocking)
+    return Managers(cpus=cpus if settings.cpu_manager_policy != "none" else None, topology=topology)
+
+
+def _topology_settings(settings: Settings) -> TopologySettings:
+    distances = read_distances()
+    return TopologySettings(
+        policy=settings.topology_manager_policy,
+        scope=settings.topology_manager_scope,
+        options=settings.topology_manager_policy_options,
+        numa_nodes=frozenset(distances),
+        distances=distances,
+    )
+
+
+def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]]) -> CpuManager:
+    reserved = [milli_value(amounts.get("cpu", 0)) for amounts in (settings.system_reserved, settings.kube_reserved)]
+    return CpuManager(
+        machine,
+        CpuSettings(
+            policy=settings.cpu_manager_policy,
+            options=settings.cpu_manager_policy_options,
+            reserved_cpus=parse(settings.reserved_system_cpus),
+            reserved_count=math.ceil(sum(reserved) / 1000),
+            alpha_options=True,  # the gates were checked with the configuration
+            pod_level=settings.pod_level_resource_managers,
+            topology_policy=settings.topology_manager_policy,
+            topology_scope=settings.topology_manager_scope,
+        ),
+        settings.root_dir,
+        blocking,
+    )
 
 
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:

@@ -77,7 +77,7 @@ class CpuProvider:
 def install() -> None:
     """Let the actor have this provider only."""
 
-    def make(settings: Settings) -> assembly.Managers:
-        return assembly.Managers(providers=(CpuProvider(settings.root_dir),), device_resources=(DEVICE,))
+    def make(settings: Settings, blocking: object) -> assembly.Managers:
+        return assembly.Managers(others=(CpuProvider(settings.root_dir),), device_resources=(DEVICE,))
 
     assembly.make_managers = make

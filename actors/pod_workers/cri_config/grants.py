@@ -17,7 +17,9 @@ def add_grant(config: pb.ContainerConfig, grant: Grant, *, quota: bool) -> None:
 
     As in the kubelet, the container's own variables, labels and annotations win, and the plugins' mounts come first.
     """
-    add_cpus(config.linux.resources, grant, quota=quota)
+    resources = config.linux.resources
+    resources.cpuset_cpus, resources.cpuset_mems = grant.cpus, grant.memory_nodes
+    lift_quota(resources, grant, quota=quota)
     own = {variable.key for variable in config.envs}
     environment = [
         pb.KeyValue(key=name, value=value.encode()) for name, value in grant.environment.items() if name not in own
@@ -31,9 +33,8 @@ def add_grant(config: pb.ContainerConfig, grant: Grant, *, quota: bool) -> None:
     config.CDI_devices.extend(pb.CDIDevice(name=name) for name in grant.cdi_devices)
 
 
-def add_cpus(resources: pb.LinuxContainerResources, grant: Grant, *, quota: bool) -> None:
-    """Set the CPUs and memory nodes, and lift the CFS quota of exclusive CPUs."""
-    resources.cpuset_cpus, resources.cpuset_mems = grant.cpus, grant.memory_nodes
+def lift_quota(resources: pb.LinuxContainerResources, grant: Grant, *, quota: bool) -> None:
+    """Take the CFS quota from a container with exclusive CPUs, unless `quota`."""
     if grant.exclusive_cpus and not quota:
         resources.cpu_quota = NO_QUOTA
 

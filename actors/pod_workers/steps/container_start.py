@@ -33,9 +33,9 @@ from actors.pod_workers.environment.variables import ConfigError, Sources, envir
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
-from actors.pod_workers.steps.assigned import grant_of
 from actors.pod_workers.steps.supplies import ObjectsByRef, container_objects
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured

@@ -22,8 +22,8 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.resources.resize_steps import note_actuated
+from actors.pod_workers.shared.assigned import pod_cgroup_settings
 from actors.pod_workers.shared.pod_scope import PodScope
-from actors.pod_workers.steps.assigned import pod_cgroup_settings
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing

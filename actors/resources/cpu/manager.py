@@ -97,7 +97,7 @@ class CpuManager:
         if self._policy is None or not self._policy.allocate(self._state, pod, container, affinity):
             return
         try:
-            await self._write()
+            await self._blocking(WRITE_S, self._file.write, self._next(), self._file.content(self._state))
         except (OSError, ActorError) as error:
             if pod.metadata.uid in self._state.pods:
                 self._state.remove_pod(pod.metadata.uid)
@@ -111,7 +111,7 @@ class CpuManager:
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""
         if self._state.remove_pod(pod_uid):
-            self._write()
+            self._write_later()
 
     def retain(self, pod_uids: Collection[str]) -> None:
         """See Provider."""
@@ -120,7 +120,7 @@ class CpuManager:
             log.info("pod %s is gone; its CPUs are free again", uid)
             self._state.remove_pod(uid)
         if gone:
-            self._write()
+            self._write_later()
 
     def grant(self, pod: Pod, container: Container) -> Grant:
         """See Provider. A container without exclusive CPUs gets the shared ones."""
@@ -142,8 +142,18 @@ class CpuManager:
                 raise self._file.refused(problem)
             self._state = known
 
-    def _write(self) -> Awaitable[Any]:
-        return self._blocking(WRITE_S, self._file.write, self._next(), self._file.content(self._state))
+    def _write_later(self) -> None:
+        """Start a write. Its failure does no harm: the file then shows CPUs as held that are free."""
+
+        def write(number: int, content: bytes) -> None:
+            try:
+                self._file.write(number, content)
+            except OSError as error:
+                log.warning(
+                    "cannot write %s: %s; it shows released CPUs as held until the next write", self._file.path, error
+                )
+
+        self._blocking(WRITE_S, write, self._next(), self._file.content(self._state))
 
     def _next(self) -> int:
         self._number += 1

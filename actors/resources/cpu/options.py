@@ -21,8 +21,8 @@ PREFER_ALIGN_BY_CACHE = "prefer-align-cpus-by-uncorecache"
 _STAGES = {
     FULL_PCPUS_ONLY: "",
     DISTRIBUTE_ACROSS_NUMA: "Beta",
-    STRICT_RESERVATION: "Beta",
-    PREFER_ALIGN_BY_CACHE: "Beta",
+    STRICT_RESERVATION: "",
+    PREFER_ALIGN_BY_CACHE: "",
     ALIGN_BY_SOCKET: "Alpha",
     DISTRIBUTE_ACROSS_CORES: "Alpha",
 }

@@ -125,15 +125,15 @@ class StateFile:
 
 
 def encode(state: State, policy: str, *, pod_level: bool = False) -> bytes:
-    """The content of the file. `pod_level`: version 3."""
+    """The content of the file. `pod_level`: version 3, also without pods that have CPUs of their own."""
     entries = {
         uid: {name: printed(state.containers[uid][name]) for name in sorted(state.containers[uid])}
         for uid in sorted(state.containers)
     }
     default = printed(state.shared)
-    pods = {uid: state.pods[uid] for uid in sorted(state.pods)} if pod_level else {}
+    pods = {uid: state.pods[uid] for uid in sorted(state.pods)}
     own = {uid: _PodEntry(printed(cpus)) for uid, cpus in pods.items()}
-    number = checksum(policy, default, entries, pods if pod_level else None)
+    number = checksum(policy, default, entries, pods if pod_level or pods else None)
     return msgspec.json.encode(_File(policy=policy, default=default, entries=entries, pods=own, checksum=number))
 
 

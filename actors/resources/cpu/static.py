@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors._host.restart import is_sidecar
@@ -44,25 +45,22 @@ class StaticPolicy:
     def problem(self, state: State) -> str:
         """Why a state from the file cannot be used, in the kubelet's words. Empty when it can be."""
         shared, known = printed(state.shared), self.initial().shared
-        if not state.shared:
-            return "default cpuset cannot be empty"
+        if not state.shared and not self.options.strict_reservation:
+            return "default cpuset cannot be empty"  # the kubelet also refuses a full node with strict reservation
         if self.options.strict_reservation and self.reserved & state.shared:
             common = printed(self.reserved & state.shared)
             return f'some of strictly reserved cpus: "{common}" are present in defaultCpuSet: "{shared}"'
         if not self.options.strict_reservation and not self.reserved <= state.shared:
             return f'not all reserved cpus: "{printed(self.reserved)}" are present in defaultCpuSet: "{shared}"'
-        held = [(uid, name, cpus) for uid, sets in state.containers.items() for name, cpus in sets.items()]
-        for uid, name, cpus in held:
-            if cpus & state.shared:
-                return (
-                    f'pod: {uid}, container: {name} cpuset: "{printed(cpus)}" overlaps with default cpuset "{shared}"'
-                )
-        total = state.shared.union(*(cpus for _, _, cpus in held), *state.pods.values())
+        if found := _overlap(state):
+            return found
+        containers = (cpus for sets in state.containers.values() for cpus in sets.values())
+        total = state.shared.union(*state.pods.values(), *containers)
         if total != known:
             return (
                 f'current set of available CPUs "{printed(known)}" doesn\'t match with CPUs in state "{printed(total)}"'
             )
-        return _overlap(state)
+        return ""
 
     def container_hints(self, state: State, pod: Pod, container: Container) -> Hints:
         """Hints for one container."""
@@ -127,7 +125,10 @@ class StaticPolicy:
     def _allocate_pod(self, state: State, pod: Pod, affinity: Hint) -> bool:
         """Take the pod's CPUs at once, and divide them among its containers (KEP-5526)."""
         count = self.requests.of_pod(pod)
-        if count == 0 or pod.metadata.uid in state.pods:
+        held = state.pods.get(pod.metadata.uid)
+        if held is not None:
+            return self._complete(state, pod, held)
+        if count == 0:
             return False
         if problem := self._pool_problem(pod):
             raise AllocationError("EmptyPodSharedPoolError", problem)
@@ -139,6 +140,24 @@ class StaticPolicy:
         for name, part in parts.items():
             state.assign(pod.metadata.uid, name, part)
         return True
+
+    def _complete(self, state: State, pod: Pod, held: Cpus) -> bool:
+        """Assign what is missing: the kubelet writes the pod and its containers one after the other."""
+        known = state.containers.get(pod.metadata.uid, {})
+        if all(one.name in known for one in (*pod.spec.init_containers, *pod.spec.containers)):
+            return False
+        parts = self._divided(pod, held)
+        if self._disjoint(pod, parts | known):
+            parts |= known
+        for name, part in parts.items():
+            state.assign(pod.metadata.uid, name, part)
+        return True
+
+    def _disjoint(self, pod: Pod, parts: Mapping[str, Cpus]) -> bool:
+        """True when no two containers that run at once have an exclusive CPU in common."""
+        lasting = (*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers)
+        sets = [parts[one.name] for one in lasting if self.requests.of_container(pod, one) > 0]
+        return sum(map(len, sets)) == len(_NONE.union(*sets))
 
     def _divided(self, pod: Pod, cpus: Cpus) -> dict[str, Cpus]:
         """Each container's part. Containers without exclusive CPUs have what the others leave."""
@@ -241,11 +260,19 @@ def reusable(state: State, pod: Pod) -> Cpus:
 
 
 def _overlap(state: State) -> str:
-    """Names two pods with a CPU in common. Not looked for by the kubelet."""
+    """Names a CPU set that overlaps with the shared pool, or two pods with a CPU in common.
+
+    The kubelet looks for containers in the shared pool alone.
+    """
+    held = [(f"pod: {uid}", cpus) for uid, cpus in state.pods.items()]
+    for uid, sets in state.containers.items():
+        held += [(f"pod: {uid}, container: {name}", cpus) for name, cpus in sets.items()]
+    for who, cpus in held:
+        if cpus & state.shared:
+            return f'{who} cpuset: "{printed(cpus)}" overlaps with default cpuset "{printed(state.shared)}"'
     owners: dict[int, str] = {}
     for uid in {**state.containers, **state.pods}:
-        cpus = state.pods.get(uid, _NONE).union(*state.containers.get(uid, {}).values())
-        for cpu in cpus:
+        for cpu in state.pods.get(uid, _NONE).union(*state.containers.get(uid, {}).values()):
             if owners.setdefault(cpu, uid) != uid:
                 return f"pods {owners[cpu]} and {uid} both have CPU {cpu}"
     return ""

@@ -34,8 +34,8 @@ class TopologyError(Exception):
 def read_topology(root: str = SYSTEM) -> Topology:
     """Return the CPUs online below `root`. Blocks on the file system. Raises TopologyError.
 
-    A CPU without a directory `topology` is a core of its own in socket 0. On a kernel without NUMA each socket is a
-    node.
+    A CPU without a directory `topology` is a core of its own in socket 0. A kernel without NUMA has one node 0, unlike
+    with cAdvisor, which takes sockets for nodes there.
     """
     online = _cpu_list(root, "cpu/online")
     if not online:
@@ -56,7 +56,7 @@ def read_topology(root: str = SYSTEM) -> Topology:
 def _placed(root: str, number: int, nodes: Mapping[int, int]) -> Cpu:
     socket = _number(root, f"cpu/cpu{number}/topology/physical_package_id", 0)
     core = _number(root, f"cpu/cpu{number}/topology/core_id", -1 - number)
-    return Cpu(core=core, socket=socket, node=nodes.get(number, socket if not nodes else 0))
+    return Cpu(core=core, socket=socket, node=nodes.get(number, 0))
 
 
 def _nodes(root: str) -> dict[int, int]:

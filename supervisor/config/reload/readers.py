@@ -62,7 +62,11 @@ _READ_BY = {
         allocatable_ignores_eviction cpu_manager_policy memory_manager_policy cpu_quota_with_exclusive_cpus
     """,
     "probe": "root_dir container_runtime_endpoint",
-    "resources": "",
+    "resources": """
+        root_dir container_runtime_endpoint system_reserved kube_reserved cpu_manager_policy cpu_manager_policy_options
+        cpu_manager_reconcile_period_s reserved_system_cpus topology_manager_policy topology_manager_scope
+        topology_manager_policy_options pod_level_resource_managers
+    """,
     "runtime": """
         run_dir root_dir pod_manifest_path objects_dir images_dir host_image_for_all registries_dir kubeconfig
         bootstrap_kubeconfig cert_dir tls_private_key_file streaming_idle_timeout_s cgroup_driver

@@ -93,6 +93,31 @@ def test_cpus_that_cannot_be_written_are_not_assigned(tmp_path):
     assert broken.shared == cpus.shared == parse("0-7")
 
 
+def test_release_needs_no_disk(tmp_path, caplog):
+    cpus = manager(tmp_path)
+    allocate(cpus, simple("p", "c", "2"))
+    (tmp_path / "cpu_manager_state.tmp").mkdir()
+    cpus.release("p")
+    assert printed(cpus.shared) == "0-7"
+    assert "it shows released CPUs as held" in caplog.text
+    (tmp_path / "cpu_manager_state.tmp").rmdir()
+    again = manager(tmp_path)
+    assert printed(again.shared) == "0,2-4,6-7"
+    again.retain([])
+    assert again.shared == cpus.shared
+
+
+def test_pods_with_cpus_keep_them_when_the_gate_goes_off(tmp_path):
+    gate = CpuSettings(policy="static", reserved_count=1, pod_level=True, topology_scope="pod")
+    pod = make_pod("p", container("c", "1"), own="2")
+    allocate(manager(tmp_path, gate), pod)
+    other = simple("q", "c", "2")
+    allocate(manager(tmp_path), other)
+    again = manager(tmp_path)
+    assert again.grant(other, other.spec.containers[0]).cpus == "2,6"
+    assert printed(again.shared) == "0,3-4,7"
+
+
 def test_hints_count_what_the_container_holds(tmp_path):
     cpus = manager(tmp_path, topology=DUAL_HT)
     pod = simple("p", "c", "6")

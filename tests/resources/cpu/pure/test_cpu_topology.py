@@ -66,12 +66,12 @@ def test_offline_cpus_are_not_in_the_topology(tmp_path):
     assert found.cpus[7].core == 7
 
 
-def test_kernel_without_numa_has_a_node_per_socket(tmp_path):
+def test_kernel_without_numa_has_one_node(tmp_path):
     write(tmp_path, "cpu/online", "0-1")
     for number in (0, 1):
         write(tmp_path, f"cpu/cpu{number}/topology/physical_package_id", number)
         write(tmp_path, f"cpu/cpu{number}/topology/core_id", 0)
-    assert read_topology(str(tmp_path)).cpus == {0: Cpu(0, 0, 0, 0), 1: Cpu(1, 1, 1, 1)}
+    assert read_topology(str(tmp_path)).cpus == {0: Cpu(0, 0, 0, 0), 1: Cpu(1, 1, 0, 1)}
 
 
 def test_cpu_without_topology_is_a_core_of_its_own(tmp_path):
