@@ -13,10 +13,6 @@ from actors.config.pods import static_pods
 from actors.config.validation.problems import ManifestError
 from actors.objects.parsing.load import load as load_objects
 from actors.objects.parsing.problems import ObjectsError
-from actors.resources.machine.memory import NodeMemory
-from actors.resources.memory import state as memory_state
-from actors.resources.memory import static
-from actors.resources.memory.model import PolicyError
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.sources import hosts
 from actors.runtime.network import cni
@@ -106,29 +102,6 @@ CNI = {
     "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap", "capabilities": {"a": True}}],
 }
 CNI_RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}, {"address": "fd00::2/64"}], "dns": {}}
-MEMORY_STATE = json.dumps(
-    {
-        "policyName": "Static",
-        "machineState": {
-            "0": {
-                "numberOfAssignments": 1,
-                "memoryMap": {
-                    "hugepages-2Mi": {},
-                    "memory": {
-                        "total": 2048,
-                        "systemReserved": 512,
-                        "allocatable": 1536,
-                        "reserved": 512,
-                        "free": 1024,
-                    },
-                },
-                "cells": [0],
-            }
-        },
-        "entries": {"u": {"c": [{"numaAffinity": [0], "type": "memory", "size": 512}]}},
-        "checksum": 0,
-    }
-).encode()
 HOSTS = b"""\
 server = "https://registry.test"
 [host."https://mirror.test/v2"]
@@ -198,20 +171,6 @@ def _checkpoint(path: Path) -> None:
     checkpoint.load(path, 1)
 
 
-def _memory_manager_state(data: bytes) -> None:
-    try:
-        state = memory_state.decode(data, "Static")
-    except ValueError:
-        return
-    empty = static.initial({0: NodeMemory(2048, {"hugepages-2Mi": 0})}, {0: {"memory": 512}})
-    try:
-        static.check(state, empty)
-    except PolicyError:
-        return
-    for uid in list(state.entries):
-        static.remove_pod(state, uid)
-
-
 def _checkpoint_seed() -> bytes:
     with tempfile.TemporaryDirectory(prefix="nv-fuzz-") as directory:
         path = Path(directory, "file")
@@ -274,12 +233,6 @@ TARGETS = (
     Target("objects", _objects, (OBJECTS, MERGES + OBJECTS, MERGE_BOMB), YAML),
     Target("kubelet-configuration", _kubelet_configuration, (KUBEADM.encode(), EVERY.encode()), YAML),
     Target("checkpoint", _with_file(_checkpoint), (_checkpoint_seed(), b"[" * 5000, b"{}"), (b'"data":', b"null")),
-    Target(
-        "memory-manager-state",
-        _memory_manager_state,
-        (MEMORY_STATE, b"{}", b"[" * 5000),
-        (b'"entries":', b'"cells":', b'"numaAffinity":'),
-    ),
     Target("kubeconfig", _kubeconfig, (KUBECONFIG, b"{}"), YAML),
     Target("exec-credential", _exec_credential, (json.dumps(CREDENTIAL).encode(),), (b'"status":', b"null")),
     Target("cni-configuration", _cni_configuration, (json.dumps(CNI).encode(),), (b'"type":', b"null")),

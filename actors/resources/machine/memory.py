@@ -1,4 +1,4 @@
-"""Reads the memory, the huge pages and the distances of the NUMA nodes from a tree like /sys.
+"""Reads the memory and the huge pages of the NUMA nodes from a tree like /sys.
 
 Files: Documentation/ABI/stable/sysfs-devices-node of the kernel. The kubelet has these numbers from cAdvisor.
 """
@@ -45,21 +45,6 @@ def read_memory(memory_bytes: int, root: str = SYS) -> Memory:
             raise OSError(f"cannot read the memory of NUMA node {number}: {directory}/meminfo has no MemTotal")
         found[number] = NodeMemory(int(total[1]) * 1024, _huge_pages(f"{directory}/hugepages"))
     return found or {0: NodeMemory(memory_bytes, _huge_pages(f"{root}/kernel/mm/hugepages"))}
-
-
-def read_distances(root: str = SYS) -> dict[int, dict[int, int]]:
-    """Return the distance from each NUMA node to each. Empty when the kernel does not say. Raises OSError."""
-    numbers = _numbers(root)
-    found = {}
-    for number in numbers:
-        try:
-            row = _text(f"{root}/{_NODES}/node{number}/distance").split()
-        except FileNotFoundError:
-            return {}
-        if len(row) != len(numbers) or not all(text.isdigit() and len(text) < 6 for text in row):
-            return {}
-        found[number] = dict(zip(numbers, map(int, row), strict=True))
-    return found
 
 
 def _numbers(root: str) -> list[int]:

@@ -1,15 +1,15 @@
-"""NUMA memory, huge pages and distances from trees like /sys."""
+"""NUMA memory and huge pages from trees like /sys."""
 
 from pathlib import Path
 
 import pytest
 
-from actors.resources.machine.memory import NodeMemory, read_distances, read_memory
+from actors.resources.machine.memory import NodeMemory, read_memory
 
 MI = 1 << 20
 
 
-def make_node(root: Path, number: int, mib: int, distance: str = "", pages: tuple[int, int] = (0, 0)) -> None:
+def make_node(root: Path, number: int, mib: int, pages: tuple[int, int] = (0, 0)) -> None:
     directory = root / f"devices/system/node/node{number}"
     for kib, count in zip((2048, 1048576), pages, strict=True):
         size = directory / f"hugepages/hugepages-{kib}kB"
@@ -17,19 +17,16 @@ def make_node(root: Path, number: int, mib: int, distance: str = "", pages: tupl
         (size / "nr_hugepages").write_text(f"{count}\n")
     kib = mib * 1024
     (directory / "meminfo").write_text(f"Node {number} MemTotal:  {kib} kB\nNode {number} MemFree:  17 kB\n")
-    if distance:
-        (directory / "distance").write_text(f"{distance}\n")
 
 
 def test_each_node_has_memory_and_pages(tmp_path: Path) -> None:
-    make_node(tmp_path, 0, 4096, "10 21", (3, 1))
-    make_node(tmp_path, 2, 2048, "21 10")
+    make_node(tmp_path, 0, 4096, (3, 1))
+    make_node(tmp_path, 2, 2048)
     (tmp_path / "devices/system/node/has_memory").write_text("0,2\n")
     assert read_memory(1, str(tmp_path)) == {
         0: NodeMemory(4096 * MI, {"hugepages-2Mi": 6 * MI, "hugepages-1Gi": 1024 * MI}),
         2: NodeMemory(2048 * MI, {"hugepages-2Mi": 0, "hugepages-1Gi": 0}),
     }
-    assert read_distances(str(tmp_path)) == {0: {0: 10, 2: 21}, 2: {0: 21, 2: 10}}
 
 
 def test_kernel_without_numa_has_one_node(tmp_path: Path) -> None:
@@ -37,18 +34,10 @@ def test_kernel_without_numa_has_one_node(tmp_path: Path) -> None:
     size.mkdir(parents=True)
     (size / "nr_hugepages").write_text("5\n")
     assert read_memory(7 * MI, str(tmp_path)) == {0: NodeMemory(7 * MI, {"hugepages-2Mi": 10 * MI})}
-    assert read_distances(str(tmp_path)) == {}
 
 
 def test_kernel_without_huge_pages_has_none(tmp_path: Path) -> None:
     assert read_memory(7, str(tmp_path)) == {0: NodeMemory(7, {})}
-
-
-@pytest.mark.parametrize("row", ["", "10", "10 20 30", "10 far", "10 -1", "10 100000"])
-def test_distances_that_do_not_fit_are_none(tmp_path: Path, row: str) -> None:
-    make_node(tmp_path, 0, 1, row)
-    make_node(tmp_path, 1, 1, "10 20")
-    assert read_distances(str(tmp_path)) == {}
 
 
 @pytest.mark.parametrize(
