@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors._base import Actor
+from actors._cgroup.quantities.allocatable import withheld
 from actors._host import system
+from actors._host.machine import read_machine
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.devices.directory import Directory
 from actors.resources.devices.manager import DeviceManager
 from actors.resources.machine.cpusets import parse, printed
+from actors.resources.machine.memory import read_memory
 from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError, read_topology
 from actors.resources.machine.topology import Topology
+from actors.resources.memory.manager import MemoryManager, MemorySettings
+from actors.resources.memory.reserved import Reservation
 from actors.resources.model.provider import Provider
 from actors.resources.topology.policy import Settings as TopologySettings
 from proto.agent.settings import Settings
@@ -35,6 +40,8 @@ class Managers:
 
     cpus: CpuManager | None = None
     """None with the policy none, which assigns nothing."""
+    memory: MemoryManager | None = None
+    """The same with the policy None."""
     others: tuple[Provider, ...] = ()
     topology: TopologySettings = field(default_factory=TopologySettings)
     device_resources: tuple[str, ...] = ()
@@ -43,7 +50,7 @@ class Managers:
     @property
     def providers(self) -> tuple[Provider, ...]:
         """In the order in which they assign."""
-        return (*self.others, self.cpus) if self.cpus is not None else self.others
+        return (*self.others, *(one for one in (self.cpus, self.memory) if one is not None))
 
     @property
     def shared_cpus(self) -> str:
@@ -59,9 +66,14 @@ def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -
     os.makedirs(settings.root_dir, mode=0o750, exist_ok=True)
     machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
     topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
-    # With the policy none too: its state file shows another policy's, as in the kubelet.
+    # With the policy none too: as in the kubelet, it refuses the state file of another one.
     cpus = _cpu_manager(settings, machine, blocking)
-    return Managers(cpus=cpus if settings.cpu_manager_policy != "none" else None, topology=topology)
+    memory = _memory_manager(settings, blocking)
+    return Managers(
+        cpus=cpus if settings.cpu_manager_policy != "none" else None,
+        memory=memory if settings.memory_manager_policy != "None" else None,
+        topology=topology,
+    )
 
 
 def _topology_settings(settings: Settings) -> TopologySettings:
@@ -94,10 +106,22 @@ def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., 
     )
 
 
+def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> MemoryManager:
+    if settings.memory_manager_policy == "None":
+        return MemoryManager({}, MemorySettings(), settings.root_dir, blocking)
+    machine = read_machine(settings.root_dir)
+    wanted = MemorySettings(
+        policy=settings.memory_manager_policy,
+        reserved=tuple(Reservation(one.numa_node, one.limits) for one in settings.reserved_memory),
+        kept=withheld(machine, settings),
+    )
+    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking)
+
+
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:
     """Read the machine's NUMA nodes and the checkpoint of devices. Blocks on the disk. `changed`: as DeviceManager."""
     try:
-        numa_nodes = read_topology().nodes
+        numa_nodes = tuple(read_distances())
     except TopologyError as error:
         log.warning("%s; devices get no topology hints", error)
         numa_nodes = ()

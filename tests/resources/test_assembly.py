@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from actors._base import Future
-from actors.resources.assembly import make_managers
+from actors.resources.assembly import Managers, make_managers
 from actors.resources.cpu.errors import PolicyError
 from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError
-from proto.agent.settings import Settings
+from actors.resources.memory.model import PolicyError as MemoryPolicyError
+from proto.agent.settings import ReservedMemory, Settings
 
 
 def blocking(_timeout_s: float, function: Any, *args: Any) -> Future[Any]:
@@ -48,6 +49,22 @@ def test_topology_manager_has_its_settings(tmp_path: Path) -> None:
     topology = make_managers(settings, blocking).topology
     assert (topology.policy, topology.scope, topology.options) == ("restricted", "pod", options)
     assert topology.numa_nodes == set(read_distances())
+
+
+def test_memory_manager_has_its_settings(tmp_path: Path) -> None:
+    def make(reserved: str) -> Managers:
+        settings = Settings(
+            root_dir=str(tmp_path),
+            memory_manager_policy="Static",
+            system_reserved={"memory": "100Mi"},
+            reserved_memory=(ReservedMemory(numa_node=0, limits={"memory": reserved}),),
+        )
+        return make_managers(settings, blocking)
+
+    with pytest.raises(MemoryPolicyError, match='total amount "1048576" of type "memory" is not equal'):
+        make("1Mi")
+    assert len(make("200Mi").providers) == 1
+    assert '"policyName":"Static"' in (tmp_path / "memory_manager_state").read_text()
 
 
 @pytest.mark.parametrize("content", ["{", "", '{"policyName":"none","defaultCpuSet":"","checksum":1}', "\0" * 100])

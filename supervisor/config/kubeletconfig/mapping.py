@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.agent.settings import Settings, ShutdownGrace, Taint
+from proto.agent.settings import ReservedMemory, Settings, ShutdownGrace, Taint
 from supervisor.config.kubeletconfig.cpuset import parse_cpuset
 from supervisor.config.kubeletconfig.feature_gates import Gates
 from supervisor.config.kubeletconfig.typed import schema
@@ -57,6 +57,10 @@ def _strings(value: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _taints(value: Any) -> tuple[Taint, ...]:
     return tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in value or ())
+
+
+def _reserved_memory(value: Any) -> tuple[ReservedMemory, ...]:
+    return tuple(ReservedMemory(numa_node=one.numa_node, limits=dict(one.limits or {})) for one in value or ())
 
 
 def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ...]]:
@@ -123,6 +127,8 @@ EFFECTIVE: dict[str, Effect] = {
     "cpuManagerPolicy": Effect("cpu_manager_policy", "resources, pod_workers", _same),
     "cpuManagerPolicyOptions": Effect("cpu_manager_policy_options", "resources", _map),
     "cpuManagerReconcilePeriod": Effect("cpu_manager_reconcile_period_s", "resources", _seconds),
+    "memoryManagerPolicy": Effect("memory_manager_policy", "resources, pod_workers", _same),
+    "reservedMemory": Effect("reserved_memory", "resources", _reserved_memory),
     "topologyManagerPolicy": Effect("topology_manager_policy", "resources", _same),
     "topologyManagerScope": Effect("topology_manager_scope", "resources", _same),
     "topologyManagerPolicyOptions": Effect("topology_manager_policy_options", "resources", _map),

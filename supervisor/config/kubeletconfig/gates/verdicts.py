@@ -124,7 +124,6 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 }
 """Locked gates whose feature is here."""
 
-_NO_MEMORY_MANAGER = "memory of NUMA nodes is not assigned to containers by a manager yet"
 _NO_HEALTH = "devices' health is not written to statuses"
 _NO_DRA = "the agent has no DRA plugins and no pod resources API"
 _NO_SELINUX = "the agent does not relabel volumes"
@@ -139,9 +138,10 @@ _GRADUATED_MISSING: dict[str, str] = {
 """Locked gates of the kubelet whose feature is not here."""
 
 _NOT_BUILT: dict[str, str] = {
-    _NO_MEMORY_MANAGER: "InPlacePodVerticalScalingExclusiveMemory",
     _NO_HEALTH: "ResourceHealthStatus ResourceHealthStatusMessage",
-    "a resize does not change which CPUs a container has alone": "InPlacePodVerticalScalingExclusiveCPUs",
+    "a resize does not change which CPUs and NUMA nodes a container has": """
+        InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+    """,
     "no option of the topology manager is in that stage": """
         TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
     """,
