@@ -1,4 +1,4 @@
-"""Counts the containers that ask for resources of their own, and those that do not get them."""
+"""Counts containers that ask for resources of their own, and failures."""
 
 from __future__ import annotations
 
