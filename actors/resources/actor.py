@@ -7,12 +7,14 @@ assignments are in state files before an answer, so a kill loses none.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from actors._base import Actor, Semaphore, handles
 from actors._cri.client import Cri
-from actors.resources import assembly, policy
+from actors._metrics import kubelet as metrics
+from actors.resources import assembly, gauges, policy
 from actors.resources.model.provider import AllocationError, NotYetError
 from actors.resources.reconcile import Reconciler
 from actors.resources.topology import scope
@@ -70,6 +72,7 @@ class Resources(Actor):
     def on_ready(self) -> None:
         """Let device plugins register, and compare the CPUs of containers where some are exclusive."""
         self.spawn(self._devices.start(), "device plugins")
+        gauges.begin()
         if self._reconciler is not None:
             self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
 
@@ -79,6 +82,10 @@ class Resources(Actor):
             self._tell_state(again=True)
         elif name == "node":
             self._tell_devices()
+
+    def measure(self) -> None:
+        """Set the gauges of CPUs."""
+        gauges.measure(self._managers)
 
     def describe(self) -> dict[str, Any]:
         """The state for `supervisor describe resources`."""
@@ -132,7 +139,7 @@ class Resources(Actor):
         uid = pod.metadata.uid
         try:
             if not admission.withdrawn:
-                await scope.admit(pod, self._managers.providers, self._managers.topology)
+                await self._align(pod)
         except NotYetError as error:
             self._undo(uid)
             raise Refused(NOT_YET, str(error)) from error
@@ -145,6 +152,17 @@ class Resources(Actor):
             self._free(uid)
             raise Refused(NOT_YET, "the pod was released while it was admitted")
         self._pods[uid] = pod
+
+    async def _align(self, pod: Pod) -> None:
+        began = time.monotonic()
+        metrics.TOPOLOGY_ADMISSIONS.inc()
+        try:
+            await scope.admit(pod, self._managers.providers, self._managers.topology)
+        except AllocationError as error:
+            metrics.TOPOLOGY_ADMISSION_ERRORS.inc(by=int(error.reason == scope.REASON))
+            raise
+        finally:
+            metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
 
     def _undo(self, uid: str) -> None:
         """Free what a failed admission has assigned, unless the pod runs already."""

@@ -44,6 +44,8 @@ class Managers:
     """The same with the policy None."""
     others: tuple[Provider, ...] = ()
     topology: TopologySettings = field(default_factory=TopologySettings)
+    machine: Topology = field(default_factory=lambda: Topology({}))
+    """Empty with the policy none of the CPU manager."""
     device_resources: tuple[str, ...] = ()
     """Extended resources beside those of device plugins."""
 
@@ -73,6 +75,7 @@ def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -
         cpus=cpus if settings.cpu_manager_policy != "none" else None,
         memory=memory if settings.memory_manager_policy != "None" else None,
         topology=topology,
+        machine=machine,
     )
 
 

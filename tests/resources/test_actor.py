@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from proto.agent.actor import GetMetrics
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import AdmitPod, GetGrant, HasExclusiveCpus, ReleasePod, SetPods
 from proto.v1 import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -83,6 +85,17 @@ def test_waiting_pod_is_told_what_it_waits_for(actor: ActorProcess) -> None:
     registered.parent.mkdir(exist_ok=True)
     registered.touch()
     actor.ask(AdmitPod(pod=waits))
+
+
+def test_admissions_are_counted(actor: ActorProcess) -> None:
+    actor.tell(SetPods(pods=(), full=True))
+    for count in (2, 9):
+        with contextlib.suppress(Refused):
+            actor.ask(AdmitPod(pod=pod(f"pod-{count}", count)))
+    samples = actor.ask(GetMetrics()).samples
+    assert dict(samples["kubelet_topology_manager_admission_requests_total"]) == {(): (2.0,)}
+    assert dict(samples["kubelet_topology_manager_admission_errors_total"]) == {(): (0.0,)}
+    assert dict(samples["kubelet_cpu_manager_exclusive_cpu_allocation_count"]) == {(): (0.0,)}
 
 
 def test_released_cpus_are_given_again(actor: ActorProcess) -> None:

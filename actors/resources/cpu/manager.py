@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from actors._metrics.kubelet import CPU_PINNING_ERRORS, CPU_PINNINGS
 from actors.resources.cpu.errors import PolicyError
 from actors.resources.cpu.options import check_fit, parse_options
 from actors.resources.cpu.requests import Requests
@@ -14,6 +15,7 @@ from actors.resources.cpu.state import State, StateFile
 from actors.resources.cpu.static import StaticPolicy, reserved_cpus
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
+from actors.resources.model.counting import pinning
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError
 from proto.resources.grants import Grant
@@ -94,7 +96,13 @@ class CpuManager:
 
     async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
         """See Provider. CPUs that cannot be written are not assigned."""
-        if self._policy is None or not self._policy.allocate(self._state, pod, container, affinity):
+        if self._policy is None:
+            return
+        with pinning(CPU_PINNINGS, CPU_PINNING_ERRORS, counts=self._policy.requests.of_container(pod, container) > 0):
+            await self._allocate(self._policy, pod, container, affinity)
+
+    async def _allocate(self, policy: StaticPolicy, pod: Pod, container: Container, affinity: Hint) -> None:
+        if not policy.allocate(self._state, pod, container, affinity):
             return
         try:
             await self._blocking(WRITE_S, self._file.write, self._next(), self._file.content(self._state))

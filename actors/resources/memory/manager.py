@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from actors._metrics.kubelet import MEMORY_PINNING_ERRORS, MEMORY_PINNINGS
 from actors.resources.machine.memory import Memory
 from actors.resources.memory import static
 from actors.resources.memory.model import AssignmentError, Block, PolicyError, State
 from actors.resources.memory.requests import is_pinned
 from actors.resources.memory.reserved import Reservation, reserved_by_node
 from actors.resources.memory.state import StateFile
+from actors.resources.model.counting import pinning
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError
 from proto.resources.grants import Grant
@@ -70,6 +72,10 @@ class MemoryManager:
         """See Provider. Memory that cannot be written is not assigned."""
         if not self._static or not is_pinned(pod):
             return
+        with pinning(MEMORY_PINNINGS, MEMORY_PINNING_ERRORS):
+            await self._allocate(pod, container, affinity)
+
+    async def _allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
         try:
             changed = static.allocate(self._state, pod, container, affinity)
         except (AssignmentError, QuantityError) as error:

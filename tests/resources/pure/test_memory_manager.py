@@ -16,7 +16,7 @@ from actors.resources.model.provider import AllocationError, Provider
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 from tests.resources.hints import finish, hint, hints
-from tests.resources.memory import GI, HUGE, MI, burstable, container, guaranteed, machine, pod
+from tests.resources.memory import GI, HUGE, HUGE_2M, MI, burstable, container, guaranteed, machine, pod
 
 TWO = machine((3 * GI, GI), (3 * GI, GI))
 SETTINGS = MemorySettings(policy="Static", reserved=(Reservation(0, {"memory": "512Mi"}),), kept={"memory": 512 * MI})
@@ -272,6 +272,23 @@ def reservations(*nodes: dict[str, str]) -> list[Reservation]:
         ([], {"memory": 1}, 'the total amount "0" of type "memory" is not equal to the value "1"'),
         (reservations({"memory": "1", HUGE: "1Gi"}), {"memory": 1}, f'of type "{HUGE}" is not equal to the value "0"'),
         ([Reservation(2, {"memory": "1"})], {"memory": 1}, "references a NUMA node 2 that does not exist"),
+        (
+            reservations({"memory": "12", HUGE_2M: "70", HUGE: "13"}, {"memory": "5", HUGE_2M: "7"}),
+            {"memory": 17, HUGE_2M: 77, HUGE: 13},
+            {0: {"memory": 12, HUGE_2M: 70, HUGE: 13}, 1: {"memory": 5, HUGE_2M: 7}},
+        ),
+        (
+            reservations({"memory": "12", HUGE_2M: "70", HUGE: "13"}, {"memory": "5", HUGE_2M: "7"}),
+            {"memory": 17, HUGE_2M: 14, HUGE: 13},
+            f'the total amount "77" of type "{HUGE_2M}" is not equal to the value "14"',
+        ),
+        (reservations({"memory": "12"}), {"memory": 5}, 'the total amount "12" of type "memory" .* value "5"'),
+        ([], {HUGE_2M: 5}, f'the total amount "0" of type "{HUGE_2M}" is not equal to the value "5"'),
+        (
+            [Reservation(0, {"memory": "12"}), Reservation(2, {"memory": "5"})],
+            {"memory": 17},
+            "references a NUMA node 2 that does not exist on this machine",
+        ),
         ([], {}, "you should specify the system reserved memory"),
         (reservations({HUGE: "1Gi"}), {HUGE: GI * MI}, "you should specify the system reserved memory"),
     ],

@@ -208,6 +208,22 @@ def test_comparison_of_two_hints_is_upstreams(needed: int, current: str, candida
 
 
 @pytest.mark.parametrize(
+    ("current", "candidate", "winner", "even"),
+    [
+        ("0+", "02+", "0+", False),
+        ("01+", "02+", "01+", True),
+        ("03+", "02+", "02+", True),
+        ("03+", "01+", "01+", False),
+        ("23+", "03+", "23+", False),
+        ("12-", "23-", "23-", False),
+    ],
+)
+def test_closest_set_of_one_size_is_upstreams(current: str, candidate: str, winner: str, even: bool) -> None:
+    distances = {a: dict.fromkeys(range(4), 10) for a in range(4)} if even else FOUR
+    assert min(hint(candidate), hint(current), key=order(2, distances)) == hint(winner)
+
+
+@pytest.mark.parametrize(
     ("nodes", "than", "narrower"),
     [
         ("0", "01", True),
