@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("proto/cri/api.proto", "proto/plugins/csi.proto", "proto/plugins/registration.proto")
+SOURCES = (
+    "proto/cri/api.proto",
+    "proto/plugins/csi.proto",
+    "proto/plugins/deviceplugin.proto",
+    "proto/plugins/podresources.proto",
+    "proto/plugins/registration.proto",
+)
 """Relative to ROOT, because the generated modules import one another by these paths."""
 STUBS = tuple(f"{source.removesuffix('.proto')}_pb2{suffix}" for source in SOURCES for suffix in (".py", ".pyi"))
 

@@ -217,6 +217,35 @@ CGROUP_SECONDS = _histogram(
     "kubelet_cgroup_manager_duration_seconds", "Making, changing and removing control groups.", "operation_type"
 )
 
+# CPUs and memory of containers
+
+CPU_PINNINGS = _counter(
+    "kubelet_cpu_manager_pinning_requests_total", "Containers that asked for exclusive CPUs at their pod's admission."
+)
+CPU_PINNING_ERRORS = _counter("kubelet_cpu_manager_pinning_errors_total", "Containers that did not get them.")
+CPU_SHARED_POOL = _gauge(
+    "kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that can still be given to a container alone."
+)
+CPU_EXCLUSIVE = _gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have alone.")
+CPU_EXCLUSIVE_BY_NODE = _gauge(
+    "kubelet_cpu_manager_allocation_per_numa", "CPUs that containers have alone, by NUMA node.", "numa_node"
+)
+MEMORY_PINNINGS = _counter(
+    "kubelet_memory_manager_pinning_requests_total", "Containers that asked for memory of NUMA nodes."
+)
+MEMORY_PINNING_ERRORS = _counter("kubelet_memory_manager_pinning_errors_total", "Containers that did not get it.")
+TOPOLOGY_ADMISSIONS = _counter(
+    "kubelet_topology_manager_admission_requests_total", "Admissions of pods with resources of their own."
+)
+TOPOLOGY_ADMISSION_ERRORS = _counter(
+    "kubelet_topology_manager_admission_errors_total", "Pods rejected, as their resources are not aligned."
+)
+TOPOLOGY_ADMISSION_MS = _histogram(
+    "kubelet_topology_manager_admission_duration_ms",
+    "Admissions of pods with resources of their own, in milliseconds.",
+    bounds=exponential(0.05, 1.835, 15),
+)
+
 # Volumes
 
 STORAGE_SECONDS = _histogram(

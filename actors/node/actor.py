@@ -13,7 +13,7 @@ from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors.node.iptables import IptablesChains
 from actors.node.runtime_status import NodeRuntime
-from proto.node.node import SetVolumesInUse
+from proto.node.node import SetDevices, SetVolumesInUse
 
 if TYPE_CHECKING:
     from actors.node.reporting import NodeReport
@@ -79,6 +79,12 @@ class Node(Actor):
         """Only a Node lists them."""
         if self._report is not None:
             self._report.set_volumes_in_use(tuple(sorted(message.volumes)))
+
+    @handles(SetDevices)
+    def on_set_devices(self, message: SetDevices) -> None:
+        """Only a Node offers them."""
+        if self._report is not None:
+            self._report.set_devices(message)
 
     def _shutting_down(self) -> bool:
         return self._shutdown is not None and self._shutdown.under_way

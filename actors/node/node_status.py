@@ -20,6 +20,7 @@ from actors.node.runtime_status import NodeRuntime, RuntimeStatus
 from proto.agent.supervisor import AgentHealth, GetAgentHealth
 from proto.common import rfc3339
 from proto.node.eviction import GetPressure
+from proto.node.node import SetDevices
 from proto.pods.objects import GetCsiNodeState
 from proto.pods.pleg import GetRelistAge
 from proto.wire.errors import ActorError, AskTimeout
@@ -35,6 +36,7 @@ class NodeStatus:
 
     def __init__(self, actor: Actor, runtime: NodeRuntime, shutting_down: Callable[[], bool]) -> None:
         self._actor, self._runtime, self._shutting_down = actor, runtime, shutting_down
+        self.devices = SetDevices(capacity={}, allocatable={})
         self._machine: Machine | None = None
         self._pressures: tuple[str, ...] = ()
         self._health = AgentHealth(degraded=(), configuration="")
@@ -64,8 +66,8 @@ class NodeStatus:
                 settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),
                 settings.cloud_provider == "external", stored.get("addresses") or (),
             ),
-            "capacity": policy.quantities(capacity(found, settings)),
-            "allocatable": policy.quantities(allocatable(found, settings)),
+            "capacity": policy.with_devices(capacity(found, settings), self.devices.capacity),
+            "allocatable": policy.with_devices(allocatable(found, settings), self.devices.allocatable),
             "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
             "declaredFeatures": node_info.declared_features(settings),

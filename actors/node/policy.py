@@ -252,6 +252,11 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: _cpu(amount) if name == "cpu" else _plain(name, amount) for name, amount in amounts.items()}
 
 
+def with_devices(amounts: Mapping[str, int], devices: Mapping[str, int]) -> dict[str, str]:
+    """Format amounts and numbers of devices, which are decimal. No device plugin replaces a resource of the machine."""
+    return {name: str(count) for name, count in sorted(devices.items())} | quantities(amounts)
+
+
 def _cpu(milli: int) -> str:
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 

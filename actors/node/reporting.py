@@ -23,6 +23,7 @@ from actors.node.policy import Object, WrittenStatus
 from actors.node.registration import is_fresh, register
 from actors.node.runtime_status import NodeRuntime
 from actors.node.startup import NodeStartup
+from proto.node.node import SetDevices
 from proto.pods.volume import VolumesInUseReported
 from proto.wire.errors import AskTimeout
 
@@ -86,6 +87,10 @@ class NodeReport:
         """Write them at once, as nothing is mounted before the Node says so."""
         self._volumes_in_use, self._volumes_reported = volumes, None
         self.report_now()
+
+    def set_devices(self, devices: SetDevices) -> None:
+        """The next status has them, as in the kubelet: a device whose health flaps does not cause a write each time."""
+        self._status.devices = devices
 
     async def _report_loop(self) -> None:
         began = time.monotonic()

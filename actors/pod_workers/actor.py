@@ -34,6 +34,7 @@ from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.allocation_manager import AllocationManager
+from actors.pod_workers.resources.assignments import Assignments
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.steps.runtime_view import list_pod
 from actors.pod_workers.worker import InitialState, PodWorker
@@ -47,6 +48,7 @@ from proto.pods.pod_workers import (
     PodWorkerStates,
     ProbeResult,
     ProbeResults,
+    ResourcesState,
     SetNodePressure,
     SetNodeShutdown,
     VolumesMounted,
@@ -73,7 +75,7 @@ class PodWorkers(Actor):
     """See the module. Pods are keyed by UID."""
 
     name = "pod_workers"
-    asks = frozenset({"status", "probe", "volume", "image_pull", "objects"})
+    asks = frozenset({"status", "probe", "volume", "image_pull", "objects", "resources"})
 
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
@@ -125,6 +127,7 @@ class PodWorkers(Actor):
             allocated=lambda pod: self.allocations.current(pod),  # noqa: PLW0108 - built below
             may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
             refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
+            assign=lambda uid: self.assignments.assign(uid),  # noqa: PLW0108 - built below
         )
         self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.saved.rejected)
         self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)
@@ -137,11 +140,13 @@ class PodWorkers(Actor):
             workers=self.workers,
             is_complete=self.is_complete,
         )
+        self.assignments = Assignments(self, events, self.desired, self.admission_queue, self.allocations)
         self.context = make_context(
             self,
             host,
             self.allocations,
             self.checkpoint,
+            self.assignments.managed,
             restored=self.desired.restored,
             on_new_pod=self._check_complete,
             on_terminated=self._pod_terminated,
@@ -189,6 +194,8 @@ class PodWorkers(Actor):
         """Send status, probe, pleg and objects all pods again, or those known so far."""
         if name in FED:
             self.context.published.resend(name, full=self._complete)
+        if name == "resources":
+            self.assignments.resend(full=self._complete)
         if name == "volume":
             for worker in self.workers.values():
                 if worker.pod.spec.volumes and worker.stage == "sync":
@@ -206,6 +213,7 @@ class PodWorkers(Actor):
             self._complete = True
             for name in FED:
                 self.context.published.resend(name, full=True)
+            self.assignments.resend(full=True)
 
     # Wanted pods
 
@@ -219,6 +227,7 @@ class PodWorkers(Actor):
                 "metadata.uid", update.source, uid, full_name(self.desired.pods[uid]), self.desired.source_of[uid],
             )  # fmt: skip
         self.api_gate.pods_updated(change.updated)
+        self.assignments.pods_updated(change.updated)
         for uid in change.removed:
             self.api_gate.pod_gone(uid)
         if not self._runtime_seen:
@@ -320,6 +329,7 @@ class PodWorkers(Actor):
         if termination is None:
             self.allocations.admitted(pod)
             self.api_gate.pod_admitted(uid)
+        self.assignments.pod_started(pod)
         PodWorker.start(
             self.context,
             pod,
@@ -340,6 +350,7 @@ class PodWorkers(Actor):
     def _pod_terminated(self, uid: str) -> None:
         """Free the resources of a pod of which no process runs any more."""
         self.admission_queue.pod_terminated(uid)
+        self.assignments.pod_gone(uid)
         self.api_gate.pod_gone(uid)
         self.allocations.retry("pods_removed")
 
@@ -353,6 +364,8 @@ class PodWorkers(Actor):
         worker = self.workers.get(uid)
         if worker is not None:
             worker.end(TerminationRequest(deleted=True))
+        else:
+            self.assignments.pod_gone(uid)
 
     def _end_orphans(self) -> None:
         if self.desired.ready():
@@ -375,6 +388,7 @@ class PodWorkers(Actor):
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         self.admission_queue.pod_terminated(uid)
+        self.assignments.pod_gone(uid)
         self.allocations.finished(uid)
         waiting = self._waiting.pop(full_name(worker.pod), [])
         self._check_complete()
@@ -476,6 +490,11 @@ class PodWorkers(Actor):
         """From eviction: conditions of the node that admission checks."""
         self.admission_queue.pressure = message.conditions
 
+    @handles(ResourcesState)
+    def on_resources_state(self, state: ResourcesState) -> None:
+        """From resources: what it assigns to containers."""
+        self.assignments.state_changed(state)
+
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
@@ -489,7 +508,12 @@ class PodWorkers(Actor):
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.admission_queue.pressure),
             "not_begun": not_begun(
-                self.desired, self.workers, self._waiting, self.api_gate.may_decide, self._runtime_seen
+                self.desired,
+                self.workers,
+                self._waiting,
+                self.api_gate.may_decide,
+                self._runtime_seen,
+                self.assignments.waiting(),
             )
             | self._foreign.refused,
             "pods": described(self.workers.values()),

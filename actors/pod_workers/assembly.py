@@ -17,6 +17,7 @@ from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.managed_resources import ManagedResources
 from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
@@ -63,6 +64,7 @@ def make_context(
     host: HostInfo,
     allocations: AllocationManager,
     checkpoint: Checkpoint,
+    managed: ManagedResources,
     *,
     restored: Collection[str],
     on_new_pod: Callable[[], None],
@@ -89,6 +91,8 @@ def make_context(
         volumes=actor.peer("volume"),
         objects=objects,
         container_gc=actor.peer("container_gc"),
+        resources=actor.peer("resources"),
+        managed=managed,
         http_hooks=HttpHooks(actor),
         blocking=actor.blocking,
         events=allocations.events,

@@ -37,10 +37,12 @@ def not_begun(
     waiting: Mapping[str, list[str]],
     may_decide: Callable[[str], bool],
     runtime_seen: bool,
+    for_resources: Mapping[str, str],
 ) -> dict[str, str]:
     """NAMESPACE/NAME of each wanted pod without a worker to the reason.
 
-    `waiting`: UIDs that wait for another pod of their full name. `may_decide`: see AdmissionCallbacks.
+    `waiting`: UIDs that wait for another pod of their full name. `may_decide`: see AdmissionCallbacks. `for_resources`:
+    UID to what the pod waits for.
     """
     for_name = {uid for uids in waiting.values() for uid in uids}
     found = {}
@@ -51,6 +53,8 @@ def not_begun(
                 why = "it waits for the container runtime, which does not answer"
             elif uid in for_name:
                 why = "it waits for the pod that had its name before to be gone"
+            elif uid in for_resources:
+                why = f"it waits for its resources: {for_resources[uid]}"
             elif not may_decide(uid):
                 why = "it waits for the API server, which has not answered yet"
             found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = why

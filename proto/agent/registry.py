@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
     name: str
     room: str
-    """The package below `proto` with its message module: `pods`, `node` or `agent`."""
+    """The package below `proto` with its message module: `pods`, `node`, `resources` or `agent`."""
     purpose: str
     """One line for people, with the kubelet's word for this manager where it has one."""
     after: tuple[str, ...] = ()
@@ -40,6 +40,12 @@ ACTORS = (
     Entry("image_pull", "node", "pulls images, with credentials and back-off (image manager)", ("runtime",)),
     Entry("probe", "pods", "probes containers for liveness, readiness and start-up (probe manager)", ("runtime",)),
     Entry("pleg", "pods", "watches containers for changes of state (pod lifecycle event generator)", ("runtime",)),
+    Entry(
+        "resources",
+        "resources",
+        "assigns CPUs, memory and devices to containers (CPU, memory, device and topology manager)",
+        after=("runtime",),
+    ),
     Entry(
         "pod_workers",
         "pods",

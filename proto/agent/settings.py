@@ -36,6 +36,14 @@ class ShutdownGrace(Record, frozen=True, kw_only=True):
     grace_s: int
 
 
+class ReservedMemory(Record, frozen=True, kw_only=True):
+    """Memory of one NUMA node that the memory manager gives to no container."""
+
+    numa_node: int
+    limits: dict[str, str] = {}
+    """Quantities of memory and hugepages-SIZE."""
+
+
 class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One agent's settings. A change restarts the actors that read the changed setting."""
 
@@ -172,6 +180,24 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """userNamespaces.idsPerPod"""
     memory_reserved_by_qos_percent: int = 0
     """Share of the requests of higher QoS classes that lower classes cannot use (qosReserved)."""
+
+    cpu_manager_policy: str = "none"
+    """`none` or `static`."""
+    cpu_manager_policy_options: dict[str, str] = {}
+    cpu_manager_reconcile_period_s: float = 10.0
+    """Time between two comparisons of the running containers' CPUs with the assigned ones."""
+    reserved_system_cpus: str = ""
+    """CPUs in the kernel's list format that no container gets exclusively."""
+    cpu_quota_with_exclusive_cpus: bool = False
+    """The feature gate DisableCPUQuotaWithExclusiveCPUs is off."""
+    memory_manager_policy: str = "None"
+    """`None` or `Static`."""
+    reserved_memory: tuple[ReservedMemory, ...] = ()
+    topology_manager_policy: Literal["none", "best-effort", "restricted", "single-numa-node"] = "none"
+    topology_manager_scope: Literal["container", "pod"] = "container"
+    topology_manager_policy_options: dict[str, str] = {}
+    pod_level_resource_managers: bool = False
+    """The feature gate PodLevelResourceManagers: pods with resources of their own get CPUs and memory of their own."""
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"

@@ -1,4 +1,4 @@
-"""Messages that the node actor receives: the volumes in use, from volume."""
+"""Messages that the node actor receives: the volumes in use, from volume; the devices, from resources."""
 
 from __future__ import annotations
 
@@ -13,3 +13,14 @@ class SetVolumesInUse(Message, frozen=True, kw_only=True):
 
     volumes: tuple[str, ...]
     """Unique volume names, `kubernetes.io/csi/DRIVER^HANDLE`."""
+
+
+class SetDevices(Message, frozen=True, kw_only=True):
+    """From resources, at its start and with every change: numbers of devices by extended resource. Idempotent.
+
+    The Node has them from its next status on. A resource whose device plugin has gone for good has 0.
+    """
+
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+    """The healthy ones of plugins that are connected."""

@@ -2,7 +2,7 @@
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
 ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
-SetNodeShutdown. From container_gc, eviction, node, command line: ListPodWorkers.
+SetNodeShutdown. From resources: ResourcesState. From container_gc, eviction, node, command line: ListPodWorkers.
 """
 
 from __future__ import annotations
@@ -111,6 +111,18 @@ class SetNodePressure(Message, frozen=True, kw_only=True):
     """From eviction: all pressure conditions that hold, for the admission of BestEffort pods. Idempotent."""
 
     conditions: tuple[Literal["MemoryPressure", "DiskPressure", "PIDPressure"], ...]
+
+
+class ResourcesState(Message, frozen=True, kw_only=True):
+    """From resources, at its start and with every change: what it assigns. Pods that wait for it are tried again.
+
+    Idempotent.
+    """
+
+    device_resources: tuple[str, ...] = ()
+    """Extended resources of device plugins, also of plugins that have not registered again since a restart."""
+    shared_cpus: str = ""
+    """CPUs of containers without exclusive ones, in the kernel's list format. Empty: any."""
 
 
 class PodWorkerState(Record, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def reply_type(request: type[Request[Any]]) -> type[Message]:
     raise TypeError(f"{request.__name__} names no answer type: write class {request.__name__}(Request[Answer])")
 
 
-ROOMS = ("proto.pods", "proto.node", "proto.agent")
+ROOMS = ("proto.pods", "proto.node", "proto.resources", "proto.agent")
 """Packages with a module of messages for each receiving actor."""
 
 

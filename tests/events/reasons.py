@@ -27,7 +27,7 @@ NEVER_SENT = {
     "SuccessfulAttachVolume": "sent by a controller of the cluster, by no kubelet",
     "FailedPrepareDynamicResources": "there is no dynamic resource allocation",
     "InvalidImageID": "sent by no code of the kubelet that could be found; an image without an ID is InspectFailed",
-    "SystemOOM": "the kernel's log is not watched",
+    "SystemOOM": "",
 }
 """The situation cannot exist here, or nothing here would see it."""
 

@@ -13,6 +13,8 @@ from actors.config.pods import static_pods
 from actors.config.validation.problems import ManifestError
 from actors.objects.parsing.load import load as load_objects
 from actors.objects.parsing.problems import ObjectsError
+from actors.resources.cpu import state as cpu_state
+from actors.resources.machine import cpusets
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.sources import hosts
 from actors.runtime.network import cni
@@ -26,6 +28,11 @@ YAML = (
     b"<<: *a\n", b"&a ", b"*a", b"!!python/object:os.system ", b"? ", b"- ", b": ", b"|\n", b"---\n", b"...\n",
     b"<<: [*a, *a, *a, *a]\n", b"!!binary ", b"%YAML 1.2\n", b"{a: &a {b: *a}}", b"~", b"0o7", b"1_000", b"2001-01-01",
 )  # fmt: skip
+
+CPU_STATE = (
+    b'{"policyName":"static","defaultCpuSet":"1-2","entries":{"pod1":{"container1":"5-6","container2":"3-4"}},'
+    b'"podEntries":{"pod2":{"cpuSet":"7-9"}},"checksum":766259872}'
+)
 
 POD = b"""\
 apiVersion: v1
@@ -178,6 +185,22 @@ def _checkpoint_seed() -> bytes:
         return path.read_bytes()
 
 
+def _cpu_manager_state(data: bytes) -> None:
+    try:
+        cpu_state.encode(cpu_state.decode(data, "static"), "static", pod_level=True)
+    except ValueError:
+        return
+
+
+def _cpu_list(data: bytes) -> None:
+    try:
+        cpus = cpusets.parse(data.decode("ascii", "replace"))
+    except cpusets.CpuListError:
+        return
+    if cpusets.parse(cpusets.printed(cpus)) != cpus:
+        raise AssertionError("it is printed as another list")
+
+
 def _kubeconfig(data: bytes) -> None:
     try:
         kubeconfig.parse(data, "/kubeconfig")
@@ -233,6 +256,8 @@ TARGETS = (
     Target("objects", _objects, (OBJECTS, MERGES + OBJECTS, MERGE_BOMB), YAML),
     Target("kubelet-configuration", _kubelet_configuration, (KUBEADM.encode(), EVERY.encode()), YAML),
     Target("checkpoint", _with_file(_checkpoint), (_checkpoint_seed(), b"[" * 5000, b"{}"), (b'"data":', b"null")),
+    Target("cpu-manager-state", _cpu_manager_state, (CPU_STATE, b"{}", b"[" * 5000), (b'"entries":', b'"podEntries":')),
+    Target("cpu-list", _cpu_list, (b"0-3,8", b"", b"0-65535"), (b"-", b",")),
     Target("kubeconfig", _kubeconfig, (KUBECONFIG, b"{}"), YAML),
     Target("exec-credential", _exec_credential, (json.dumps(CREDENTIAL).encode(),), (b'"status":', b"null")),
     Target("cni-configuration", _cni_configuration, (json.dumps(CNI).encode(),), (b'"type":', b"null")),

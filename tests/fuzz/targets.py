@@ -1,5 +1,5 @@
 """All targets, by name."""
 
-from tests.fuzz import files, images, peers, wire
+from tests.fuzz import files, images, peers, resources, wire
 
-TARGETS = {target.name: target for module in (files, images, peers, wire) for target in module.TARGETS}
+TARGETS = {target.name: target for module in (files, images, peers, resources, wire) for target in module.TARGETS}

@@ -11,7 +11,7 @@ import re
 LIBRARY = "of a library that the kubelet is linked with: says nothing of a node agent"
 RUNTIME = "of Go's runtime"
 GENERIC_API = "of the API server's generic library, whose code the kubelet is linked with"
-NO_MANAGER = "that manager is not there: nothing pins CPUs, memory or devices"
+NO_DEVICES = "device plugins and the alignment of single containers are not measured"
 NO_DRA = "there is no dynamic resource allocation"
 NO_LOAD = "always 0 in the kubelet, which does not run cAdvisor's load reader"
 
@@ -25,9 +25,8 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"dra_.*", NO_DRA),
     (
         "/metrics",
-        r"kubelet_(cpu|memory|topology)_manager_.*|kubelet_container_aligned_.*|kubelet_device_plugin_.*"
-        r"|resource_manager_.*",
-        NO_MANAGER,
+        r"kubelet_container_aligned_.*|kubelet_device_plugin_.*|resource_manager_.*",
+        NO_DEVICES,
     ),
     ("/metrics", r"kubelet_pod_resources_endpoint_.*", "there is no PodResources API"),
     ("/metrics", r"kubelet_started_host_process_containers.*", "of Windows"),

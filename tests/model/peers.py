@@ -318,4 +318,4 @@ KINDS = (Status, Pleg, Probe, Volume, Images, Objects, ContainerGc)
 def all_of(world: World) -> dict[str, Any]:
     """By name."""
     found: dict[str, Any] = {kind.name: kind(world) for kind in KINDS}
-    return found | {name: Other(world) for name in ("events", "supervisor")}
+    return found | {name: Other(world) for name in ("events", "resources", "supervisor")}

@@ -19,7 +19,7 @@ from proto.agent.settings import Taint
 from proto.agent.supervisor import AgentHealth, GetAgentHealth
 from proto.cri import api_pb2 as cri
 from proto.node.eviction import GetPressure, Pressure
-from proto.node.node import SetVolumesInUse
+from proto.node.node import SetDevices, SetVolumesInUse
 from proto.pods.events import RecordEvent
 from proto.pods.objects import CsiNodeState, GetCsiNodeState
 from proto.pods.pleg import CallRuntime, GetRelistAge, RelistAge, RuntimeAnswer
@@ -380,6 +380,15 @@ def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServe
         assert back.volumes == ("kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b")
         one.process.tell(SetVolumesInUse(volumes=()))
         wait_for(lambda: not one.node["status"]["volumesInUse"], 10)
+
+
+def test_devices_are_in_the_next_status_beside_the_machine(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        one.process.tell(SetDevices(capacity={"vendor.test/gpu": 2000}, allocatable={"vendor.test/gpu": 0, "cpu": 7}))
+        wait_for(lambda: one.node["status"]["capacity"].get("vendor.test/gpu") == "2000", 20)
+        found = one.node["status"]["allocatable"]
+        assert (found["vendor.test/gpu"], found["cpu"] != "7") == ("0", True)
 
 
 def test_external_cloud_sets_addresses_and_gets_the_provided_ip(server: FaultyServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.pod_workers.admission import NodeInfo
+from actors.pod_workers.admission import NodeInfo, Rejection
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.termination_request import TerminationRequest
@@ -27,6 +27,7 @@ class QueueHarness:
         self.timers: list[tuple[float, Any]] = []
         self.undecidable: set[str] = set()
         self.has_server = False
+        self.assignable: set[str] = set()
         self.admission_queue = AdmissionQueue(
             self.desired,
             NODE,
@@ -38,6 +39,7 @@ class QueueHarness:
                 events=self,  # type: ignore[arg-type]
                 may_decide=lambda uid: uid not in self.undecidable,
                 refresh_node=self.refresh_node,
+                assign=self.assign,
             ),
         )
 
@@ -45,6 +47,11 @@ class QueueHarness:
         if self.has_server:
             self.log.append(f"refresh for {uid}")
         return self.has_server
+
+    def assign(self, uid: str) -> bool:
+        if uid in self.assignable:
+            self.log.append(f"assign {uid}")
+        return uid in self.assignable
 
     def decided(self, uid: str) -> None:
         termination = self.admission_queue.termination(uid)
@@ -239,3 +246,63 @@ def test_node_is_read_anew_before_a_misfit_is_rejected(harness):
 def test_without_a_server_the_node_is_not_read_anew(harness):
     harness.want(one("a", nodeSelector={"zone": "z"}))
     assert harness.said() == ["save", "event a NodeAffinity", "reject a: NodeAffinity"]
+
+
+def test_pod_keeps_its_share_while_it_is_assigned_resources(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", "2", at=1), one("b", "1", at=2))
+    assert harness.said() == ["assign a", "save", "event b OutOfcpu", "reject b: OutOfcpu"]
+    harness.admission_queue.assigned("a")
+    harness.admission_queue.assigned("a")
+    assert harness.said() == ["run a"]
+
+
+def test_pod_that_waits_for_resources_blocks_no_other(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", "2", at=1))
+    harness.admission_queue.assigned_later("a")
+    harness.want(one("b", "2", at=2))
+    assert harness.said() == ["assign a", "run b"]
+    harness.admission_queue.try_assigning("a")
+    assert harness.said() == ["save", "event a OutOfcpu", "reject a: OutOfcpu"]
+
+
+def test_pod_without_its_resources_is_rejected_with_the_reason(harness):
+    harness.assignable = {"a", "b"}
+    harness.want(one("a"), one("b"))
+    harness.admission_queue.assigned_later("b")
+    for uid in "ab":
+        harness.admission_queue.not_assigned(uid, Rejection("TopologyAffinityError", "m"))
+    harness.admission_queue.not_assigned("a", Rejection("again", "m"))
+    rejected = [["save", f"event {uid} TopologyAffinityError", f"reject {uid}: TopologyAffinityError"] for uid in "ab"]
+    assert harness.said() == ["assign a", "assign b", *rejected[0], *rejected[1]]
+
+
+def test_answer_for_a_pod_that_has_left_starts_nothing(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", "2"))
+    harness.drop("a")
+    harness.admission_queue.assigned("a")
+    harness.admission_queue.assigned_later("a")
+    harness.want(one("b", "2"))
+    assert harness.said() == ["assign a", "run b"]
+
+
+def test_critical_pod_is_assigned_resources_after_its_victims(harness):
+    harness.want(one("a", "2"))
+    harness.assignable = {"k"}
+    harness.want(critical("k"))
+    harness.admission_queue.pod_terminated("a")
+    assert harness.said()[-1] == "assign k"
+    harness.admission_queue.assigned("k")
+    assert harness.said() == ["run k"]
+
+
+def test_victim_without_its_resources_yet_gets_a_worker_to_end(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", "2"))
+    harness.want(critical("k"))
+    assert harness.said() == ["assign a", "save", "event a Preempting", "reject a: Preempting"]
+    harness.admission_queue.assigned("a")
+    harness.admission_queue.pod_terminated("a")
+    assert harness.said() == ["run k"]

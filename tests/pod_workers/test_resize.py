@@ -16,7 +16,7 @@ from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
 from actors.pod_workers.policy import Actions, with_restarts
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.resources.resizing import Refusal, ResizeRequest, decide, in_order
+from actors.pod_workers.resources.resizing import ManagerPolicies, Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
 
@@ -193,6 +193,21 @@ def request(uid: str, cpu: str, since: float = 0.0, priority: int = 0, qos: str 
     desired = pod(needs(cpu), uid=uid, priority=priority)
     status = msgspec.structs.replace(desired.status, qos_class=qos)
     return ResizeRequest(msgspec.structs.replace(desired, status=status), pod(needs("1"), uid=uid), since)
+
+
+def test_static_policies_make_resizes_of_guaranteed_pods_infeasible():
+    small, more_cpu, more_memory = (
+        pod(needs(cpu, memory, cpu, memory)) for cpu, memory in (("1", "1Gi"), ("2", "1Gi"), ("1", "2Gi"))
+    )
+
+    def detail(desired: Pod, policies: ManagerPolicies) -> str:
+        refusal = decide(ResizeRequest(desired, small), [], NODE, SwapRules(), policies)
+        return refusal.detail if refusal is not None else ""
+
+    both = ManagerPolicies(cpus=True, memory=True)
+    assert detail(more_cpu, both) == "guaranteed_pod_cpu_manager_static_policy"
+    assert detail(more_memory, both) == "guaranteed_pod_memory_manager_static_policy"
+    assert detail(more_memory, ManagerPolicies(cpus=True)) == detail(more_cpu, ManagerPolicies()) == ""
 
 
 def test_order_of_resizes() -> None:

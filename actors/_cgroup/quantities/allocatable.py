@@ -44,12 +44,17 @@ def capacity(machine: Machine, settings: Settings) -> Amounts:
 
 def allocatable(machine: Machine, settings: Settings) -> Amounts:
     """Return the total that pods may request, by resource. Raises QuantityError."""
-    whole = capacity(machine, settings)
+    whole, kept = capacity(machine, settings), withheld(machine, settings)
+    return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
+
+
+def withheld(machine: Machine, settings: Settings) -> Amounts:
+    """Return the amounts that pods may not request: reservations and hard thresholds. Raises QuantityError."""
     kept = reserved(settings)
     thresholds = {} if settings.allocatable_ignores_eviction else settings.eviction_hard
-    for resource, quantity in eviction_reserved(thresholds, whole).items():
+    for resource, quantity in eviction_reserved(thresholds, capacity(machine, settings)).items():
         kept[resource] = kept.get(resource, 0) + quantity
-    return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
+    return kept
 
 
 def enforced(machine: Machine, settings: Settings) -> Amounts:

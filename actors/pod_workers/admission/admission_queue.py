@@ -15,7 +15,7 @@ from actors._events.recorder import Recorder
 from actors._host.node import shutdown
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import admission
-from actors.pod_workers.admission import NodeInfo, Preempt, Rejection, Share, chain
+from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, Share, chain
 from actors.pod_workers.decide import termination
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
@@ -46,6 +46,11 @@ class AdmissionCallbacks:
     """True when the facts that the admission of this UID depends on are known; else `advance` follows."""
     refresh_node: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
     """Read the node's labels anew for this UID. True: they are being read, and `node_refreshed` follows."""
+    assign: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
+    """Assign CPUs, memory and devices to the pod of this UID. False: it needs none.
+
+    True: `assigned`, `not_assigned` or `assigned_later` follows.
+    """
 
 
 @dataclass
@@ -78,6 +83,13 @@ class AdmissionQueue:
         self._shares: dict[str, Share] = {}
         self._queue: list[str] = []
         self._preemption: Preemption | None = None
+        self._room_made: set[str] = set()
+        """Critical pods whose victims have ended: they are admitted without another decision."""
+        self._assigning: dict[str, Share] = {}
+        """Shares of pods that are assigned resources at the moment: later pods do not take them."""
+        self._assigned_later: set[str] = set()
+        """Pods that wait until resources can be assigned to them. They hold no share."""
+        self._assigned: set[str] = set()
         self._awaiting_node: set[str] = set()
         self._node_was_fresh: set[str] = set()
 
@@ -109,7 +121,8 @@ class AdmissionQueue:
 
     def other_shares(self, uid: str) -> list[Share]:
         """The same without the pod of this UID."""
-        return [share for other, share in self._shares.items() if other != uid]
+        held = self._shares | self._assigning
+        return [share for other, share in held.items() if other != uid]
 
     def resized(self, pod: Pod) -> None:
         """Replace the share of an admitted pod."""
@@ -134,6 +147,8 @@ class AdmissionQueue:
         self._free_share(uid)
         self._awaiting_node.discard(uid)
         self._node_was_fresh.discard(uid)
+        self._room_made.discard(uid)
+        self._drop_assignment(uid)
         if uid in self._queue:
             self._queue.remove(uid)
         if self._preemption is not None and self._preemption.uid == uid:
@@ -155,16 +170,41 @@ class AdmissionQueue:
             self._node_was_fresh.add(uid)
             self.advance()
 
+    def assigned(self, uid: str) -> None:
+        """CPUs, memory and devices are assigned to this pod, or it needs none any more: decide on it again."""
+        if uid in self._assigning or uid in self._assigned_later:
+            self._drop_assignment(uid)
+            self._assigned.add(uid)
+            self.advance()
+
+    def not_assigned(self, uid: str, rejection: Rejection) -> None:
+        """Reject this pod: it never gets its CPUs, memory or devices."""
+        if uid in self._assigning or uid in self._assigned_later:
+            self._leave_queue(uid)
+            self._reject(uid, rejection)
+            self.advance()
+
+    def assigned_later(self, uid: str) -> None:
+        """Let this pod wait: it may get its CPUs, memory and devices later. Other pods may take its share meanwhile."""
+        if self._assigning.pop(uid, None) is not None:
+            self._assigned_later.add(uid)
+            self.advance()
+
+    def try_assigning(self, uid: str) -> None:
+        """Decide again on a pod for which `assigned_later` was called."""
+        if uid in self._assigned_later:
+            self._assigned_later.discard(uid)
+            self.advance()
+
     def advance(self) -> None:
         """Decide on every pod that can be decided on now."""
         if not self._desired.local_seen():
             return  # pods of manifests may run here and hold resources that are not counted yet
         while self._preemption is None and (uid := self._next()) is not None:
             verdict = self._decide(self._desired.pods[uid])
-            if self._refreshes_node(uid, verdict):
+            if self._refreshes_node(uid, verdict) or self._assigns(uid, verdict):
                 continue
-            self._queue.remove(uid)
-            self._node_was_fresh.discard(uid)
+            self._leave_queue(uid)
             match verdict:
                 case Rejection():
                     self._reject(uid, verdict)
@@ -174,8 +214,30 @@ class AdmissionQueue:
                     self._admit(uid)
 
     def _next(self) -> str | None:
-        ready = (uid for uid in self._queue if uid not in self._awaiting_node and self._callbacks.may_decide(uid))
+        busy = self._awaiting_node | self._assigned_later | self._assigning.keys()
+        ready = (uid for uid in self._queue if uid not in busy and self._callbacks.may_decide(uid))
         return next(ready, None)
+
+    def _assigns(self, uid: str, verdict: chain.Verdict) -> bool:
+        """Have CPUs, memory and devices assigned to a pod that may run. It keeps its place and its share meanwhile."""
+        if not isinstance(verdict, Admitted) or uid in self._assigned:
+            return False
+        self._assigning[uid] = self._share(uid)
+        if self._callbacks.assign(uid):
+            return True
+        self._drop_assignment(uid)
+        return False
+
+    def _leave_queue(self, uid: str) -> None:
+        self._queue.remove(uid)
+        self._node_was_fresh.discard(uid)
+        self._room_made.discard(uid)
+        self._drop_assignment(uid)
+
+    def _drop_assignment(self, uid: str) -> None:
+        self._assigning.pop(uid, None)
+        self._assigned_later.discard(uid)
+        self._assigned.discard(uid)
 
     def _refreshes_node(self, uid: str, verdict: chain.Verdict) -> bool:
         """The scheduler may have chosen this node by a label that was set a moment ago."""
@@ -191,15 +253,20 @@ class AdmissionQueue:
     def _decide(self, pod: Pod) -> chain.Verdict:
         if self.shutting_down:
             return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
+        if pod.metadata.uid in self._room_made:
+            return Admitted()
         try:
-            wanted = Share.of(self._callbacks.allocated(pod))
+            wanted = self._share(pod.metadata.uid)
             return admission.admit(wanted, self.other_shares(pod.metadata.uid), self.node, self.pressure)
         except QuantityError as error:
             return Rejection(chain.UNEXPECTED, str(error))
 
+    def _share(self, uid: str) -> Share:
+        return Share.of(self._callbacks.allocated(self._desired.pods[uid]))
+
     def _take_share(self, uid: str) -> None:
         try:
-            self._shares[uid] = Share.of(self._callbacks.allocated(self._desired.pods[uid]))
+            self._shares[uid] = self._share(uid)
         except QuantityError as error:
             log.warning("cannot count the resources of pod %s: %s", uid, error)
         self._callbacks.shares_changed()
@@ -237,7 +304,11 @@ class AdmissionQueue:
             metrics.PREEMPTIONS.inc(verdict.resource)
             request = TerminationRequest(reason=reasons.PREEMPTING, message=reasons.PREEMPTED_MESSAGE)
             wait_s = max(wait_s, termination.kill_wait_s(share.pod, request) or 0.0)
-            self._callbacks.end_pod(meta.uid, request)
+            if meta.uid in self._queue:  # it was to get its resources: it gets a worker that ends it
+                self._leave_queue(meta.uid)
+                self._callbacks.decided(meta.uid)
+            else:
+                self._callbacks.end_pod(meta.uid, request)
         if self._preemption is preemption:
             self._callbacks.after(wait_s, lambda: self._preemption_timed_out(preemption))
 
@@ -250,5 +321,6 @@ class AdmissionQueue:
     def _finish_preemption(self) -> None:
         preemption, self._preemption = self._preemption, None
         if preemption is not None:
-            self._admit(preemption.uid)
+            self._room_made.add(preemption.uid)
+            self._queue.insert(0, preemption.uid)
             self.advance()

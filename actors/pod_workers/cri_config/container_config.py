@@ -1,8 +1,7 @@
 """Builds CRI's ContainerConfig of a container, labels and annotations included.
 
 Source: pkg/kubelet/kuberuntime/kuberuntime_container.go. `container_config` is pure; `build_container_config` adds the
-node's settings. Security, mounts, environment and block devices have their own modules. Not covered: devices of
-plugins, CDI devices included.
+node's settings. Security, mounts, environment, block devices and granted CPUs and devices have their own modules.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.resources.allocator import RETRY_S, Allocator
 from actors.pod_workers.resources.resize_conditions import Pending
+from actors.pod_workers.resources.resizing import ManagerPolicies
 from actors.pod_workers.shared.resource_state import ACTUATED_FILE, ALLOCATED_FILE, ResourceState
+from proto.agent.settings import Settings
 from proto.v1 import Pod
 from proto.wire.errors import AskTimeout
 
@@ -62,7 +64,8 @@ class AllocationManager:
         self.events = events
         self.allocated = self._state(ALLOCATED_FILE)
         self.actuated = self._state(ACTUATED_FILE)
-        self.allocator = Allocator(self.allocated, events, swap_rules(actor.settings.memory_swap_behavior))
+        swap, policies = swap_rules(actor.settings.memory_swap_behavior), _policies(actor.settings)
+        self.allocator = Allocator(self.allocated, events, swap, policies)
         self._saving = False
         self._timer = False
         self._unsaved: dict[str, object] = {}
@@ -157,3 +160,9 @@ class AllocationManager:
             await self._actor.blocking(SAVE_DEADLINE_S, state.save)
         except (OSError, AskTimeout) as error:
             log.error("cannot write %s: %s", state.path, error)
+
+
+def _policies(settings: Settings) -> ManagerPolicies:
+    return ManagerPolicies(
+        cpus=settings.cpu_manager_policy == "static", memory=settings.memory_manager_policy == "Static"
+    )

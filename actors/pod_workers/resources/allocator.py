@@ -17,7 +17,16 @@ from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending
-from actors.pod_workers.resources.resizing import DEFERRED, INFEASIBLE, Refusal, ResizeRequest, decide, in_order
+from actors.pod_workers.resources.resizing import (
+    DEFERRED,
+    INFEASIBLE,
+    NO_POLICIES,
+    ManagerPolicies,
+    Refusal,
+    ResizeRequest,
+    decide,
+    in_order,
+)
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
@@ -33,6 +42,7 @@ class Allocator:
     allocated: ResourceState
     events: Recorder
     swap: SwapRules
+    policies: ManagerPolicies = NO_POLICIES
     pending: dict[str, Pending] = field(default_factory=dict)
     """By UID: why a pod does not have the resources it asks for."""
     queue: set[str] = field(default_factory=set)
@@ -97,7 +107,7 @@ class Allocator:
     def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | None:
         others = admission_queue.other_shares(request.desired.metadata.uid)
         try:
-            return decide(request, others, admission_queue.node.allocatable, self.swap)
+            return decide(request, others, admission_queue.node.allocatable, self.swap, self.policies)
         except QuantityError as error:
             return Refusal(INFEASIBLE, str(error))
 

@@ -18,6 +18,7 @@ from actors._cgroup.limits import Limits, read_limits
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.cri_config.container_config import linux_resources
+from actors.pod_workers.cri_config.grants import lift_quota
 from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
 from actors.pod_workers.decide import resize
 from actors.pod_workers.decide.resize import Amounts, CgroupSteps, ResizePlan, Resource, Update
@@ -25,6 +26,7 @@ from actors.pod_workers.model import metrics
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
+from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, Pod, PodCondition
 from proto.wire.errors import AskTimeout
@@ -123,9 +125,10 @@ class Resizer:
     async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
         amounts = update.amounts(resource, memory_done=update in planned.memory)
         container = _with_amounts(update.container, amounts)
-        await self.context.cri.update_container_resources(
-            update.found.id, linux_resources(pod, container, self.context)
-        )
+        wanted = linux_resources(pod, container, self.context)
+        grant = await grant_of(self.context, pod, container)
+        lift_quota(wanted, grant, quota=self.context.settings.cpu_quota_with_exclusive_cpus)
+        await self.context.cri.update_container_resources(update.found.id, wanted)
         done = update.container if resource == "cpu" or update not in planned.cpu else container
         self.context.actuated.set_container(pod.metadata.uid, done.name, done.resources)
         await self.reread(update.found.id)

@@ -33,6 +33,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class ManagerPolicies:
+    """True: the manager's policy is static, and assigns the resource to containers of Guaranteed pods."""
+
+    cpus: bool = False
+    memory: bool = False
+
+
+NO_POLICIES = ManagerPolicies()
+
+
+@dataclass(frozen=True, slots=True)
 class ResizeRequest:
     """One pod's pending resize."""
 
@@ -44,7 +55,11 @@ class ResizeRequest:
 
 
 def decide(
-    request: ResizeRequest, others: Iterable[Share], allocatable: Mapping[str, int], swap: SwapRules
+    request: ResizeRequest,
+    others: Iterable[Share],
+    allocatable: Mapping[str, int],
+    swap: SwapRules,
+    policies: ManagerPolicies = NO_POLICIES,
 ) -> Refusal | None:
     """None to grant it. `others`: the allocated resources of all other pods. Raises QuantityError."""
     desired = request.desired
@@ -52,6 +67,8 @@ def decide(
         return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported", "static_pod")
     if _swap_forbids(request, swap):
         return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.", "swap_limitation")
+    if exclusive := _exclusive(request, policies):
+        return exclusive
     share = Share.of(desired)
     for resource in ("memory", "cpu"):
         wanted, capacity = share.requests.get(resource, 0), allocatable[resource]
@@ -60,6 +77,24 @@ def decide(
             return Refusal(INFEASIBLE, message, "insufficient_node_allocatable")
     short = shortages(share, others, allocatable)
     return Refusal(DEFERRED, short[0].message) if short else None
+
+
+def _exclusive(request: ResizeRequest, policies: ManagerPolicies) -> Refusal | None:
+    """Refuse to resize what a static policy assigns to Guaranteed pods (podResizesAdmitHandler of pkg/kubelet)."""
+    if qos_class(request.desired) != "Guaranteed":
+        return None
+    for resource, static, manager, policy in (
+        ("cpu", policies.cpus, "CPU", "static"),
+        ("memory", policies.memory, "Memory", "Static"),
+    ):
+        if static and _amounts(request.desired, resource) != _amounts(request.allocated, resource):
+            message = f'Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "{policy}"'
+            return Refusal(INFEASIBLE, message, f"guaranteed_pod_{resource}_manager_static_policy")
+    return None
+
+
+def _amounts(pod: Pod, resource: str) -> dict[str, int]:
+    return {one.name: parse(one.resources.requests.get(resource, 0)) for one in _containers(pod)}
 
 
 def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:

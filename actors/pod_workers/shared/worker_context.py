@@ -22,6 +22,7 @@ from actors._objects.peer import ObjectsRef
 from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
+from actors.pod_workers.shared.managed_resources import ManagedResources
 from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
@@ -157,6 +158,8 @@ class WorkerContext:
     volumes: RemoteRef
     objects: ObjectsRef
     container_gc: RemoteRef
+    resources: RemoteRef
+    managed: ManagedResources
     events: Recorder
     http_hooks: HttpHooks
     network: RuntimeNetwork

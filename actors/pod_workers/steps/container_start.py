@@ -19,6 +19,7 @@ from actors._host.files import paths
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.cri_config import host_files
 from actors.pod_workers.cri_config.container_config import build_container_config, join_processes
+from actors.pod_workers.cri_config.grants import add_grant
 from actors.pod_workers.cri_config.mounts import (
     MountInputs,
     image_volumes,
@@ -32,12 +33,14 @@ from actors.pod_workers.environment.variables import ConfigError, Sources, envir
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
 from actors.pod_workers.steps.supplies import ObjectsByRef, container_objects
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured
 from proto.pods.volume import BindSubPaths, SubPath
+from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
 from proto.wire.errors import AskTimeout, Refused
 
@@ -85,6 +88,7 @@ class ContainerStart:
         self.mount_facts = volumes
         self.images: dict[str, pb.ImageSpec] = {}
         """Pulled image volumes by name."""
+        self.grant = Grant()
         self.target_id = ""
         """CRI ID of the container whose process namespace this one joins; else empty."""
 
@@ -134,6 +138,13 @@ class ContainerStart:
             self.files = await supplies.volume_files(self.context, self.pod, self.container, self.mounts)
         except ConfigError as error:
             raise self._failed(error.reason, str(error)) from error
+        except Refused as refusal:
+            raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
+
+    async def fetch_grant(self) -> None:
+        """Ask for the CPUs, memory nodes and devices that the container gets."""
+        try:
+            self.grant = await grant_of(self.context, self.pod, self.container)
         except Refused as refusal:
             raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
@@ -232,6 +243,7 @@ class ContainerStart:
             files,
             self.context,
         )
+        add_grant(config, self.grant, quota=self.context.settings.cpu_quota_with_exclusive_cpus)
         if self.target_id:
             join_processes(config, self.target_id)
         return config

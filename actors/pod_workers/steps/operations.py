@@ -22,6 +22,7 @@ from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.resources.resize_steps import note_actuated
+from actors.pod_workers.shared.assigned import pod_cgroup_settings
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
@@ -100,13 +101,12 @@ class Operations:
         except ConfigError as error:
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
+        cgroup_settings = await pod_cgroup_settings(self.context, self.scope.pod)
         async with self.context.starting:
             try:
                 # First: after a kill, the cgroup and the sandbox are known to be ours.
                 mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
-                await self.context.blocking(
-                    CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, self.context.settings
-                )
+                await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, cgroup_settings)
                 with (
                     self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                     metrics.sandbox_start(self.scope.pod, handler),
@@ -165,6 +165,7 @@ class Operations:
             finally:
                 self.scope.pulling_s += start.pulling_s
         await start.fetch_objects()
+        await start.fetch_grant()
         await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)

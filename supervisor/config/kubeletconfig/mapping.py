@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.agent.settings import Settings, ShutdownGrace, Taint
+from proto.agent.settings import ReservedMemory, Settings, ShutdownGrace, Taint
 from supervisor.config.kubeletconfig.cpuset import parse_cpuset
 from supervisor.config.kubeletconfig.feature_gates import Gates
 from supervisor.config.kubeletconfig.typed import schema
@@ -57,6 +57,10 @@ def _strings(value: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _taints(value: Any) -> tuple[Taint, ...]:
     return tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in value or ())
+
+
+def _reserved_memory(value: Any) -> tuple[ReservedMemory, ...]:
+    return tuple(ReservedMemory(numa_node=one.numa_node, limits=dict(one.limits or {})) for one in value or ())
 
 
 def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ...]]:
@@ -117,7 +121,17 @@ EFFECTIVE: dict[str, Effect] = {
     "allowedUnsafeSysctls": Effect("allowed_unsafe_sysctls", "pod_workers", _strings),
     "systemReserved": Effect("system_reserved", "pod_workers, eviction, volume, node"),
     "kubeReserved": Effect("kube_reserved", "pod_workers, eviction, volume, node"),
-    "reservedSystemCPUs": Effect("system_reserved", "pod_workers, eviction, volume, node"),
+    "reservedSystemCPUs": Effect(
+        "reserved_system_cpus", "resources; their number replaces the reserved amounts of cpu", _same
+    ),
+    "cpuManagerPolicy": Effect("cpu_manager_policy", "resources, pod_workers", _same),
+    "cpuManagerPolicyOptions": Effect("cpu_manager_policy_options", "resources", _map),
+    "cpuManagerReconcilePeriod": Effect("cpu_manager_reconcile_period_s", "resources", _seconds),
+    "memoryManagerPolicy": Effect("memory_manager_policy", "resources, pod_workers", _same),
+    "reservedMemory": Effect("reserved_memory", "resources", _reserved_memory),
+    "topologyManagerPolicy": Effect("topology_manager_policy", "resources", _same),
+    "topologyManagerScope": Effect("topology_manager_scope", "resources", _same),
+    "topologyManagerPolicyOptions": Effect("topology_manager_policy_options", "resources", _map),
     "seccompDefault": Effect("seccomp_default", "pod_workers", bool),
     "userNamespaces.idsPerPod": Effect("user_namespace_ids_per_pod", "pod_workers"),
     "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers, eviction", _strings),
@@ -230,6 +244,8 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
+    values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
+    values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:

@@ -20,7 +20,6 @@ class Verdict(NamedTuple):
     why: str
 
 
-_NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
 _NO_CGROUP = "no cgroup is set up for it yet"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
@@ -35,16 +34,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _NO_PROFILING: ("enableContentionProfiling",),
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
-    _NO_MANAGER: (
-        "cpuManagerPolicy",
-        "cpuManagerPolicyOptions",
-        "cpuManagerReconcilePeriod",
-        "memoryManagerPolicy",
-        "topologyManagerPolicy",
-        "topologyManagerScope",
-        "topologyManagerPolicyOptions",
-        "reservedMemory",
-    ),
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     "there are no FlexVolume plugins": ("volumePluginDir",),

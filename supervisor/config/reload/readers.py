@@ -61,9 +61,15 @@ _READ_BY = {
         memory_reserved_by_qos_percent cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
         crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation
-        allocatable_ignores_eviction
+        allocatable_ignores_eviction cpu_manager_policy memory_manager_policy cpu_quota_with_exclusive_cpus
     """,
     "probe": "root_dir container_runtime_endpoint",
+    "resources": """
+        root_dir container_runtime_endpoint system_reserved kube_reserved cpu_manager_policy cpu_manager_policy_options
+        cpu_manager_reconcile_period_s reserved_system_cpus topology_manager_policy topology_manager_scope
+        topology_manager_policy_options pod_level_resource_managers memory_manager_policy reserved_memory
+        max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction
+    """,
     "runtime": """
         run_dir root_dir pod_manifest_path objects_dir images_dir host_image_for_all registries_dir kubeconfig
         bootstrap_kubeconfig cert_dir tls_private_key_file streaming_idle_timeout_s cgroup_driver

@@ -73,6 +73,7 @@ def test_every_effective_field_reaches_its_setting() -> None:
         "cgroupsPerQOS",
         "enableSystemLogHandler",
         "logging.format",
+        "reservedSystemCPUs",
     }  # which other fields of the example hold at their defaults
     assert mapped.sync_frequency_s == 90.0
     assert mapped.cpu_cfs_quota_period_us == 50_000

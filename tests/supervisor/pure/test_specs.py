@@ -15,8 +15,8 @@ SAMPLE = Path(__file__).parents[3] / "etc" / "supervisor.yaml"
 def test_built_in_actors_start_after_what_they_depend_on() -> None:
     order = [spec.name for spec in validate(specs.builtin())]
     assert order[-1] == "config"
-    assert {"status", "volume", "image_pull", "probe", "pleg"} <= set(order[: order.index("pod_workers")])
-    assert len(order) == 13
+    assert {"status", "volume", "image_pull", "probe", "pleg", "resources"} <= set(order[: order.index("pod_workers")])
+    assert len(order) == 14
 
 
 def test_order_puts_dependencies_first() -> None:

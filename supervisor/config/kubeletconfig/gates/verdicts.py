@@ -30,8 +30,20 @@ class GateVerdict(NamedTuple):
 _SWITCHABLE: dict[str, tuple[str, str]] = {
     "AllAlpha": ("all alpha gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
     "AllBeta": ("all beta gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
+    "CPUManagerPolicyAlphaOptions": (
+        "needed for align-by-socket and distribute-cpus-across-cores",
+        "kubeletconfig/test_validation.py",
+    ),
+    "CPUManagerPolicyBetaOptions": (
+        "needed for distribute-cpus-across-numa and prefer-align-cpus-by-uncorecache",
+        "kubeletconfig/test_validation.py",
+    ),
     "ClusterTrustBundleProjection": ("volume projects trust bundles", "volume/pure/test_trust.py"),
     "CustomCPUCFSQuotaPeriod": ("needed for cpuCFSQuotaPeriod", "kubeletconfig/test_validation.py"),
+    "DisableCPUQuotaWithExclusiveCPUs": (
+        "containers with exclusive CPUs have no CFS quota",
+        "pod_workers/test_grants.py",
+    ),
     "ExtendWebSocketsToKubelet": ("server speaks WebSocket version 5", "agent/node/test_websockets.py"),
     "GracefulNodeShutdown": ("needed for shutdownGracePeriod", "node/test_shutdown.py"),
     "GracefulNodeShutdownBasedOnPodPriority": (
@@ -46,6 +58,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
     "KubeletServiceAccountTokenForCredentialProviders": (
         "needed for tokenAttributes of credential providers",
         "image_pull/test_accounts.py",
+    ),
+    "PodLevelResourceManagers": (
+        "pods with resources of their own get CPUs",
+        "resources/cpu/pure/test_cpu_pod_level.py",
     ),
     "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
@@ -78,6 +94,7 @@ _ON: dict[str, tuple[str, str]] = {
 }
 
 _GRADUATED: dict[str, tuple[str, str]] = {
+    "CPUManagerPolicyOptions": ("cpuManagerPolicyOptions", "resources/test_pinning.py"),
     "CSIServiceAccountTokenSecrets": ("tokens for CSI drivers as secrets", "volume/test_with_server.py"),
     "DisableNodeKubeProxyVersion": ("status.nodeInfo.kubeProxyVersion is empty", "node/test_actor.py"),
     "ExecProbeTimeout": ("exec probes end after timeoutSeconds", "probe/test_actor.py"),
@@ -102,18 +119,18 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "SidecarContainers": ("init containers that restart", "agent/lifecycle/test_sidecars.py"),
     "SupplementalGroupsPolicy": ("supplementalGroupsPolicy", "pod_workers/test_config.py"),
     "SystemdWatchdog": ("the supervisor notifies systemd", "supervisor/test_service.py"),
+    "TopologyManagerPolicyOptions": ("topologyManagerPolicyOptions", "resources/pure/test_topology_policy.py"),
     "UserNamespacesSupport": ("hostUsers: false", "pod_workers/test_userns.py"),
 }
 """Locked gates whose feature is here."""
 
-_NO_MANAGER = "CPUs, memory and devices are not assigned to containers by a manager yet"
+_NO_HEALTH = "devices' health is not written to statuses"
 _NO_DRA = "the agent has no DRA plugins and no pod resources API"
 _NO_SELINUX = "the agent does not relabel volumes"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
 _GRADUATED_MISSING: dict[str, str] = {
-    _NO_MANAGER: "CPUManagerPolicyOptions TopologyManagerPolicyOptions",
     _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
@@ -121,11 +138,12 @@ _GRADUATED_MISSING: dict[str, str] = {
 """Locked gates of the kubelet whose feature is not here."""
 
 _NOT_BUILT: dict[str, str] = {
-    _NO_MANAGER: """
-        CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs
-        InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory PodLevelResourceManagers
-        ResourceHealthStatus ResourceHealthStatusMessage TopologyManagerPolicyAlphaOptions
-        TopologyManagerPolicyBetaOptions
+    _NO_HEALTH: "ResourceHealthStatus ResourceHealthStatusMessage",
+    "a resize does not change which CPUs and NUMA nodes a container has": """
+        InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+    """,
+    "no option of the topology manager is in that stage": """
+        TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
     """,
     _NO_DRA: """
         DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims KubeletPodResourcesListUseActivePods

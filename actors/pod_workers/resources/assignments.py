@@ -1,0 +1,167 @@
+"""Asks the resources actor to assign CPUs, memory and devices to new pods, and tells it which pods are there.
+
+A pod waits if its resources may come later, as when a device plugin has not registered again. It is tried again every
+few seconds, and when the resources actor tells a change. While that actor is down, the pods that need it wait for it.
+Used in the actor's mailbox thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from actors._base import Actor
+from actors._events.recorder import Recorder
+from actors.pod_workers.admission import Rejection
+from actors.pod_workers.admission.admission_queue import AdmissionQueue
+from actors.pod_workers.admission.chain import UNEXPECTED
+from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.resources.allocation_manager import AllocationManager
+from actors.pod_workers.shared.managed_resources import ManagedResources
+from proto.pods.pod_workers import ResourcesState
+from proto.resources.resources import AdmitPod, ReleasePod, SetPods
+from proto.v1 import Pod
+from proto.wire.errors import ActorError, Refused
+
+log = logging.getLogger(__name__)
+
+ADMIT_S = 60.0
+"""The actor has its own deadlines for device plugins; its death ends the ask at once."""
+RETRY_S = 5.0
+WAIT_S = 600.0
+"""A pod whose resources the node refuses as "not yet" is rejected after this time."""
+UNAVAILABLE = "the resources actor does not answer"
+
+
+@dataclass
+class Waiting:
+    """A pod that waits for its resources."""
+
+    message: str = ""
+    since: float | None = None
+    """Monotonic seconds of the first refusal; None while only the resources actor was down."""
+
+    def is_over(self, now: float) -> bool:
+        """True once the pod has waited for its resources long enough."""
+        return self.since is not None and now - self.since > WAIT_S
+
+
+class Assignments:
+    """See the module. Keyed by pod UID."""
+
+    def __init__(
+        self, actor: Actor, events: Recorder, desired: Desired, queue: AdmissionQueue, allocations: AllocationManager
+    ) -> None:
+        self.managed = ManagedResources(actor.settings)
+        self._actor = actor
+        self._peer = actor.peer("resources")
+        self._events = events
+        self._desired = desired
+        self._queue = queue
+        self._current = allocations.current
+        self._under_way: dict[str, object] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._tracked: dict[str, Pod] = {}
+        """Pods that the resources actor knows: asked for, or started."""
+        self._retrying = False
+
+    def waiting(self) -> dict[str, str]:
+        """UID of each pod that waits to what it waits for."""
+        return {uid: one.message for uid, one in self._waiting.items()}
+
+    # Admission
+
+    def assign(self, uid: str) -> bool:
+        """Ask for the pod's resources. False: it needs none."""
+        pod = self._current(self._desired.pods[uid])
+        if pod.metadata.deletion_timestamp is not None or not self.managed.concerns(pod):
+            self._waiting.pop(uid, None)
+            return False
+        self._under_way[uid] = ask = object()
+        self._tracked[uid] = pod
+        self._actor.spawn(self._ask(pod, ask), "assign_resources")
+        return True
+
+    async def _ask(self, pod: Pod, ask: object) -> None:
+        uid, problem = pod.metadata.uid, None
+        try:
+            await self._peer.ask(AdmitPod(pod=pod), ADMIT_S)
+        except ActorError as error:
+            problem = error
+        if self._under_way.get(uid) is not ask:
+            return  # the pod is gone, or was asked for again
+        del self._under_way[uid]
+        waits = self._waiting.pop(uid, Waiting())
+        match problem:
+            case None:
+                self._queue.assigned(uid)
+            case Refused(retry=False):
+                self._queue.not_assigned(uid, Rejection(problem.reason, problem.message))
+            case Refused() if waits.is_over(time.monotonic()):
+                message = f"{problem.message}; waited {WAIT_S:.0f} s for it"
+                self._queue.not_assigned(uid, Rejection(UNEXPECTED, message))
+            case _:
+                self._wait(pod, waits, problem)
+
+    def _wait(self, pod: Pod, waits: Waiting, problem: ActorError) -> None:
+        """Let the pod wait, with an event for each new message of the resources actor."""
+        uid = pod.metadata.uid
+        if isinstance(problem, Refused):
+            if waits.message != problem.message:
+                self._events.pod(pod, "Warning", problem.reason, problem.message)
+            waits.message = problem.message
+            waits.since = time.monotonic() if waits.since is None else waits.since
+        else:
+            log.info("cannot ask for the resources of pod %s: %s; trying again", uid, problem)
+            waits.message = UNAVAILABLE
+        self._waiting[uid] = waits
+        self._queue.assigned_later(uid)
+        self._retry_later()
+
+    def _retry_later(self) -> None:
+        if not self._retrying:
+            self._retrying = True
+            self._actor.after(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self.try_waiting()
+
+    def try_waiting(self) -> None:
+        """Ask again for every pod that waits."""
+        for uid in list(self._waiting):
+            if uid not in self._under_way:
+                self._queue.try_assigning(uid)
+
+    def state_changed(self, state: ResourcesState) -> None:
+        """From resources: what it assigns now."""
+        self.managed.state = state
+        self.try_waiting()
+
+    # Pods
+
+    def pods_updated(self, uids: Collection[str]) -> None:
+        """A waiting pod that is deleted needs nothing any more."""
+        if not self._waiting.keys().isdisjoint(uids):
+            self.try_waiting()
+
+    def pod_started(self, pod: Pod) -> None:
+        """A worker starts or continues the pod with these allocated resources."""
+        uid = pod.metadata.uid
+        unknown = uid not in self._desired.pods and self.managed.assigns()  # an orphan, whose spec is lost
+        if (unknown or self.managed.tracks(pod)) and self._tracked.get(uid) is not pod:
+            self._tracked[uid] = pod
+            self._peer.tell(SetPods(pods=(pod,)))
+
+    def pod_gone(self, uid: str) -> None:
+        """No process of the pod runs any more, or no source wants it and it has not begun."""
+        self._under_way.pop(uid, None)
+        self._waiting.pop(uid, None)
+        if self._tracked.pop(uid, None) is not None:
+            self._peer.tell(ReleasePod(pod_uid=uid))
+
+    def resend(self, *, full: bool) -> None:
+        """Send all pods. `full`: no other pod of the node has processes."""
+        self._peer.tell(SetPods(pods=tuple(self._tracked.values()), full=full))

@@ -1,0 +1,46 @@
+"""Tells which pods the resources actor assigns something to, so that no other pod waits for it."""
+
+from __future__ import annotations
+
+from actors._cgroup.quantities.qos import qos_class
+from proto.agent.settings import Settings
+from proto.pods.pod_workers import ResourcesState
+from proto.resources.grants import Grant
+from proto.v1 import Pod
+
+
+class ManagedResources:
+    """The settings, and what the resources actor told last. Workers' threads read it; `state` is replaced whole."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.state: ResourcesState | None = None
+        """None until the actor has told it: then every extended resource may be a device plugin's."""
+        self.static_cpus = settings.cpu_manager_policy == "static"
+        self._guaranteed = self.static_cpus or settings.memory_manager_policy == "Static"
+
+    def concerns(self, pod: Pod) -> bool:
+        """True when the pod may get something of its own: the resources actor is asked at its admission."""
+        if self._guaranteed and qos_class(pod) == "Guaranteed":
+            return True
+        wanted = _extended_resources(pod)
+        return bool(wanted) and (self.state is None or not wanted.isdisjoint(self.state.device_resources))
+
+    def assigns(self) -> bool:
+        """True when a pod of the node may hold something."""
+        return self._guaranteed or self.state is None or bool(self.state.device_resources)
+
+    def tracks(self, pod: Pod) -> bool:
+        """True when the resources actor has to know the pod while it runs."""
+        return self.static_cpus or self.concerns(pod)
+
+    def shared(self) -> Grant:
+        """The grant of a container for which the actor is not asked. The actor corrects CPUs that changed since."""
+        return Grant(cpus=self.state.shared_cpus) if self.state is not None else Grant()
+
+
+def _extended_resources(pod: Pod) -> set[str]:
+    """Names of resources with a domain that is not Kubernetes' own, such as vendor.com/gpu."""
+    names: set[str] = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        names.update(container.resources.limits, container.resources.requests)
+    return {name for name in names if "/" in name and not name.startswith("kubernetes.io/")}

@@ -1,0 +1,244 @@
+"""The resources actor: assigns CPUs, memory and devices to containers (the kubelet's container manager).
+
+For a pod that needs one of them, pod_workers asks at its admission (AdmitPod) and for each container (GetGrant). All
+assignments are in state files before an answer, so a kill loses none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from actors._base import Actor, Semaphore, handles
+from actors._cri.client import Cri
+from actors._metrics import kubelet as metrics
+from actors.resources import assembly, gauges, policy
+from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.reconcile import Reconciler
+from actors.resources.topology import scope
+from proto.common.until import Until
+from proto.node.node import SetDevices
+from proto.pods.pod_workers import ResourcesState
+from proto.resources.resources import (
+    AdmitPod,
+    ContainerGrant,
+    ExclusiveCpus,
+    GetGrant,
+    HasExclusiveCpus,
+    ReleasePod,
+    SetPods,
+)
+from proto.v1 import Container, Pod
+from proto.wire.errors import Refused
+from proto.wire.message import Done
+
+log = logging.getLogger(__name__)
+
+START_S = 30.0
+NOT_YET = "WaitingForResources"
+"""Reason of a refusal after which the pod may be admitted later."""
+
+
+@dataclass
+class Admission:
+    """An AdmitPod under way."""
+
+    withdrawn: bool = False
+    """The pod was released meanwhile."""
+
+
+class Resources(Actor):
+    """State: the pods of the node, and what the managers have read from their files."""
+
+    name = "resources"
+
+    async def rebuild(self) -> None:
+        """Read the machine and the state files. pod_workers sends the pods."""
+        managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
+        self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
+        self._managers = replace(managers, others=(self._devices, *managers.others))
+        self._pods: dict[str, Pod] = {}
+        self._complete = False
+        self._one_at_a_time = Semaphore(1)
+        self._under_way: dict[str, list[Admission]] = {}
+        self._told: ResourcesState | None = None
+        endpoint = self.settings.container_runtime_endpoint
+        pins = self._managers.cpus is not None and bool(endpoint)
+        self._reconciler = Reconciler(Cri(endpoint), self._wanted_cpus) if pins else None
+        self._reconciling = self._reconcile_again = False
+
+    def on_ready(self) -> None:
+        """Let device plugins register, and compare the CPUs of containers where some are exclusive."""
+        self.spawn(self._devices.start(), "device plugins")
+        gauges.begin()
+        if self._reconciler is not None:
+            self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
+        """Tell a new pod_workers what is assigned here, and a new node the numbers of devices."""
+        if name == "pod_workers":
+            self._tell_state(again=True)
+        elif name == "node":
+            self._tell_devices()
+
+    def measure(self) -> None:
+        """Set the gauges of CPUs."""
+        gauges.measure(self._managers)
+
+    def describe(self) -> dict[str, Any]:
+        """The state for `supervisor describe resources`."""
+        return {
+            "pods": len(self._pods),
+            "pods_complete": self._complete,
+            "admissions_under_way": sorted(self._under_way),
+            "shared_cpus": self._managers.shared_cpus,
+            "devices": self._devices.describe(),
+            "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
+        }
+
+    def _devices_changed(self) -> None:
+        """Tell node the numbers of devices, and let pod_workers try pods again that wait for them."""
+        self._tell_devices()
+        self._tell_state(again=True)
+
+    def _tell_devices(self) -> None:
+        inventory = self._devices.inventory
+        self.peer("node").tell(SetDevices(capacity=inventory.capacity(), allocatable=inventory.allocatable()))
+
+    def _tell_state(self, *, again: bool) -> None:
+        """Tell pod_workers what is assigned, if that changed. `again`: in any case; waiting pods are tried again."""
+        managers = self._managers
+        devices = (*managers.device_resources, *self._devices.resources())
+        state = ResourcesState(device_resources=devices, shared_cpus=managers.shared_cpus)
+        if again or state != self._told:
+            if self._told is None or state.shared_cpus != self._told.shared_cpus:
+                self.spawn(self._reconcile(), "reconcile")
+            self._told = state
+            self.peer("pod_workers").tell(state)
+
+    # Admission
+
+    @handles(AdmitPod)
+    async def admit(self, request: AdmitPod) -> Done:
+        """Assign resources to the pod's containers: one pod at a time, as hints hold only until the next assignment."""
+        uid, admission = request.pod.metadata.uid, Admission()
+        self._under_way.setdefault(uid, []).append(admission)
+        try:
+            async with self._one_at_a_time:
+                await self._assign(request.pod, admission)
+        finally:
+            self._under_way[uid].remove(admission)
+            if not self._under_way[uid]:
+                del self._under_way[uid]
+        self._tell_state(again=False)
+        return Done()
+
+    async def _assign(self, pod: Pod, admission: Admission) -> None:
+        uid = pod.metadata.uid
+        try:
+            if not admission.withdrawn:
+                await self._align(pod)
+        except NotYetError as error:
+            self._undo(uid)
+            raise Refused(NOT_YET, str(error)) from error
+        except AllocationError as error:
+            self._undo(uid)
+            if not self._complete:  # what pods hold that are gone is not free yet
+                raise Refused(NOT_YET, f"{error.message}; not all pods of the node are known yet") from error
+            raise Refused(error.reason, error.message, retry=False) from error
+        if admission.withdrawn:
+            self._free(uid)
+            raise Refused(NOT_YET, "the pod was released while it was admitted")
+        self._pods[uid] = pod
+
+    async def _align(self, pod: Pod) -> None:
+        began = time.monotonic()
+        metrics.TOPOLOGY_ADMISSIONS.inc()
+        try:
+            await scope.admit(pod, self._managers.providers, self._managers.topology)
+        except AllocationError as error:
+            metrics.TOPOLOGY_ADMISSION_ERRORS.inc(by=int(error.reason == scope.REASON))
+            raise
+        finally:
+            metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
+
+    def _undo(self, uid: str) -> None:
+        """Free what a failed admission has assigned, unless the pod runs already."""
+        if uid not in self._pods:
+            self._free(uid)
+
+    def _free(self, uid: str) -> None:
+        for provider in self._managers.providers:
+            provider.release(uid)
+
+    @handles(ReleasePod)
+    def release(self, message: ReleasePod) -> None:
+        """Free the pod's resources; an admission under way frees its own when it ends."""
+        for admission in self._under_way.get(message.pod_uid, ()):
+            admission.withdrawn = True
+        self._pods.pop(message.pod_uid, None)
+        self._free(message.pod_uid)
+        self._tell_state(again=False)
+
+    @handles(SetPods)
+    def set_pods(self, message: SetPods) -> None:
+        """Note the pods; with `full` free the resources of all others, and try pods again that wait for them."""
+        if message.full:
+            self._pods.clear()
+        self._pods.update((pod.metadata.uid, pod) for pod in message.pods)
+        if message.full:
+            self._complete = True
+            for provider in self._managers.providers:
+                provider.retain(self._pods.keys() | self._under_way.keys())
+        self._tell_state(again=message.full)
+
+    # CPUs of running containers
+
+    async def _reconcile(self) -> None:
+        """Compare the CPUs of all containers, and once more if they changed meanwhile."""
+        if self._reconciling or self._reconciler is None:
+            self._reconcile_again = True
+            return
+        self._reconciling = self._reconcile_again = True
+        try:
+            while self._reconcile_again:
+                self._reconcile_again = False
+                await self._reconciler.run()
+        finally:
+            self._reconciling = False
+
+    def _wanted_cpus(self, uid: str, name: str) -> str | None:
+        pod = self._pods.get(uid)
+        if pod is None or self._managers.cpus is None:
+            return None
+        container = policy.find_container(pod, name) or Container(name=name)  # that of an orphan, whose spec is lost
+        return self._managers.cpus.grant(pod, container).cpus
+
+    # Grants
+
+    @handles(GetGrant)
+    async def get_grant(self, request: GetGrant) -> ContainerGrant:
+        """Answer with what a container gets, once device plugins have prepared its start."""
+        container = policy.find_container(request.pod, request.container)
+        if container is None:
+            raise Refused("NotFound", f"the pod has no container {request.container}", retry=False)
+        try:
+            await self._devices.prepare(request.pod, container)
+        except NotYetError as error:
+            raise Refused(NOT_YET, str(error)) from error
+        except AllocationError as error:
+            raise Refused(error.reason, error.message) from error
+        parts = (provider.grant(request.pod, container) for provider in self._managers.providers)
+        return ContainerGrant(grant=policy.merged(parts))
+
+    @handles(HasExclusiveCpus)
+    def has_exclusive_cpus(self, request: HasExclusiveCpus) -> ExclusiveCpus:
+        """Answer if any container of the pod has exclusive CPUs."""
+        containers = policy.containers_of(request.pod)
+        grants = (provider.grant(request.pod, one) for one in containers for provider in self._managers.providers)
+        return ExclusiveCpus(exclusive=any(grant.exclusive_cpus for grant in grants))
+
+
+ACTOR = Resources

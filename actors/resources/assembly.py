@@ -1,0 +1,137 @@
+"""Builds the managers of the node's resources from the settings, this machine and the state files."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors._base import Actor
+from actors._cgroup.quantities.allocatable import withheld
+from actors._host import system
+from actors._host.machine import read_machine
+from actors.resources.cpu.manager import CpuManager, CpuSettings
+from actors.resources.devices.directory import Directory
+from actors.resources.devices.manager import DeviceManager
+from actors.resources.machine.cpusets import parse, printed
+from actors.resources.machine.memory import read_memory
+from actors.resources.machine.numa import read_distances
+from actors.resources.machine.sysfs import TopologyError, read_topology
+from actors.resources.machine.topology import Topology
+from actors.resources.memory.manager import MemoryManager, MemorySettings
+from actors.resources.memory.reserved import Reservation
+from actors.resources.model.provider import Provider
+from actors.resources.topology.policy import Settings as TopologySettings
+from proto.agent.settings import Settings
+from proto.v1.scalars.quantity import milli_value
+
+log = logging.getLogger(__name__)
+
+DEVICE_PLUGINS = "device-plugins"
+"""The directory of device plugins and their registration socket below --root-dir."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Managers:
+    """The managers that the settings ask for."""
+
+    cpus: CpuManager | None = None
+    """None with the policy none, which assigns nothing."""
+    memory: MemoryManager | None = None
+    """The same with the policy None."""
+    others: tuple[Provider, ...] = ()
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    machine: Topology = field(default_factory=lambda: Topology({}))
+    """Empty with the policy none of the CPU manager."""
+    device_resources: tuple[str, ...] = ()
+    """Extended resources beside those of device plugins."""
+
+    @property
+    def providers(self) -> tuple[Provider, ...]:
+        """In the order in which they assign."""
+        return (*self.others, *(one for one in (self.cpus, self.memory) if one is not None))
+
+    @property
+    def shared_cpus(self) -> str:
+        """CPUs of containers without exclusive ones. Empty: any."""
+        return printed(self.cpus.shared) if self.cpus is not None else ""
+
+
+def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> Managers:
+    """Read the machine and the state files. Blocks on the disk. `blocking`: that of the actor.
+
+    Raises PolicyError, TopologyError and OSError; their messages name the setting or the file, and what to do.
+    """
+    os.makedirs(settings.root_dir, mode=0o750, exist_ok=True)
+    machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
+    topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
+    # With the policy none too: as in the kubelet, it refuses the state file of another one.
+    cpus = _cpu_manager(settings, machine, blocking)
+    memory = _memory_manager(settings, blocking)
+    return Managers(
+        cpus=cpus if settings.cpu_manager_policy != "none" else None,
+        memory=memory if settings.memory_manager_policy != "None" else None,
+        topology=topology,
+        machine=machine,
+    )
+
+
+def _topology_settings(settings: Settings) -> TopologySettings:
+    distances = read_distances()
+    return TopologySettings(
+        policy=settings.topology_manager_policy,
+        scope=settings.topology_manager_scope,
+        options=settings.topology_manager_policy_options,
+        numa_nodes=frozenset(distances),
+        distances=distances,
+    )
+
+
+def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]]) -> CpuManager:
+    reserved = [milli_value(amounts.get("cpu", 0)) for amounts in (settings.system_reserved, settings.kube_reserved)]
+    return CpuManager(
+        machine,
+        CpuSettings(
+            policy=settings.cpu_manager_policy,
+            options=settings.cpu_manager_policy_options,
+            reserved_cpus=parse(settings.reserved_system_cpus),
+            reserved_count=math.ceil(sum(reserved) / 1000),
+            alpha_options=True,  # the gates were checked with the configuration
+            pod_level=settings.pod_level_resource_managers,
+            topology_policy=settings.topology_manager_policy,
+            topology_scope=settings.topology_manager_scope,
+        ),
+        settings.root_dir,
+        blocking,
+    )
+
+
+def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> MemoryManager:
+    if settings.memory_manager_policy == "None":
+        return MemoryManager({}, MemorySettings(), settings.root_dir, blocking)
+    machine = read_machine(settings.root_dir)
+    wanted = MemorySettings(
+        policy=settings.memory_manager_policy,
+        reserved=tuple(Reservation(one.numa_node, one.limits) for one in settings.reserved_memory),
+        kept=withheld(machine, settings),
+    )
+    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking)
+
+
+def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:
+    """Read the machine's NUMA nodes and the checkpoint of devices. Blocks on the disk. `changed`: as DeviceManager."""
+    try:
+        numa_nodes = tuple(read_distances())
+    except TopologyError as error:
+        log.warning("%s; devices get no topology hints", error)
+        numa_nodes = ()
+    directory = Directory(f"{actor.settings.root_dir}/{DEVICE_PLUGINS}", system.boot_id())
+    manager = DeviceManager(actor, directory, numa_nodes, changed)
+    try:
+        manager.load()
+    except OSError as error:
+        log.error("cannot read the checkpoint of devices: %s; devices of running pods may be given to others", error)
+    return manager

@@ -1,0 +1,5 @@
+"""PolicyError: the CPU manager cannot start with its settings, its state file and this machine."""
+
+
+class PolicyError(Exception):
+    """The message names the setting or the file, in the kubelet's words, and what to do."""

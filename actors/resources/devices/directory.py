@@ -1,0 +1,94 @@
+"""The directory ROOT_DIR/device-plugins: sockets of plugins, the kubelet's socket and the checkpoint. Blocks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from actors._host.files.untrusted_files import read_regular
+from actors.resources.devices import checkpoint
+from actors.resources.devices.holdings import Holding
+
+log = logging.getLogger(__name__)
+
+SOCKET = "kubelet.sock"
+
+
+class Directory:
+    """Reads and writes the directory. Every method may be called from any thread."""
+
+    def __init__(self, path: str, boot_id: str) -> None:
+        self.path, self._boot_id = path, boot_id
+        self._lock = threading.Lock()
+        self._newest = 0
+
+    @property
+    def socket(self) -> str:
+        """Path of the socket that plugins register at."""
+        return f"{self.path}/{SOCKET}"
+
+    def read_checkpoint(self) -> tuple[list[Holding], tuple[str, ...]]:
+        """(holdings, registered resources); nothing without the file. A damaged file is renamed to *.damaged.
+
+        As in the kubelet, the agent then goes on without it. Raises OSError.
+        """
+        path = f"{self.path}/{checkpoint.FILE}"
+        try:
+            return checkpoint.decode(read_regular(path, checkpoint.MOST_BYTES), self._boot_id)
+        except FileNotFoundError:
+            return [], ()
+        except checkpoint.DamagedError as error:
+            log.error(
+                "%s is damaged (%s) and now %s.damaged; devices of running pods may be given to others",
+                path, error, path,
+            )  # fmt: skip
+            os.replace(path, f"{path}.damaged")
+            return [], ()
+
+    def write_checkpoint(
+        self, number: int, holdings: Iterable[Holding], registered: Mapping[str, Iterable[str]]
+    ) -> None:
+        """Replace the checkpoint. A lower `number` than that of a write before changes nothing. Raises OSError."""
+        held = tuple(holdings)
+        # Until the plugins have allocated again what is of an earlier boot, a restart must not take it for new.
+        boot_id = "" if any(one.earlier_boot for one in held) else self._boot_id
+        content = checkpoint.encode(held, registered, boot_id)
+        with self._lock:
+            if number > self._newest:
+                self._replace(f"{self.path}/{checkpoint.FILE}", content)
+                self._newest = number
+
+    def _replace(self, path: str, content: bytes) -> None:
+        temporary = f"{self.path}/.{checkpoint.FILE}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+    def prepare(self) -> None:
+        """Make the directory, and remove all sockets in it: to plugins, that is the signal to register again.
+
+        Of a link to a socket the link is removed, as in the kubelet. Raises OSError.
+        """
+        os.makedirs(self.path, mode=0o750, exist_ok=True)
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(OSError):  # a link to nothing, or a file that has gone
+                    if stat.S_ISSOCK(entry.stat().st_mode):
+                        os.unlink(entry.path)
+
+
+def is_socket(path: str) -> bool:
+    """True for a socket, not a link."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

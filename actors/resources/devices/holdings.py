@@ -1,0 +1,97 @@
+"""The devices that containers hold: assigned, and freed with their pod. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from proto.v1 import Container, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The devices of one resource that a container has."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    by_node: Mapping[int, tuple[str, ...]]
+    """Device IDs by NUMA node; a device of several nodes is in each."""
+    response: bytes = b""
+    """The plugin's serialized ContainerAllocateResponse."""
+    earlier_boot: bool = False
+    """Assigned before the machine's last start: the plugin has to allocate the devices again."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The device IDs."""
+        return frozenset(one for ids in self.by_node.values() for one in ids)
+
+
+class Holdings:
+    """All holdings, by pod, container and resource."""
+
+    def __init__(self, holdings: Iterable[Holding] = ()) -> None:
+        self._pods: dict[str, dict[tuple[str, str], Holding]] = {}
+        for one in holdings:
+            self.put(one)
+
+    def __iter__(self) -> Iterator[Holding]:
+        return (one for pod in self._pods.values() for one in pod.values())
+
+    def put(self, holding: Holding) -> None:
+        """Add or replace what a container has of a resource."""
+        self._pods.setdefault(holding.pod_uid, {})[holding.container, holding.resource] = holding
+
+    def get(self, pod_uid: str, container: str, resource: str) -> Holding | None:
+        """The devices of a resource that a container has; None without any."""
+        return self._pods.get(pod_uid, {}).get((container, resource))
+
+    def of_container(self, pod_uid: str, container: str) -> list[Holding]:
+        """All that a container has, by resource name."""
+        return sorted(
+            (one for (name, _), one in self._pods.get(pod_uid, {}).items() if name == container),
+            key=lambda one: one.resource,
+        )
+
+    def of_pod(self, pod_uid: str) -> tuple[Holding, ...]:
+        """All that a pod has."""
+        return tuple(self._pods.get(pod_uid, {}).values())
+
+    def release(self, pod_uid: str) -> bool:
+        """Free all of a pod; False when it had nothing."""
+        return self._pods.pop(pod_uid, None) is not None
+
+    def retain(self, pod_uids: Collection[str]) -> bool:
+        """Free all of other pods; False when they had nothing."""
+        gone = self._pods.keys() - set(pod_uids)
+        for uid in gone:
+            del self._pods[uid]
+        return bool(gone)
+
+    def in_use(self, resource: str) -> frozenset[str]:
+        """IDs of the resource's assigned devices."""
+        return frozenset(one for held in self if held.resource == resource for one in held.ids)
+
+    def owners(self, resource: str, ids: Collection[str]) -> frozenset[str]:
+        """UIDs of the pods that have one of these devices."""
+        return frozenset(one.pod_uid for one in self if one.resource == resource and not one.ids.isdisjoint(ids))
+
+    def resources(self) -> frozenset[str]:
+        """Names of resources of which a device is assigned."""
+        return frozenset(one.resource for one in self)
+
+    def reusable(self, pod: Pod, container: Container, resource: str) -> frozenset[str]:
+        """Devices of the pod's init containers that have ended when this container starts.
+
+        Restartable init containers and containers keep theirs.
+        """
+        free: frozenset[str] = frozenset()
+        plain = {one.name for one in pod.spec.init_containers if one.restart_policy != "Always"}
+        for other in (*pod.spec.init_containers, *pod.spec.containers):
+            if other.name == container.name:
+                break
+            held = self.get(pod.metadata.uid, other.name, resource)
+            if held is not None:
+                free = free | held.ids if other.name in plain else free - held.ids
+        return free

@@ -1,0 +1,122 @@
+"""The devices that plugins list, by resource, and the capacity that follows. Pure.
+
+Source: pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+GRACE_S = 300.0
+"""A plugin that is away for longer has its resource's capacity taken off the Node."""
+NO_NODE = -1
+"""NUMA node of devices without one, in the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its plugin lists it."""
+
+    id: str
+    healthy: bool = True
+    nodes: frozenset[int] = frozenset()
+    """NUMA nodes that it is near to. Empty: unknown."""
+
+
+@dataclass
+class Resource:
+    """The devices of one resource."""
+
+    devices: dict[str, Device] = field(default_factory=dict)
+    connected: bool = False
+    listed: bool = False
+    """The connected plugin has sent its list."""
+    away_since: float = 0.0
+    """Without a connected plugin: monotonic time since when."""
+
+    @property
+    def healthy(self) -> frozenset[str]:
+        """IDs of devices that may be assigned; none while the plugin is away."""
+        if not self.connected:
+            return frozenset()
+        return frozenset(one.id for one in self.devices.values() if one.healthy)
+
+    @property
+    def has_topology(self) -> bool:
+        """True if some device names its NUMA nodes."""
+        return any(one.nodes for one in self.devices.values())
+
+
+class Inventory:
+    """All resources by name."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, Resource] = {}
+        self.removed: set[str] = set()
+        """Resources whose plugin stayed away: the Node says 0 of them."""
+
+    def restore(self, names: Iterable[str], now: float) -> None:
+        """Know resources of an earlier incarnation. Their capacity is 0 until their plugin registers again."""
+        for name in names:
+            self.resources.setdefault(name, Resource(away_since=now))
+
+    def connect(self, name: str) -> None:
+        """A plugin has registered; devices of an earlier one stay until it sends its list."""
+        resource = self.resources.setdefault(name, Resource())
+        resource.connected, resource.listed = True, False
+        self.removed.discard(name)
+
+    def update(self, name: str, devices: Iterable[Device]) -> frozenset[str]:
+        """Replace the devices by the plugin's list. Returns the IDs of which the health changed or which are new."""
+        resource = self.resources[name]
+        before, resource.devices = resource.devices, {one.id: one for one in devices}
+        resource.listed = True
+        return frozenset(
+            one.id for one in resource.devices.values() if one.id not in before or before[one.id].healthy != one.healthy
+        )
+
+    def disconnect(self, name: str, now: float) -> None:
+        """The plugin has gone: its devices count for the capacity, and none is allocatable."""
+        resource = self.resources.get(name)
+        if resource is not None and resource.connected:
+            resource.connected = resource.listed = False
+            resource.away_since = now
+
+    def expire(self, now: float) -> frozenset[str]:
+        """Forget resources whose plugin is away for GRACE_S; their names."""
+        gone = frozenset(
+            name for name, one in self.resources.items() if not one.connected and now - one.away_since >= GRACE_S
+        )
+        for name in gone:
+            del self.resources[name]
+        self.removed |= gone
+        return gone
+
+    def knows(self, name: str) -> bool:
+        """True for a resource that a plugin has, or had, on this node."""
+        return name in self.resources or name in self.removed
+
+    def capacity(self) -> dict[str, int]:
+        """Number of devices by resource, for the Node's capacity."""
+        present = {name: len(one.devices) for name, one in self.resources.items()}
+        return present | dict.fromkeys(self.removed, 0)
+
+    def allocatable(self) -> dict[str, int]:
+        """Number of healthy devices by resource, for the Node's allocatable."""
+        present = {name: len(one.healthy) for name, one in self.resources.items()}
+        return present | dict.fromkeys(self.removed, 0)
+
+    def registered(self) -> dict[str, tuple[str, ...]]:
+        """Healthy devices by resource, as the checkpoint has them."""
+        return {name: tuple(sorted(one.healthy)) for name, one in sorted(self.resources.items())}
+
+    def by_node(self, name: str, ids: Collection[str]) -> Mapping[int, tuple[str, ...]]:
+        """Device IDs by NUMA node, as the checkpoint has them; NO_NODE for those without."""
+        found: dict[int, list[str]] = {}
+        known = self.resources[name].devices if name in self.resources else {}
+        for one in sorted(ids):
+            nodes = known[one].nodes if one in known else frozenset[int]()
+            for node in sorted(nodes) or [NO_NODE]:
+                found.setdefault(node, []).append(one)
+        return {node: tuple(names) for node, names in found.items()}

@@ -1,0 +1,379 @@
+"""The device manager: connects device plugins and gives their devices to containers.
+
+Plugins come and go at any time. Their devices are assigned under one lock, and written to the checkpoint before an
+answer. A plugin that is away, hangs or dies lets pods wait; they are not rejected.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from actors._base import Actor, Semaphore
+from actors._cri.errors import CriError
+from actors.resources.devices import answers, numa, policy
+from actors.resources.devices.answers import BadAnswerError, clipped
+from actors.resources.devices.directory import Directory, is_socket
+from actors.resources.devices.holdings import Holding, Holdings
+from actors.resources.devices.inventory import Inventory
+from actors.resources.devices.plugin import MEET_S, Connection
+from actors.resources.devices.unix_server import RpcRefusedError, UnixServer
+from actors.resources.model.hints import ANY, Hint, Hints
+from actors.resources.model.provider import NotYetError
+from proto.common.until import Until
+from proto.plugins import deviceplugin_pb2 as pb
+from proto.resources.grants import Grant
+from proto.v1 import Container, Pod
+from proto.wire.errors import ActorError, AskTimeout
+
+log = logging.getLogger(__name__)
+
+DISK_S = 10.0
+EXPIRY_S = 10.0
+LOOK_S = 0.1
+HUNG_S = 30.0
+"""A plugin whose call did not end is not called for this time, so that it holds up its own pods only."""
+MOST_RESOURCES = 128
+REGISTRATION = pb.DESCRIPTOR.services_by_name["Registration"]
+
+
+class DeviceManager:
+    """A Provider. All methods run in the actor's mailbox thread unless their docstring differs."""
+
+    def __init__(
+        self, actor: Actor, directory: Directory, numa_nodes: Sequence[int], changed: Callable[[], None]
+    ) -> None:
+        """`changed` is called when resources, their capacity, or the readiness of a plugin change."""
+        self._actor, self._directory, self._numa_nodes, self._changed = actor, directory, numa_nodes, changed
+        self.inventory = Inventory()
+        self.holdings = Holdings()
+        self._connections: dict[str, Connection] = {}
+        self._meeting: dict[str, Connection] = {}
+        self._needs_pre_start: dict[str, bool] = {}
+        self._one_at_a_time = Semaphore(1)
+        self._writes = 0
+        self._server: UnixServer | None = None
+
+    # Start
+
+    def load(self) -> None:
+        """Read the checkpoint. Blocks; call it before the actor is ready. Raises OSError."""
+        found, registered = self._directory.read_checkpoint()
+        self.holdings = Holdings(_checked(one) for one in found)
+        self.inventory.restore(sorted({*registered, *self.holdings.resources()}), time.monotonic())
+
+    async def start(self) -> None:
+        """Serve registrations. Tries again until the directory and the socket can be made."""
+        self._actor.every(Until(EXPIRY_S), self._expire, "device plugins that stay away")
+        while self._server is None:
+            try:
+                self._server = await self._actor.blocking(DISK_S, self._serve)
+            except (OSError, ActorError) as error:
+                log.error("cannot serve %s: %s; trying again", self._directory.socket, error)
+                await self._actor.sleep(DISK_S)
+
+    def _serve(self) -> UnixServer:
+        # In a pool thread.
+        self._directory.prepare()
+        return UnixServer(self._directory.socket, REGISTRATION, {"Register": self._register})
+
+    def _register(self, request: Any) -> Any:
+        # In a thread of the server.
+        problem = answers.registration_problem(request.version, request.resource_name)
+        problem = problem or answers.endpoint_problem(request.endpoint)
+        if problem:
+            log.warning("cannot register a device plugin: %s", problem)
+            raise RpcRefusedError("UNKNOWN", problem)
+        path = f"{self._directory.path}/{request.endpoint}"
+        self._actor.post(self.connect, request.resource_name, path, name="register_device_plugin")
+        return pb.Empty()
+
+    # Plugins
+
+    def connect(self, resource: str, socket: str) -> None:
+        """Connect a plugin that has registered; it replaces the resource's plugin once it answers."""
+        if not self.inventory.knows(resource) and len(self._meeting | self.inventory.resources) >= MOST_RESOURCES:
+            log.error("cannot register the device plugin of %s: there are %d resources", resource, MOST_RESOURCES)
+            return
+        before = self._meeting.pop(resource, None)
+        if before is not None:
+            before.close()
+        self._meeting[resource] = connection = Connection(resource, socket, self._list_arrived, self._stream_ended)
+        self._actor.spawn(self._meet(connection), "meet device plugin")
+
+    async def _meet(self, connection: Connection) -> None:
+        resource = connection.resource
+        try:
+            await self._appeared(connection.socket)
+            options = await connection.options()
+        except (CriError, ActorError) as error:
+            log.warning("cannot register the device plugin of %s: %s", resource, clipped(str(error)))
+            connection.close()
+            if self._meeting.get(resource) is connection:
+                del self._meeting[resource]
+            return
+        if self._meeting.get(resource) is not connection:
+            return  # another plugin has registered meanwhile
+        del self._meeting[resource]
+        before = self._connections.get(resource)
+        if before is not None:
+            before.close()
+        self._connections[resource] = connection
+        connection.prefers = options.get_preferred_allocation_available
+        self._needs_pre_start[resource] = options.pre_start_required
+        self.inventory.connect(resource)
+        log.info("the device plugin of %s is registered, at %s", resource, connection.socket)
+        connection.watch()
+
+    async def _appeared(self, socket: str) -> None:
+        """Wait for the socket, as a plugin may listen only after its registration was answered. Raises ActorError."""
+        deadline = time.monotonic() + MEET_S
+        while not await self._actor.blocking(DISK_S, is_socket, socket):
+            if time.monotonic() > deadline:
+                raise AskTimeout(f"{socket} is not a socket")
+            await self._actor.sleep(LOOK_S)
+
+    def _list_arrived(self, connection: Connection) -> None:
+        # In the stream's thread.
+        self._actor.post(self._take_list, connection, name="device_list")
+
+    def _stream_ended(self, connection: Connection, reason: str) -> None:
+        # In the stream's thread.
+        self._actor.post(self._disconnected, connection, reason, name="device_plugin_ended")
+
+    def _take_list(self, connection: Connection) -> None:
+        response, resource = connection.take_list(), connection.resource
+        if self._connections.get(resource) is not connection:
+            return  # the plugin was replaced
+        try:
+            devices = answers.read_devices(response)
+        except BadAnswerError as error:
+            self._disconnected(connection, str(error))
+            return
+        self.inventory.update(resource, devices)
+        healthy = len(self.inventory.resources[resource].healthy)
+        log.info("the device plugin of %s has %d devices, %d of them healthy", resource, len(devices), healthy)
+        self._save_soon()
+        self._changed()
+
+    def _disconnected(self, connection: Connection, reason: str) -> None:
+        connection.close()
+        resource = connection.resource
+        if self._connections.get(resource) is not connection:
+            return
+        del self._connections[resource]
+        self.inventory.disconnect(resource, time.monotonic())
+        log.warning("the device plugin of %s is away: %s", resource, clipped(reason))
+        self._save_soon()
+        self._changed()
+
+    def _expire(self) -> None:
+        gone = self.inventory.expire(time.monotonic())
+        if gone:
+            log.warning("the Node offers none of %s any more: no device plugin has come back", ", ".join(sorted(gone)))
+            self._save_soon()
+            self._changed()
+
+    # Reports
+
+    def resources(self) -> tuple[str, ...]:
+        """Names of the resources of all device plugins, including plugins that are away."""
+        every = self.inventory.resources.keys() | self.inventory.removed | self.holdings.resources()
+        return tuple(sorted(every))
+
+    def is_managed(self, resource: str) -> bool:
+        """True for a resource of a device plugin; others are the cluster's."""
+        return self.inventory.knows(resource) or resource in self.holdings.resources()
+
+    def describe(self) -> dict[str, Any]:
+        """Each resource with its devices, for a console."""
+        return {
+            name: {
+                "connected": one.connected,
+                "devices": len(one.devices),
+                "healthy": len(one.healthy),
+                "in_use": len(self.holdings.in_use(name)),
+            }
+            for name, one in sorted(self.inventory.resources.items())
+        }
+
+    # Provider
+
+    def container_hints(self, pod: Pod, container: Container) -> Hints:
+        """See Provider."""
+        uid = pod.metadata.uid
+        found: dict[str, list[Hint] | None] = {}
+        for name, count in self._managed_requests(policy.requests(container)).items():
+            held = self.holdings.get(uid, container.name, name)
+            found[name] = self._hints(
+                name,
+                count,
+                frozenset() if held is None else held.ids,
+                self.holdings.reusable(pod, container, name),
+            )
+        return found
+
+    def pod_hints(self, pod: Pod) -> Hints:
+        """See Provider."""
+        wanted = self._managed_requests(numa.pod_requests(pod))
+        return {
+            name: self._hints(name, count, numa.pod_held(self.holdings, pod, name), frozenset())
+            for name, count in wanted.items()
+        }
+
+    def _hints(self, name: str, count: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
+        resource = self.inventory.resources.get(name)
+        if resource is None or not resource.listed:
+            return None  # `allocate` lets the pod wait
+        in_use = self.holdings.in_use(name)
+        return numa.hints(resource, self._numa_nodes, count, held=held, in_use=in_use, reusable=reusable)
+
+    def _managed_requests(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        return {name: count for name, count in wanted.items() if self.is_managed(name)}
+
+    async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
+        """See Provider. Devices that were assigned before the machine's last start are allocated again."""
+        async with self._one_at_a_time:
+            for name, count in self._managed_requests(policy.requests(container)).items():
+                await self._allocate(pod, container, name, count, affinity)
+
+    async def _allocate(self, pod: Pod, container: Container, name: str, count: int, affinity: Hint) -> None:
+        uid = pod.metadata.uid
+        held = self.holdings.get(uid, container.name, name)
+        if held is not None and len(held.ids) != count:
+            raise policy.rejection(
+                f'pod "{uid}" container "{container.name}" changed request for resource "{name}" '
+                f"from {len(held.ids)} to {count}"
+            )
+        if held is not None and not held.earlier_boot:
+            return
+        before = frozenset[str]() if held is None else held.ids
+        resource = policy.check_ready(name, self.inventory.resources.get(name), before)
+        connection = self._connections[name]
+        if held is None:
+            reusable, in_use = self.holdings.reusable(pod, container, name), self.holdings.in_use(name)
+            choice = policy.choose(name, resource, count, in_use, reusable, affinity)
+            ids = policy.complete(choice, await self._preferred(connection, choice.question))
+        else:
+            ids = tuple(sorted(before))
+        response = await self._called(connection, "Allocate", lambda: connection.allocate(ids))
+        if not response.container_responses:
+            raise policy.rejection("no containers return in allocation response")
+        granted = response.container_responses[0]
+        try:
+            answers.read_grant(granted)
+        except BadAnswerError as error:
+            raise policy.rejection(f"the device plugin of {name} lies: {error}") from error
+        by_node = self.inventory.by_node(name, ids)
+        self.holdings.put(Holding(uid, container.name, name, by_node, granted.SerializeToString(deterministic=True)))
+        try:
+            await self._save()
+        except (OSError, ActorError) as error:
+            raise NotYetError(f"cannot write the checkpoint of devices: {error}") from error
+
+    async def _preferred(self, connection: Connection, question: policy.Question | None) -> Sequence[str]:
+        if question is None or not connection.prefers:
+            return ()
+        asked = question
+        response = await self._called(connection, "GetPreferredAllocation", lambda: connection.preferred(asked))
+        return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
+
+    async def _called(self, connection: Connection, rpc: str, call: Callable[[], Any]) -> Any:
+        """The answer to a call. Raises NotYetError for a plugin that hangs or has died, else AllocationError."""
+        name = connection.resource
+        if time.monotonic() < connection.hung_until:
+            raise NotYetError(f"the device plugin of {name} hangs; it is asked again within {HUNG_S:g} s")
+        try:
+            return await call()
+        except CriError as error:
+            if error.code == "DeadlineExceeded":
+                connection.hung_until = time.monotonic() + HUNG_S
+            raise policy.call_failure(name, rpc, error.code, clipped(error.grpc_text())) from error
+
+    async def prepare(self, pod: Pod, container: Container) -> None:
+        """Before a start of the container: call PreStartContainer of plugins that ask for it.
+
+        Raises NotYetError, or AllocationError for a container whose devices cannot be assigned.
+        """
+        for name in self._managed_requests(policy.requests(container)):
+            held = self.holdings.get(pod.metadata.uid, container.name, name)
+            if held is None or held.earlier_boot:
+                await self.allocate(pod, container, ANY)
+                held = self.holdings.get(pod.metadata.uid, container.name, name)
+            # As in the kubelet, a container starts again while a plugin is away that has not asked for the call.
+            if held is None or not self._needs_pre_start.get(name):
+                continue
+            connection, ids = self._connections.get(name), sorted(held.ids)
+            if connection is None:
+                raise NotYetError(f"the device plugin of {name} is away, which has to prepare the container's start")
+            await self._pre_start(connection, ids)
+
+    async def _pre_start(self, connection: Connection, ids: Sequence[str]) -> None:
+        try:
+            await connection.pre_start_container(ids)
+        except CriError as error:
+            text = clipped(error.grpc_text())
+            raise NotYetError(f"device plugin PreStartContainer rpc failed with err: {text}") from error
+
+    def grant(self, pod: Pod, container: Container) -> Grant:
+        """See Provider. Of two plugins that grant one variable, path or annotation, the first resource counts."""
+        parts = [_grant(one.response) for one in self.holdings.of_container(pod.metadata.uid, container.name)]
+        return Grant(
+            environment=_first(parts, lambda part: part.environment),
+            devices=tuple(_first(parts, lambda part: {one.container_path: one for one in part.devices}).values()),
+            mounts=tuple(_first(parts, lambda part: {one.container_path: one for one in part.mounts}).values()),
+            annotations=_first(parts, lambda part: part.annotations),
+            cdi_devices=tuple(dict.fromkeys(name for part in parts for name in part.cdi_devices)),
+        )
+
+    def release(self, pod_uid: str) -> None:
+        """See Provider."""
+        if self.holdings.release(pod_uid):
+            self._save_soon()
+
+    def retain(self, pod_uids: Collection[str]) -> None:
+        """See Provider."""
+        if self.holdings.retain(pod_uids):
+            self._save_soon()
+
+    # Checkpoint
+
+    async def _save(self) -> None:
+        self._writes += 1
+        held, registered = tuple(self.holdings), self.inventory.registered()
+        await self._actor.blocking(DISK_S, self._directory.write_checkpoint, self._writes, held, registered)
+
+    def _save_soon(self) -> None:
+        self._actor.spawn(self._try_to_save(), "device checkpoint")
+
+    async def _try_to_save(self) -> None:
+        try:
+            await self._save()
+        except (OSError, ActorError) as error:
+            log.error("cannot write the checkpoint of devices: %s; the next change writes it", error)
+
+
+def _first(parts: Sequence[Grant], items: Callable[[Grant], Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in parts:
+        for key, value in items(part).items():
+            found.setdefault(key, value)
+    return found
+
+
+def _grant(response: bytes) -> Grant:
+    return answers.read_grant(pb.ContainerAllocateResponse.FromString(response))
+
+
+def _checked(holding: Holding) -> Holding:
+    """The holding, to be allocated again if its response in the file cannot be used."""
+    try:
+        _grant(holding.response)
+    except (DecodeError, BadAnswerError) as error:
+        log.warning("cannot use the grant of %s for pod %s: %s", holding.resource, holding.pod_uid, error)
+        return Holding(holding.pod_uid, holding.container, holding.resource, holding.by_node, b"", earlier_boot=True)
+    return holding

@@ -1,0 +1,168 @@
+"""The file memory_manager_state below --root-dir.
+
+Name, format and checksum are the kubelet's (pkg/kubelet/cm/memorymanager/state). Kubernetes 1.36 writes this version 1
+without the gate PodLevelResourceManagers. So a node changes between the kubelet and nodevisor without new assignments.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from actors._host.files.hashing import fnv1a_32
+from actors._host.files.untrusted_files import read_regular
+from actors.resources.memory.model import Block, Node, NodeId, PolicyError, State, Table
+from proto.common import untrusted
+
+FILE = "memory_manager_state"
+
+_MOST_BYTES = 4 << 20
+_TYPES = ("MemoryManagerCheckpoint", "MemoryManagerCheckpointV1")
+"""The struct's names in the checksums of kubelets until 1.35 and since 1.36. All kubelets accept the first."""
+
+
+class _File(msgspec.Struct, kw_only=True):
+    policy: str = msgspec.field(default="", name="policyName")
+    machine: dict[NodeId, Node] = msgspec.field(default_factory=dict, name="machineState")
+    entries: dict[str, dict[str, list[Block]]] | msgspec.UnsetType = msgspec.UNSET
+    checksum: int = 0
+
+
+class StateFile:
+    """The file of one policy. `write` may be called from any thread."""
+
+    def __init__(self, directory: str, policy: str) -> None:
+        self.path = os.path.join(directory, FILE)
+        self._policy = policy
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def load(self) -> State | None:
+        """Return the state; None without a file. Raises PolicyError for a damaged file or one of another policy."""
+        try:
+            return decode(read_regular(self.path, _MOST_BYTES), self._policy)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.refused(f"cannot read it: {error.strerror}") from error
+        except ValueError as error:
+            raise self.refused(str(error)) from error
+
+    def refused(self, reason: str) -> PolicyError:
+        """The error for a state that cannot be used, in the kubelet's words."""
+        return PolicyError(
+            f"could not restore state from checkpoint: {reason}, please drain this node and delete the memory manager "
+            f'checkpoint file "{self.path}" before restarting Kubelet'
+        )
+
+    def content(self, state: State) -> bytes:
+        """The file's content for this state."""
+        return encode(state, self._policy)
+
+    def write(self, number: int, content: bytes) -> None:
+        """Replace the file, unless content with a higher number is written. A kill leaves the old or the new one.
+
+        Blocks until it is on the disk. Raises OSError.
+        """
+        with self._lock:
+            if number <= self._written:
+                return
+            temporary = f"{self.path}.tmp"
+            Path(temporary).unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(temporary, "wb", opener=lambda path, _: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+            _sync_directory(os.path.dirname(self.path))
+            self._written = number
+
+
+def encode(state: State, policy: str) -> bytes:
+    """The content of the file."""
+    file = _File(
+        policy=policy,
+        machine={number: state.machine[number] for number in sorted(state.machine, key=str)},
+        entries={uid: dict(sorted(state.entries[uid].items())) for uid in sorted(state.entries)} or msgspec.UNSET,
+        checksum=_checksum(_TYPES[0], policy, state),
+    )
+    return msgspec.json.encode(file)
+
+
+def decode(content: bytes, policy: str) -> State:
+    """The state in a file's content. Raises ValueError with the kubelet's reason. Checksum 0 counts as valid."""
+    try:
+        file = untrusted.decode_json(content, _File)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"checkpoint is corrupted: {error}") from error
+    state = State(file.machine, {} if isinstance(file.entries, msgspec.UnsetType) else file.entries)
+    if file.checksum and all(file.checksum != _checksum(name, file.policy, state) for name in _TYPES):
+        raise ValueError("checkpoint is corrupted")
+    if file.policy != policy:
+        raise ValueError(
+            f"[memorymanager] configured policy {_quoted(policy)} differs from state checkpoint policy "
+            f"{_quoted(file.policy)}"
+        )
+    return state
+
+
+def _checksum(name: str, policy: str, state: State) -> int:
+    """FNV-1a 32 of the struct as Go's spew prints it (pkg/kubelet/checkpointmanager/checksum)."""
+    machine = _map({number: f"<*>{_node(node)}" for number, node in state.machine.items()})
+    entries = _map(
+        {
+            uid: _map({name: f"[{' '.join(map(_block, blocks))}]" for name, blocks in containers.items()})
+            for uid, containers in state.entries.items()
+        }
+    )
+    printed = (
+        f"(*state.{name}){{PolicyName:(string){policy} MachineState:(state.NUMANodeMap){machine} "
+        f"Entries:(state.ContainerMemoryAssignments){entries} Checksum:(checksum.Checksum)0}}"
+    )
+    return fnv1a_32(printed.encode("utf-8", "surrogatepass"))
+
+
+def _node(node: Node) -> str:
+    tables = _map({name: f"<*>{_table(table)}" for name, table in node.tables.items()})
+    return (
+        f"{{NumberOfAssignments:(int){node.assignments} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){_ints(node.group)}}}"
+    )
+
+
+def _table(table: Table) -> str:
+    return (
+        f"{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
+    )
+
+
+def _block(block: Block) -> str:
+    nodes = _ints(block.nodes)
+    return f"{{NUMAAffinity:([]int){nodes} Type:(v1.ResourceName){block.resource} Size:(uint64){block.size}}}"
+
+
+def _ints(numbers: list[int]) -> str:
+    return f"[{' '.join(map(str, numbers))}]"
+
+
+def _map(values: Mapping[int, str] | Mapping[str, str]) -> str:
+    # Go sorts strings by bytes; UTF-8 keeps the order of code points, which is Python's.
+    return f"map[{' '.join(f'{key}:{text}' for key, text in sorted(values.items()))}]"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Values that the managers of CPUs, memory, devices and topology exchange."""

@@ -1,0 +1,1 @@
+"""Messages about the node's resources: what is granted to containers, and the kernel's OOM kills."""

@@ -1,0 +1,59 @@
+"""Messages that the resources actor receives: pods to assign CPUs, memory and devices to, and their ends.
+
+All from pod_workers. What the actor assigns at all is in ResourcesState, which it tells pod_workers.
+"""
+
+from __future__ import annotations
+
+from proto.resources.grants import Grant
+from proto.v1 import Pod
+from proto.wire.message import Done, Message, Request
+
+
+class AdmitPod(Request[Done], frozen=True, kw_only=True):
+    """Assign resources to all containers of a pod. The assignments are on disk before the answer.
+
+    Refused with `retry`: it may be possible later, as when a device plugin has not registered again; the message says
+    what is missing. Refused without: the kubelet's reason and message of the rejected pod. A repeat changes nothing.
+    """
+
+    pod: Pod
+
+
+class ContainerGrant(Message, frozen=True, kw_only=True):
+    """Answers GetGrant."""
+
+    grant: Grant
+
+
+class GetGrant(Request[ContainerGrant], frozen=True, kw_only=True):
+    """Ask what a container gets when it is created. An empty grant: nothing is assigned to it. A repeat is harmless."""
+
+    pod: Pod
+    container: str
+
+
+class ExclusiveCpus(Message, frozen=True, kw_only=True):
+    """Answers HasExclusiveCpus."""
+
+    exclusive: bool
+
+
+class HasExclusiveCpus(Request[ExclusiveCpus], frozen=True, kw_only=True):
+    """Ask if a container of the pod has exclusive CPUs: its pod then has no CFS quota. A repeat is harmless."""
+
+    pod: Pod
+
+
+class ReleasePod(Message, frozen=True, kw_only=True):
+    """Free the resources of a pod of which no process runs any more. A repeat changes nothing."""
+
+    pod_uid: str
+
+
+class SetPods(Message, frozen=True, kw_only=True):
+    """Pods that run or start here, with their allocated resources. Idempotent."""
+
+    pods: tuple[Pod, ...]
+    full: bool = False
+    """These are all pods of the node that may have processes; free the resources of all others."""

@@ -1,0 +1,86 @@
+"""Targets: state files of the managers of the node's resources."""
+
+from __future__ import annotations
+
+import json
+
+from google.protobuf.message import DecodeError
+
+from actors.resources.devices import answers, checkpoint
+from actors.resources.machine.memory import NodeMemory
+from actors.resources.memory import static
+from actors.resources.memory.model import PolicyError
+from actors.resources.memory.state import decode
+from proto.plugins import deviceplugin_pb2 as device_plugin
+from tests.fuzz.target import Target
+
+TABLE = {"total": 2048, "systemReserved": 512, "allocatable": 1536, "reserved": 512, "free": 1024}
+MEMORY_STATE = {
+    "policyName": "Static",
+    "machineState": {
+        "0": {"numberOfAssignments": 1, "memoryMap": {"hugepages-2Mi": {}, "memory": TABLE}, "cells": [0]},
+    },
+    "entries": {"u": {"c": [{"numaAffinity": [0], "type": "memory", "size": 512}]}},
+    "checksum": 0,
+}
+
+
+def _memory_manager_state(data: bytes) -> None:
+    try:
+        state = decode(data, "Static")
+    except ValueError:
+        return
+    empty = static.initial({0: NodeMemory(2048, {"hugepages-2Mi": 0})}, {0: {"memory": 512}})
+    try:
+        static.check(state, empty)
+    except PolicyError:
+        return
+    for uid in list(state.entries):
+        static.remove_pod(state, uid)
+    assert sum(table.reserved for table in state.machine[0].tables.values()) == 0
+
+
+DEVICES = (
+    b'{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"a.test/b","DeviceIDs":{"-1":["d"]},'
+    b'"AllocResp":"CgYKAUESATE="}],"RegisteredDevices":{"a.test/b":["d"]}},"Checksum":0,"BootID":"b"}'
+)
+
+
+def _devices_checkpoint(data: bytes) -> None:
+    try:
+        holdings, registered = checkpoint.decode(data, "b")
+    except checkpoint.DamagedError:
+        return
+    again, names = checkpoint.decode(checkpoint.encode(holdings, dict.fromkeys(registered, ()), "b"), "b")
+    assert ({one.ids for one in again}, set(names)) == ({one.ids for one in holdings}, set(registered))
+
+
+def _allocate_response(data: bytes) -> None:
+    try:
+        grant = answers.read_grant(device_plugin.ContainerAllocateResponse.FromString(data))
+        answers.read_devices(device_plugin.ListAndWatchResponse.FromString(data))
+    except (DecodeError, answers.BadAnswerError):
+        return
+    assert all(one.host_path.startswith("/") and "/../" not in one.host_path for one in grant.devices)
+
+
+TARGETS = (
+    Target("devices-checkpoint", _devices_checkpoint, (DEVICES, b"{}", b"[" * 5000), (b'"Data":', b'"DeviceIDs":')),
+    Target(
+        "device-plugin-answers",
+        _allocate_response,
+        (
+            device_plugin.ContainerAllocateResponse(
+                envs={"A": "1"}, devices=[device_plugin.DeviceSpec(container_path="/c", host_path="/h")]
+            ).SerializeToString(),
+            b"",
+        ),
+        (b"/../", b"\x1a\x04"),
+    ),
+    Target(
+        "memory-manager-state",
+        _memory_manager_state,
+        (json.dumps(MEMORY_STATE).encode(), b"{}", b"[" * 5000),
+        (b'"entries":', b'"cells":', b'"numaAffinity":'),
+    ),
+)

@@ -1,0 +1,394 @@
+"""Device plugins at the resources process: they register, lie, hang, die and come back; the process is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from actors.resources.devices import checkpoint
+from proto.agent.actor import Describe
+from proto.node.node import SetDevices
+from proto.plugins import deviceplugin_pb2 as pb
+from proto.resources.grants import Grant
+from proto.resources.resources import AdmitPod, GetGrant, ReleasePod, SetPods
+from proto.v1 import Pod
+from proto.wire.errors import ActorError, Refused
+from tests.harness import ActorProcess, wait_for
+from tests.resources.devices.device_plugin import Fault, Plugin
+from tests.resources.devices.pods import GPU, container, pod
+
+QUICK = (
+    "from actors.resources.devices import manager, plugin; "
+    "manager.MEET_S = plugin.MEET_S = plugin.PREFER_S = plugin.ALLOCATE_S = plugin.PRE_START_S = 1.0; "
+    "manager.HUNG_S = 1.0\n"
+)
+"""Shorter deadlines."""
+LIE = pb.AllocateResponse(
+    container_responses=[
+        pb.ContainerAllocateResponse(devices=[pb.DeviceSpec(container_path="/c", host_path="../../etc/shadow")])
+    ]
+)
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    with ActorProcess("resources", None, ("pod_workers", "node", "status"), prelude=QUICK) as process:
+        process.tell(SetPods(pods=(), full=True))
+        yield process
+
+
+def directory(actor: ActorProcess) -> Path:
+    return Path(actor.settings.root_dir) / "device-plugins"
+
+
+def new_plugin(actor: ActorProcess, **fields: Any) -> Plugin:
+    wait_until_served(actor)
+    return Plugin(directory(actor), GPU, **fields)
+
+
+def wait_until_served(actor: ActorProcess, before: int = 0) -> None:
+    """Until plugins can register. `before`: time of the socket of an incarnation that was killed."""
+    path = directory(actor) / "kubelet.sock"
+    wait_for(lambda: path.is_socket() and path.stat().st_ctime_ns != before, 20, "registrations are served")
+
+
+def restart(actor: ActorProcess, *pods: Pod) -> None:
+    """kill -9, the next incarnation, and what pod_workers sends it. Wait until plugins can register again."""
+    before = (directory(actor) / "kubelet.sock").stat().st_ctime_ns
+    actor.restart()
+    actor.tell(SetPods(pods=pods, full=True))
+    wait_until_served(actor, before)
+
+
+@pytest.fixture
+def plugin(actor: ActorProcess) -> Iterator[Plugin]:
+    one = new_plugin(actor).start()
+    wait_for(lambda: told(actor) == (2, 2), 20, "its devices are known")
+    yield one
+    one.close()
+
+
+def told(actor: ActorProcess, resource: str = GPU) -> tuple[int, int] | None:
+    """(capacity, allocatable) as node was told last."""
+    messages = actor.peers["node"].of(SetDevices)
+    if not messages or resource not in messages[-1].capacity:
+        return None
+    return messages[-1].capacity[resource], messages[-1].allocatable[resource]
+
+
+def admit(actor: ActorProcess, subject: Pod) -> None:
+    actor.ask(AdmitPod(pod=subject), 20)
+
+
+def admit_soon(actor: ActorProcess, subject: Pod) -> None:
+    """Admit, as pod_workers does: again while it is refused for now."""
+
+    def admitted() -> bool:
+        try:
+            admit(actor, subject)
+        except Refused as refusal:
+            if not refusal.retry:
+                raise
+            return False
+        return True
+
+    wait_for(admitted, 30)
+
+
+def refusal(actor: ActorProcess, subject: Pod) -> Refused:
+    with pytest.raises(Refused) as caught:
+        admit(actor, subject)
+    return caught.value
+
+
+def grant(actor: ActorProcess, subject: Pod, name: str = "c") -> Grant:
+    return actor.ask(GetGrant(pod=subject, container=name), 20).grant
+
+
+def devices_of(actor: ActorProcess, subject: Pod, name: str = "c") -> str:
+    return grant(actor, subject, name).environment["DEVICES"]
+
+
+def one(uid: str, count: int = 1) -> Pod:
+    return pod(uid, container("c", count))
+
+
+def test_a_container_is_granted_what_the_plugin_answers(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("u", 2))
+    found = grant(actor, one("u", 2))
+    assert found.environment == {"DEVICES": "d0,d1"}
+    assert [(d.host_path, d.container_path, d.permissions) for d in found.devices] == [("/dev/null", "/dev/test", "rw")]
+    assert [(m.container_path, m.read_only) for m in found.mounts] == [("/test", True)]
+    assert found.annotations == {"vendor.test/devices": "2"}
+
+
+def test_devices_are_freed_with_their_pod_only(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("a", 2))
+    rejected = refusal(actor, one("b"))
+    assert (rejected.retry, rejected.reason) == (False, "UnexpectedAdmissionError")
+    assert "requested number of devices unavailable for vendor.test/gpu. Requested: 1, Available: 0" in rejected.message
+    actor.tell(ReleasePod(pod_uid="a"))
+    admit(actor, one("b"))
+
+
+def test_a_plugin_prefers_devices_and_prepares_each_start(actor: ActorProcess) -> None:
+    plugin = new_plugin(actor, prefers=("d1", "x"), pre_start=True).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        admit(actor, one("u"))
+        assert plugin.of("PreStartContainer") == []
+        assert [devices_of(actor, one("u")) for _ in range(2)] == ["d1", "d1"]
+        assert [list(each.devices_ids) for each in plugin.of("PreStartContainer")] == [["d1"], ["d1"]]
+    finally:
+        plugin.close()
+
+
+def test_init_containers_hand_their_devices_on(actor: ActorProcess, plugin: Plugin) -> None:
+    subject = pod("u", container("c", 2), init=(container("i", 1),))
+    admit(actor, subject)
+    assert (devices_of(actor, subject, "i"), devices_of(actor, subject)) == ("d0", "d0,d1")
+
+
+def test_health_changes_reach_the_node(actor: ActorProcess, plugin: Plugin) -> None:
+    plugin.relist(d0="Healthy", d1="Unhealthy", d2="Healthy")
+    wait_for(lambda: told(actor) == (3, 2), 20)
+    plugin.relist()
+    wait_for(lambda: told(actor) == (0, 0), 20)
+
+
+def test_assignments_survive_a_kill_without_the_plugin(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("u"))
+    before = grant(actor, one("u"))
+    plugin.close()
+    actor.restart()
+    admit(actor, one("u"))
+    assert grant(actor, one("u")) == before
+
+
+def test_after_a_kill_a_new_pod_waits_for_the_plugin(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("a"))
+    restart(actor, one("a"))
+    waits = refusal(actor, one("b"))
+    assert (waits.retry, waits.message) == (True, f"the device plugin of {GPU} has not registered")
+    plugin.close()
+    plugin.start()
+    admit_soon(actor, one("b"))
+    assert {devices_of(actor, one("a")), devices_of(actor, one("b"))} == {"d0", "d1"}
+
+
+def test_after_a_reboot_the_plugin_allocates_again(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("u"))
+    path = directory(actor) / checkpoint.FILE
+    before = (directory(actor) / "kubelet.sock").stat().st_ctime_ns
+    actor.kill()
+    holdings, registered = checkpoint.decode(path.read_bytes(), "other boot")
+    path.write_bytes(checkpoint.encode(holdings, dict.fromkeys(registered, ()), "other boot"))
+    actor.start()
+    actor.tell(SetPods(pods=(one("u"),), full=True))
+    assert refusal(actor, one("u")).retry
+    wait_until_served(actor, before)
+    plugin.close()
+    plugin.start()
+    admit_soon(actor, one("u"))
+    assert [list(each.container_requests[0].devices_ids) for each in plugin.of("Allocate")] == [["d0"], ["d0"]]
+
+
+def test_the_capacity_stays_while_the_plugin_is_away(actor: ActorProcess, plugin: Plugin) -> None:
+    plugin.end_lists()
+    wait_for(lambda: told(actor) == (2, 0), 20)
+    assert refusal(actor, one("u")).retry
+    plugin.register()
+    wait_for(lambda: told(actor) == (2, 2), 20)
+    admit(actor, one("u"))
+
+
+def test_a_second_registration_replaces_the_first(actor: ActorProcess, plugin: Plugin) -> None:
+    other = new_plugin(actor, endpoint="other.sock", devices={"e0": "Healthy"}).start()
+    try:
+        wait_for(lambda: told(actor) == (1, 1), 20)
+        plugin.relist(d0="Unhealthy")
+        plugin.close()
+        admit(actor, one("u"))
+        assert devices_of(actor, one("u")) == "e0"
+        assert told(actor) == (1, 1)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("rpc", "fault", "retry"),
+    [
+        ("Allocate", Fault(code="UNKNOWN"), False),
+        ("Allocate", Fault(code="UNAVAILABLE"), True),
+        ("Allocate", Fault(hang=True), True),
+        ("Allocate", Fault(answer=pb.AllocateResponse()), False),
+        ("Allocate", Fault(answer=LIE), False),
+        ("GetPreferredAllocation", Fault(code="INTERNAL"), False),
+        ("GetPreferredAllocation", Fault(hang=True), True),
+    ],
+)
+def test_a_failed_call_rejects_or_lets_wait(actor: ActorProcess, rpc: str, fault: Fault, retry: bool) -> None:
+    plugin = new_plugin(actor, prefers=("d1",), faults={rpc: fault}).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        assert refusal(actor, one("u")).retry is retry
+        plugin.release.set()
+        plugin.faults.clear()
+        admit_soon(actor, one("u", 2))
+        assert devices_of(actor, one("u", 2)) == "d0,d1"
+    finally:
+        plugin.close()
+
+
+@pytest.mark.parametrize("fault", [Fault(code="INTERNAL"), Fault(hang=True)])
+def test_a_failed_pre_start_fails_this_start_only(actor: ActorProcess, fault: Fault) -> None:
+    plugin = new_plugin(actor, pre_start=True, faults={"PreStartContainer": fault}).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        admit(actor, one("u"))
+        with pytest.raises(Refused, match="PreStartContainer rpc failed") as caught:
+            grant(actor, one("u"))
+        assert caught.value.retry
+        plugin.faults.clear()
+        assert devices_of(actor, one("u")) == "d0"
+    finally:
+        plugin.close()
+
+
+@pytest.mark.parametrize(
+    ("rpc", "fault"),
+    [
+        ("GetDevicePluginOptions", Fault(code="INTERNAL")),
+        ("GetDevicePluginOptions", Fault(hang=True)),
+        ("ListAndWatch", Fault(code="INTERNAL")),
+        ("ListAndWatch", Fault(hang=True)),
+        ("ListAndWatch", Fault(answer=pb.ListAndWatchResponse(devices=[pb.Device(ID="\x1b[2J")]))),
+        ("ListAndWatch", Fault(answer=pb.ListAndWatchResponse(devices=[pb.Device(ID="x" * 200)] * 30_000))),
+    ],
+)
+def test_a_plugin_that_fails_at_registration_may_try_again(actor: ActorProcess, rpc: str, fault: Fault) -> None:
+    plugin = new_plugin(actor, faults={rpc: fault}).start()
+    try:
+        wait_for(lambda: plugin.of(rpc), 20)
+        assert told(actor) in (None, (0, 0))
+        plugin.release.set()
+        plugin.faults.clear()
+        plugin.register()
+        wait_for(lambda: told(actor) == (2, 2), 20)
+    finally:
+        plugin.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "registers", "problem"),
+    [
+        ({}, {"version": "v1"}, "requested API version"),
+        ({}, {"endpoint": "../../etc/x.sock"}, "is not the name of a socket"),
+        ({"resource": "kubernetes.io/gpu"}, {}, "is invalid"),
+        ({"resource": "gpu"}, {}, "is invalid"),
+    ],
+)
+def test_a_registration_is_refused_with_the_reason(
+    actor: ActorProcess, fields: dict[str, Any], registers: dict[str, Any], problem: str
+) -> None:
+    plugin = new_plugin(actor)
+    plugin.resource = fields.get("resource", GPU)
+    with pytest.raises(grpc.RpcError, match=problem):
+        plugin.register(**registers)
+
+
+def test_a_link_is_no_plugins_socket(actor: ActorProcess, plugin: Plugin) -> None:
+    other = new_plugin(actor, endpoint="link.sock")
+    other.resource = "vendor.test/other"
+    os.symlink(plugin.socket, other.socket)
+    other.register()
+    other.resource = "vendor.test/last"
+    other.endpoint = "last.sock"
+    other.start()
+    try:
+        wait_for(lambda: told(actor, "vendor.test/last") == (2, 2), 20)
+        assert told(actor, "vendor.test/other") is None
+    finally:
+        other.close()
+
+
+def test_a_start_removes_sockets_and_nothing_else(actor: ActorProcess) -> None:
+    wait_until_served(actor)
+    actor.kill()
+    here = directory(actor)
+    before = (here / "kubelet.sock").stat().st_ctime_ns
+    outside = Path(actor.dir) / "outside.sock"
+    with socket.socket(socket.AF_UNIX) as stale, socket.socket(socket.AF_UNIX) as foreign:
+        stale.bind(str(here / "stale.sock"))
+        foreign.bind(str(outside))
+    (here / "link.sock").symlink_to(outside)
+    (here / "dangling").symlink_to("nowhere")
+    (here / "DEPRECATION").write_text("kept")
+    (here / "dir").mkdir()
+    actor.start()
+    wait_until_served(actor, before)
+    assert {path.name for path in here.iterdir()} - {checkpoint.FILE} == {
+        "kubelet.sock", "dangling", "DEPRECATION", "dir"
+    }  # fmt: skip
+    assert outside.is_socket()
+
+
+def test_a_damaged_checkpoint_is_set_aside(actor: ActorProcess) -> None:
+    wait_until_served(actor)
+    actor.kill()
+    path = directory(actor) / checkpoint.FILE
+    path.write_bytes(b'{"Data":')
+    actor.start()
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == b'{"Data":'
+
+
+def spawn(actor: ActorProcess) -> subprocess.Popen[bytes]:
+    """A plugin in a process of its own, with 4 devices."""
+    command = [sys.executable, "-m", "tests.resources.devices.device_plugin", str(directory(actor)), GPU, "4"]
+    return subprocess.Popen(command)
+
+
+def test_kills_of_actor_and_plugin_give_no_device_twice(actor: ActorProcess) -> None:
+    wait_until_served(actor)
+    dice, process, running = random.Random(7), spawn(actor), dict[str, Pod]()
+    try:
+        wait_for(lambda: told(actor) == (4, 4), 30)
+        for number in range(12):
+            subject = one(f"u{number}")
+            admit_soon(actor, subject)
+            running[subject.metadata.uid] = subject
+            match dice.randrange(4):
+                case 0:
+                    restart(actor, *running.values())
+                case 1:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    process = spawn(actor)
+            held = [devices_of(actor, each) for each in running.values()]
+            assert len(set(held)) == len(held)
+            if len(running) == 4:
+                gone = dice.choice(sorted(running))
+                del running[gone]
+                actor.tell(ReleasePod(pod_uid=gone))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_unknown_extended_resources_are_the_clusters(actor: ActorProcess) -> None:
+    subject = pod("u", container("c", 1, "cluster.test/license"))
+    admit(actor, subject)
+    assert grant(actor, subject) == Grant()
+    with pytest.raises(ActorError):
+        grant(actor, subject, "none")
+    assert actor.ask(Describe()).name == "resources"

@@ -1,0 +1,83 @@
+"""A provider for tests that gives whole CPUs, and the prelude that puts it into an actor process.
+
+As the real managers do, it writes its file before it answers. Annotations of a pod say what goes wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from actors.resources import assembly
+from actors.resources.model.hints import Hint, Hints
+from actors.resources.model.provider import AllocationError, NotYetError
+from proto.agent.settings import Settings
+from proto.resources.grants import Grant
+from proto.v1 import Container, Pod
+from proto.v1.scalars.quantity import value
+
+PRELUDE = "from tests.resources import provider; provider.install(); "
+CPUS = frozenset(range(8))
+DEVICE = "test.example/device"
+
+
+class CpuProvider:
+    """Gives the lowest free CPUs of 8. State: pod UID to container to CPUs."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._file = self._directory / "test_state"
+        self._state: dict[str, dict[str, list[int]]] = {}
+        if self._file.exists():
+            self._state = json.loads(self._file.read_text())
+
+    def _save(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(self._state))
+        os.replace(new, self._file)
+
+    def _taken(self) -> set[int]:
+        return {cpu for pod in self._state.values() for cpus in pod.values() for cpu in cpus}
+
+    def container_hints(self, _pod: Pod, _container: Container) -> Hints:
+        return {}
+
+    def pod_hints(self, _pod: Pod) -> Hints:
+        return {}
+
+    async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:  # noqa: ARG002
+        if (self._directory / "registered").exists() < ("waits" in pod.metadata.annotations):
+            raise NotYetError(f"no device plugin has registered {DEVICE}")
+        count = value(container.resources.requests.get("cpu", 0))
+        if container.name in self._state.get(pod.metadata.uid, {}):
+            return
+        free = sorted(CPUS - self._taken())
+        if count > len(free):
+            raise AllocationError("UnexpectedAdmissionError", f"{count} CPUs are wanted and {len(free)} are free")
+        if count:
+            self._state.setdefault(pod.metadata.uid, {})[container.name] = free[:count]
+            self._save()
+
+    def release(self, pod_uid: str) -> None:
+        if self._state.pop(pod_uid, None) is not None:
+            self._save()
+
+    def retain(self, pod_uids: Collection[str]) -> None:
+        for uid in self._state.keys() - set(pod_uids):
+            self.release(uid)
+
+    def grant(self, pod: Pod, container: Container) -> Grant:
+        cpus = self._state.get(pod.metadata.uid, {}).get(container.name, [])
+        return Grant(cpus=",".join(map(str, cpus)), exclusive_cpus=bool(cpus), environment={"OF": container.name})
+
+
+def install() -> None:
+    """Let the actor have this provider only."""
+
+    def make(settings: Settings, blocking: object) -> assembly.Managers:
+        return assembly.Managers(others=(CpuProvider(settings.root_dir),), device_resources=(DEVICE,))
+
+    assembly.make_managers = make
