@@ -5,6 +5,7 @@ Each purpose has its own client with its own limits, threads and connections, as
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
 from actors._kube.connection.counters import throttled
@@ -127,10 +129,13 @@ class KubeClient:
 
     def _start(self, what: str, function: Callable[[], T], limit_s: float) -> Future[T]:
         future: Future[T] = Future()
+        method, _, path = what.partition(" ")
+        span = tracing.begin_request(f"HTTP {method}", {"http.request.method": method, "url.path": path})
 
         def work() -> None:
             if future.done():
                 return  # its deadline passed while it waited for a thread
+            tracing.CURRENT.set(span.context if span is not None else "")  # of this thread, for the request's header
             try:
                 future.set(function())
             except BaseException as error:
@@ -141,6 +146,8 @@ class KubeClient:
 
         timer = self._actor.timers.call_later(limit_s, overdue)
         future.add_done_callback(lambda _: timer.cancel())
+        if span is not None:
+            future.add_done_callback(functools.partial(tracing.end_with, span))
         self._pool.submit(work)
         return future
 

@@ -35,7 +35,15 @@ from actors.pod_workers.steps.hooks import Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.sync import RETRY, RETRY_NETWORK_S, NetworkNotReadyError, Sync, log_name, resync_s
+from actors.pod_workers.steps.sync import (
+    RETRY,
+    RETRY_NETWORK_S,
+    NetworkNotReadyError,
+    Sync,
+    log_keys,
+    log_name,
+    resync_s,
+)
 from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -259,30 +267,30 @@ class PodWorker(PooledActor):
 
     def _step_done(self, step: Future[float]) -> None:
         self._step = None
-        name = log_name(self.pod)
+        name, keys = log_name(self.pod), log_keys(self.pod)
         try:
             wait_s = step.result(0)
         except Cancelled:
             self.runtime.relist()  # the cancelled call may have taken effect
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
-            log.info("%s: %s, trying again", name, error)
+            log.info("%s: %s, trying again", name, error, extra=keys)
             self.scope.wait_reasons.last_error = str(error)
             wait_s = RETRY_PEER_S
         except NetworkNotReadyError as error:
-            log.debug("%s: %s", name, error)
+            log.debug("%s: %s", name, error, extra=keys)
             self.scope.wait_reasons.last_error = str(error)
             wait_s = RETRY_NETWORK_S
         except RuntimeDown as error:
-            log.debug("%s: the runtime does not answer: %s", name, error)
+            log.debug("%s: the runtime does not answer: %s", name, error, extra=keys)
             wait_s = self._failed(f"the container runtime does not answer: {error}", RETRY_RUNTIME_S)
         except (CriError, ActorError) as error:
-            log.warning("%s: cannot finish %s: %s", name, self.stage, error)
+            log.warning("%s: cannot finish %s: %s", name, self.stage, error, extra=keys)
             wait_s = self._failed(f"cannot finish {self.stage}: {error}")
         except Exception as error:
             # A bug met by one pod must not stop the others: its view is rebuilt and it is tried again, as the kubelet
             # does.
-            log.exception("%s: its worker failed in stage %s", name, self.stage)
+            log.exception("%s: its worker failed in stage %s", name, self.stage, extra=keys)
             wait_s = self._failed(f"a bug of nodevisor in {self.stage}, see the log: {error!r}")
         else:
             self._failures = 0
@@ -380,7 +388,7 @@ class PodWorker(PooledActor):
         traceback: TracebackType | None,  # noqa: ARG002
     ) -> None:
         """Pykka's hook: an exception outside a step. The pod runs on, and the actor starts another worker for it."""
-        log.error("%s: its worker failed", log_name(self.pod), exc_info=exception_value)
+        log.error("%s: its worker failed", log_name(self.pod), exc_info=exception_value, extra=log_keys(self.pod))
         self._finished = True
         self._on_finished(self.pod.metadata.uid, True)
 

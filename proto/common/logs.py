@@ -23,6 +23,9 @@ TRACE = 5
 MOST_VERBOSITY = 10
 """klog's highest level by convention. Levels above 6 log nothing more here."""
 
+POD = "pod"
+"""Key of an entry's `extra`: (namespace, name) of its pod. Text lines have it in their message."""
+
 log = logging.getLogger(__name__)
 
 _LEVEL_BY_VERBOSITY = ((6, TRACE), (4, logging.DEBUG), (2, logging.INFO))
@@ -50,7 +53,7 @@ class Formatter(logging.Formatter):
 class JSONFormatter(logging.Formatter):
     """One object a line with the keys of Kubernetes' JSON logs (`ts` in ms, `caller`, `logger`, `msg`, `v`, `err`).
 
-    `logger` is the actor.
+    `logger` is the actor. Entries of a pod's worker have the `pod`, as klog's KObj.
 
     https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
     """
@@ -68,6 +71,8 @@ class JSONFormatter(logging.Formatter):
             "logger": self.actor,
             "msg": record.getMessage(),
         }
+        if pod := getattr(record, POD, None):
+            entry[POD] = {"name": pod[1], "namespace": pod[0]}
         if record.levelno <= NOTICE:
             entry["v"] = next((v for v, level in _LEVEL_BY_VERBOSITY if record.levelno <= level), 0)
         if record.exc_info:

@@ -17,6 +17,7 @@ import pytest
 from proto.agent.actor import Describe
 from proto.agent.settings import Taint
 from proto.agent.supervisor import AgentHealth, GetAgentHealth
+from proto.agent.tracing import EndedSpan, RecordSpans
 from proto.cri import api_pb2 as cri
 from proto.node.eviction import GetPressure, Pressure
 from proto.node.node import SetDevices, SetVolumesInUse
@@ -470,3 +471,27 @@ def test_every_fault_is_logged_and_leaves_no_lease_gap(server: FaultyServer, tmp
         wait_for(lambda: one.state()["last_error"] == one.state()["lease_error"] == "", 10)
         assert one.process.incarnation == 1
         assert one.ready()
+
+
+def test_requests_are_spans_only_where_tracing_is_configured(server: FaultyServer, tmp_path: Path) -> None:
+    tracing = {"tracing_endpoint": "127.0.0.1:1", "tracing_sampling_rate_per_million": 1_000_000}
+    with world(server, tmp_path, peers={"tracing": {}}, **tracing) as one:
+        wait_for(one.ready, 20)
+
+        def spans() -> dict[str, EndedSpan]:
+            told = one.process.peers["tracing"].of(RecordSpans)
+            return {span.context: span for record in told for span in record.spans}
+
+        wait_for(lambda: {"HTTP GET", "HTTP POST", "HTTP PATCH"} <= {span.name for span in spans().values()}, 20)
+        sent = {call.headers.get("traceparent", ""): call for call in list(server.calls)}
+        for context, span in spans().items():
+            call = sent[context]
+            assert (span.name, span.kind, span.parent) == (f"HTTP {call.method}", "client", "")
+            assert span.attributes == {"http.request.method": call.method, "url.path": call.path}
+        assert any("404" in span.error or "found" in span.error for span in spans().values()), (
+            "the Node is not there yet"
+        )
+    with world(server, tmp_path) as one:
+        server.calls.clear()
+        wait_for(lambda: server.calls, 20)
+        assert not any("traceparent" in call.headers for call in list(server.calls))

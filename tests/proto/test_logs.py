@@ -38,6 +38,14 @@ def test_a_line_has_its_level_and_actor(level: int, letter: str, name: str, v: i
     assert (entry["caller"], entry.get("v")) == ("policy.py:12", v)
 
 
+def test_an_entry_of_a_pods_worker_has_the_pod_as_a_key() -> None:
+    entry = record(logging.WARNING)
+    assert "pod" not in json.loads(logs.JSONFormatter("pod_workers").format(entry))
+    entry.__dict__ |= {logs.POD: ("default", "web-vm")}
+    shown = json.loads(logs.JSONFormatter("pod_workers").format(entry))
+    assert shown["pod"] == {"name": "web-vm", "namespace": "default"}
+
+
 def test_a_traceback_stays_on_the_json_line() -> None:
     try:
         raise KeyError("x")

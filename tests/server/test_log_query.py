@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from actors.server.routes import journal, logquery
 from actors.server.table import secure_table
+from tests.server.journald import LINES, write_journal
 from tests.server.site import client, site, until
 from tests.server.test_handlers import Here
 
@@ -57,6 +59,35 @@ def test_journalctl_gets_each_option_as_one_argument(here: Here) -> None:
          "--until=2026-01-02 00:00:00 UTC", "--pager-end", "--lines=7", "--unit=kubelet", "--unit=sshd",
          "--grep=a b; rm -rf $(x)", "--boot", "-1", "failed"],
     )  # fmt: skip
+
+
+@pytest.mark.needs("journald", "mounts")
+def test_entries_of_a_service_come_from_a_real_journal(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    write_journal(tmp_path / "journal")
+    program = tmp_path / "programs/journalctl"
+    program.write_text(
+        f'#!/bin/sh\nexec {shutil.which("journalctl", path="/usr/bin:/bin")} -D {tmp_path}/journal "$@"\n'
+    )
+
+    def said(*parameters: tuple[str, object]) -> list[str]:
+        status, body = ask(here, *parameters)
+        assert status == 200
+        return [line.partition("]: ")[2] for line in body.splitlines()]
+
+    both = [f"{name} says {number}" for name in ("kubelet", "sshd") for number in range(LINES)]
+    assert said(("query", "kubelet")) == both[:LINES]
+    assert said(("query", "kubelet"), ("query", "sshd")) == both
+    assert said(("query", "sshd"), ("tailLines", 2)) == both[-2:]
+    assert said(("query", "kubelet"), ("pattern", "says [13]")) == [both[1], both[3]]
+    assert said(("query", "kubelet"), ("boot", 0)) == both[:LINES]
+    assert said(("query", "kubelet"), ("sinceTime", "2020-01-01T00:00:00Z")) == both[:LINES]
+    assert both[0] not in said(("query", "kubelet"), ("untilTime", "2020-01-01T00:00:00Z"))
+    assert both[0] not in said(("query", "kubelet"), ("sinceTime", "2099-01-01T00:00:00Z"))
+    _, body = ask(here, ("query", "kubelet"), ("boot", -7))
+    assert "boot" in body
+    _, body = ask(here, ("query", "kubelet"), ("pattern", "says (?"))
+    assert both[0] not in body
 
 
 def test_unknown_service_is_read_from_its_file(here: Here, tmp_path: Path) -> None:

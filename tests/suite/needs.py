@@ -81,6 +81,10 @@ def _has_cgroup_v2() -> bool:
     return False
 
 
+def _has_journald() -> bool:
+    return shutil.which("journalctl") is not None and Path("/usr/lib/systemd/systemd-journald").exists()
+
+
 def _has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
 
@@ -130,6 +134,7 @@ NEEDS = {
     "dbus-daemon": _program("dbus-daemon"),
     "ip": _program("ip", "iproute2"),
     "iptables": _program("iptables"),
+    "journald": Need("systemd-journald and journalctl", _has_journald),
     "kubectl": _program("kubectl", "kubernetes-client"),
     "mmdebstrap": _program("mmdebstrap"),
     "mkfs.ext4": _program("mkfs.ext4", "e2fsprogs"),

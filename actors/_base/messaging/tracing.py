@@ -105,6 +105,13 @@ def begin(
     return Span(name, kind, below(above), above, dict(attributes or {}))
 
 
+def begin_request(name: str, attributes: Attributes) -> Span | None:
+    """The span of a request to another server: below the current one, or the first of a new trace that is sampled."""
+    above = CURRENT.get()
+    context = below(above) if above and recorder is not None else new_trace()
+    return Span(name, "client", context, above, dict(attributes)) if context else None
+
+
 def span(
     name: str, kind: SpanKind = "internal", parent: str | None = None, attributes: Attributes | None = None
 ) -> AbstractContextManager[Span | None]:

@@ -21,6 +21,7 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
+from actors._base.messaging import tracing
 from actors._kube.connection.counters import counted
 from actors._kube.connection.credentials import Credentials, Identity
 from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
@@ -162,6 +163,8 @@ class Session:
         credentials = self._credentials()
         identity = credentials.current()
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        if context := tracing.CURRENT.get():
+            headers["traceparent"] = context
         target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         return self._connected(credentials.access, identity), target, headers
 

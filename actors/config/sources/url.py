@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import resource
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -40,6 +41,8 @@ FORK_S = 5.0
 """Time to start and end a child process on a machine that is busy."""
 LEAST_PERIOD_S = 1.0
 """A shorter httpCheckFrequency would only load the server."""
+MAX_PARSE_BYTES = 1 << 30
+"""Memory of the child that parses: 10 MiB of YAML in many small pieces were seen to take 0.7 GB."""
 MAX_WARNINGS = 20
 """Lines of the log for one answer: 10 MiB may have a million unknown fields."""
 
@@ -164,7 +167,8 @@ class UrlPods:
         await self._take(tuple(map(self._as_seen, read.pods)))
 
     def _parse(self, body: bytes) -> bytes:
-        """Parse an answer; runs in a child process."""
+        """Parse an answer; runs in a child process, whose memory it bounds."""
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_PARSE_BYTES, MAX_PARSE_BYTES))
         settings = self._actor.settings
         try:
             found = load_answer(

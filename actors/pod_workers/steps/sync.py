@@ -28,6 +28,7 @@ from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.operations import Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
+from proto.common import logs
 from proto.common.backoff import Backoff
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
@@ -230,6 +231,11 @@ def resync_s(context: WorkerContext) -> float:
 def log_name(pod: Pod) -> str:
     """`pod NAMESPACE/NAME`, the pod's name in logs."""
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def log_keys(pod: Pod) -> dict[str, object]:
+    """The `extra` of the pod's log entries: its namespace and name."""
+    return {logs.POD: (pod.metadata.namespace, pod.metadata.name)}
 
 
 def _retry_s() -> float:

@@ -34,8 +34,8 @@ PERIOD_S, FETCH_S = 1.0, 10.0
 APPLIED_S = FETCH_S + 5 * PERIOD_S
 """For a good answer: the fetch under way may last its whole deadline."""
 MORE_FDS, MORE_THREADS, MORE_TASKS, MORE_KIB = 3, 3, 4, 8 * 1024
-CHILD_KIB = 400 * 1024
-"""For a child process that fetches or parses 10 MiB: the body, its text and what the parser makes of them."""
+CHILD_KIB = 1200 * 1024
+"""For a child process: that which parses may have MAX_PARSE_BYTES beside the shared pages."""
 
 pytestmark = pytest.mark.timeout(LIES_S + 600)
 

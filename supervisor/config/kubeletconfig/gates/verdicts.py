@@ -151,7 +151,7 @@ _NOT_BUILT: dict[str, str] = {
     _NO_SELINUX: "SELinuxMount",
     _NO_MEMORY_QOS: "MemoryQoS",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
-    "log entries name their actor, and have no further key and value": "ContextualLogging",
+    "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",
     "a certificate's user has no UID": "AllowParsingUserUIDFromCertAuth",
     "a changed certificate authority of the API server is read at the next start": "ClientsAllowCARotation",
     "lists of the runtime are read in one answer": "CRIListStreaming",
