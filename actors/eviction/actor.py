@@ -24,10 +24,10 @@ from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, policy, ranking
 from actors.eviction.policy import ORDER, Observation
-from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
+from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, BadThreshold, Condition, Threshold, parse_thresholds
 from proto.common.until import Until
 from proto.node.container_gc import CollectGarbage
-from proto.node.eviction import GetPressure, Pressure, Signal
+from proto.node.eviction import GetPressure, Plan, PlanEviction, PlannedVictim, Pressure, Signal
 from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
@@ -124,18 +124,20 @@ class Eviction(Actor):
     async def _tick(self) -> None:
         """Look at the node, again after each eviction."""
         try:
-            while evicted := await self._synchronize():
+            max_age_s = 1.0
+            while evicted := await self._synchronize(max_age_s):
                 for uid in evicted:
                     await self._wait_until_cleaned_up(uid)
+                max_age_s = 0.0  # another actor may have had the node measured before the pod's end
         except ActorError as error:
             self._last_error = str(error)
             log.warning("cannot measure node pressure: %s; retrying at the next period", error)
         else:
             self._last_error = ""
 
-    async def _synchronize(self) -> list[str]:
+    async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
-        node = await self._observe(max_age_s=1.0)
+        node = await self._observe(max_age_s)
         self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
         evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
@@ -231,13 +233,9 @@ class Eviction(Actor):
 
     async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
-        workers = await self._workers(with_pods=True)
-        active = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
         usages = await self._usages(with_disk=SIGNALS[threshold.signal].condition == "DiskPressure")
-        for pod in ranking.ranked(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
-            if is_critical(pod):
-                log.info("cannot evict pod %s/%s: it is critical", pod.metadata.namespace, pod.metadata.name)
-                continue
+        active = [worker.pod for worker in await self._active() if worker.pod is not None]
+        for pod in ranking.evictable(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
             configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
             source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
             usage = usages.get(pod.metadata.uid)
@@ -248,6 +246,52 @@ class Eviction(Actor):
                 return [pod.metadata.uid]
         log.error("cannot relieve node pressure: there is no pod to evict")
         return []
+
+    async def _active(self) -> list[PodWorkerState]:
+        """Return the pods that have not begun to end."""
+        return [worker for worker in await self._workers(with_pods=True) if worker.stage == "sync"]
+
+    @handles(PlanEviction)
+    async def plan_eviction(self, request: PlanEviction) -> Plan:
+        """Return the order of eviction for a supposed threshold or the first met one. Raises Refused."""
+        try:
+            supposed = parse_thresholds({request.signal: request.quantity}) if request.signal else ()
+        except BadThreshold as error:
+            raise Refused("InvalidThreshold", str(error), retry=False) from error
+        if request.signal and not supposed:
+            raise Refused("InvalidThreshold", f"{request.signal} has no order of eviction of its own", retry=False)
+        try:
+            return await self._plan(supposed)
+        except ActorError as error:
+            raise Refused("Unavailable", str(error)) from error
+
+    async def _plan(self, supposed: tuple[Threshold, ...]) -> Plan:
+        node = await self.peer("stats").ask(GetNodeStats(max_age_s=0.0), STATS_S)
+        seen = policy.observations(node) | {key: one for key, one in self._seen.items() if key == ALLOCATABLE}
+        met = supposed or self._progress.observe(self._thresholds, seen, time.monotonic()).acted_on
+        if not met:
+            return Plan(victims=(), notes=("no eviction threshold is met",))
+        signal, dedicated = met[0].signal, policy.has_dedicated_imagefs(node)
+        usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
+        workers = {worker.uid: worker for worker in await self._active() if worker.pod is not None}
+        pods = [worker.pod for worker in workers.values() if worker.pod is not None]
+        order = ranking.evictable(pods, usages, signal, dedicated_imagefs=dedicated)
+        now = time.time()
+        victims = (
+            PlannedVictim(
+                kind="pod",
+                name=f"{workers[pod.metadata.uid].namespace}/{workers[pod.metadata.uid].name}",
+                id=pod.metadata.uid,
+                rule=ranking.why(pod, usage, signal, dedicated_imagefs=dedicated),
+                age_s=max(0.0, now - (workers[pod.metadata.uid].start_time or now)),
+                bytes=None if usage is None else ranking.used(usage, signal, dedicated_imagefs=dedicated),
+            )
+            for pod in order
+            for usage in (usages.get(pod.metadata.uid),)
+        )
+        reclaim = " and ".join(policy.reclaim_steps(signal, dedicated_imagefs=dedicated))
+        first = (f"unused {reclaim} are removed before a pod is evicted",) if reclaim else ()
+        return Plan(victims=tuple(victims), notes=(*first, "pods go one at a time, until the threshold is not met"))
 
     async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
         request = ListPodWorkers(with_pods=with_pods, uids=uids)
