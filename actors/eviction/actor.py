@@ -7,13 +7,16 @@ never admits pods to a node that was under pressure a moment ago.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from actors._base import Actor, handles
 from actors._cgroup import fs
+from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
 from actors._events.recorder import Recorder
@@ -22,7 +25,7 @@ from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
-from actors.eviction import local_storage, message, policy, ranking
+from actors.eviction import local_storage, message, notification, policy, ranking
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, BadThreshold, Condition, Threshold, parse_thresholds
 from proto.common.until import Until
@@ -83,6 +86,12 @@ class Eviction(Actor):
         """UID to the pod when its ephemeral storage is limited, else to None."""
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
+        self._looking = False
+        self._notice: int | None = None
+        self._noticed_usage = 0
+        tree = hierarchy()
+        wanted = self.settings.kernel_memcg_notification and not tree.unified
+        self._memory_cgroup = tree.path("memory", "/") if wanted else None
         self._last_error = ""
 
     def on_ready(self) -> None:
@@ -90,6 +99,43 @@ class Eviction(Actor):
         self._say_conditions(ORDER)
         if self._thresholds or self.settings.local_storage_capacity_isolation:
             self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
+
+    # Notices of the kernel
+
+    def _ask_for_notice(self) -> None:
+        """Have the kernel tell when memory falls below the highest threshold (kernelMemcgNotification)."""
+        seen = self._seen.get("memory.available")
+        if self._memory_cgroup is None or seen is None:
+            return
+        least = [one.quantity(seen.capacity) for one in self._thresholds if one.signal == "memory.available"]
+        try:
+            usage = notification.usage_at(self._memory_cgroup, seen.capacity, max(least, default=0)) if least else 0
+            if usage <= 0 or abs(usage - self._noticed_usage) < notification.TOLERANCE:
+                return
+            fd = notification.ask_kernel(self._memory_cgroup, usage)
+        except OSError as error:
+            log.warning("cannot ask for notices about memory: %s; memory is looked at periodically", error)
+            self._memory_cgroup = None
+            return
+        if (before := self._notice) is not None:
+            self.bus.unwatch_fd(before, lambda: os.close(before))
+        self._notice, self._noticed_usage = fd, usage
+        self._watch(fd)
+
+    def _watch(self, fd: int) -> None:
+        if fd == self._notice:
+            self.bus.watch_fd(fd, lambda: self._noticed(fd))
+
+    def _noticed(self, fd: int) -> None:
+        """Runs in the I/O thread. Stops watching for a pause, so that usage around the threshold costs little."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(fd)
+        self.bus.unwatch_fd(fd)
+        self.post(self._look_at_once, fd, name="memory notice")
+
+    def _look_at_once(self, fd: int) -> None:
+        self.after(notification.PAUSE_S, self._watch, fd)
+        self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Send the conditions to pod workers that start: they admit pods by them."""
@@ -122,7 +168,10 @@ class Eviction(Actor):
     # The loop
 
     async def _tick(self) -> None:
-        """Look at the node, again after each eviction."""
+        """Look at the node, again after each eviction. One look runs at a time."""
+        if self._looking:
+            return
+        self._looking = True
         try:
             max_age_s = 1.0
             while evicted := await self._synchronize(max_age_s):
@@ -134,10 +183,13 @@ class Eviction(Actor):
             log.warning("cannot measure node pressure: %s; retrying at the next period", error)
         else:
             self._last_error = ""
+        finally:
+            self._looking = False
 
     async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
         node = await self._observe(max_age_s)
+        self._ask_for_notice()
         self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
         evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
