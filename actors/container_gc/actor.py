@@ -31,13 +31,15 @@ from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen
 from actors.container_gc.rotation import LogRotation
 from proto.common.until import Until
-from proto.node.container_gc import Collected, CollectGarbage, PodTerminated
+from proto.node.container_gc import Collected, CollectGarbage, Plan, PlanCollection, PodTerminated
+from proto.node.eviction import PlannedVictim
 from proto.pods.pod_workers import ListPodWorkers
 from proto.pods.volume import UnmountPod
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 
+FAILED = "ContainerGCFailed"
 COALESCE_S = 0.2
 """Delay that collects reports of pods deleted together. A pass over many costs little more than one over one."""
 FIRST_PASS_S = 5.0
@@ -125,7 +127,36 @@ class ContainerGc(Actor):
             return await self._full_pass(ended_too=request.all_dead)
         except (CriError, ActorError, OSError) as error:
             self._last_error = str(error)
-            raise Refused("ContainerGCFailed", str(error)) from error
+            raise Refused(FAILED, str(error)) from error
+
+    @handles(PlanCollection)
+    async def plan_collection(self, _: PlanCollection) -> Plan:
+        """Return what a pass would remove from the runtime. Raises Refused as `collect_garbage`."""
+        try:
+            return await self._plan(self._runtime())
+        except (CriError, OSError) as error:
+            raise Refused(FAILED, str(error)) from error
+
+    async def _plan(self, cri: RelayedCri) -> Plan:
+        now = time.time()
+        async with self._alone:
+            seen, pods = await self._look(cri)
+        dead = policy.containers_to_remove(seen.containers, pods, self._limits, now)
+        gone = {one.id for one in dead}
+        kept = {one.sandbox_id for one in seen.containers if one.id not in gone}
+        idle = policy.sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods)
+        victims: list[ContainerView | SandboxView] = [*dead, *idle]
+        return Plan(victims=tuple(_planned(one, pods, now) for one in victims))
+
+    def _runtime(self) -> RelayedCri:
+        if self._cri is None:
+            raise Refused(FAILED, "no container runtime is configured", retry=False)
+        return self._cri
+
+    async def _look(self, cri: RelayedCri) -> tuple[Seen, Pods]:
+        """List everything, then ask for the pods: see `_list_all`."""
+        seen = await self._list_all(cri)
+        return seen, await self._ask_pods(await self.blocking(DISK_S, self._own_among, seen))
 
     async def _tick(self) -> None:
         try:
@@ -134,7 +165,7 @@ class ContainerGc(Actor):
             self._last_error = str(error)
             log.warning("cannot collect dead containers: %s; retrying at the next period", error)
             if not isinstance(error, ActorError):  # a restarting peer is no event of the node
-                Recorder(self.peer("events")).node("Warning", "ContainerGCFailed", str(error))
+                Recorder(self.peer("events")).node("Warning", FAILED, str(error))
 
     # Pods that have just ended
 
@@ -189,22 +220,19 @@ class ContainerGc(Actor):
     # Everything
 
     async def _full_pass(self, *, ended_too: bool) -> Collected:
-        if self._cri is None:
-            raise Refused("ContainerGCFailed", "no container runtime is configured", retry=False)
+        cri = self._runtime()
         async with self._alone:
             self._passes += 1
-            seen = await self._list_all(self._cri)
-            own = await self.blocking(DISK_S, self._own_among, seen)
-            pods = await self._ask_pods(own)
+            seen, pods = await self._look(cri)
             self._report(foreign.foreign_pods(seen.uids, pods))
             dead = policy.containers_to_remove(seen.containers, pods, self._limits, time.time(), ended_too=ended_too)
-            removed = await self._remove_all(self._cri, dead)
+            removed = await self._remove_all(cri, dead)
             kept = {container.sandbox_id for container in seen.containers if container.id not in removed}
             idle = policy.sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods, ended_too=ended_too)
-            went = await self._remove_all(self._cri, idle)
+            went = await self._remove_all(cri, idle)
             running = {one.id for one in seen.containers if one.state != "exited"} - removed
             stale = policy.stale_links(seen.links, running, pods)
-            directories = await self._remove_disk(seen, own, seen.held(removed | went), stale)
+            directories = await self._remove_disk(seen, set(pods.own), seen.held(removed | went), stale)
             self._last_error = ""
             self._last = Collected(containers=len(removed), sandboxes=len(went), directories=directories)
             return self._last
@@ -321,6 +349,17 @@ class ContainerGc(Actor):
         except OSError as error:
             log.warning("cannot remove cgroups of removed pods: %s", error)
         self._busy = self._busy - uids | busy
+
+
+def _planned(item: ContainerView | SandboxView, pods: Pods, now: float) -> PlannedVictim:
+    gone = pods.is_gone(item.pod_uid)
+    return PlannedVictim(
+        kind="sandbox" if isinstance(item, SandboxView) else "container",
+        name=item.pod_uid if isinstance(item, SandboxView) else f"{item.pod_uid}/{item.name}",
+        id=item.id,
+        rule="its pod is gone" if gone else "not needed" if isinstance(item, SandboxView) else "over the limits",
+        age_s=max(0.0, now - item.created),
+    )
 
 
 ACTOR = ContainerGc

@@ -7,13 +7,16 @@ never admits pods to a node that was under pressure a moment ago.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from actors._base import Actor, handles
 from actors._cgroup import fs
+from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
 from actors._events.recorder import Recorder
@@ -22,12 +25,12 @@ from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
 from actors._metrics import kubelet as metrics
-from actors.eviction import local_storage, message, policy, ranking
+from actors.eviction import local_storage, message, notification, policy, ranking
 from actors.eviction.policy import ORDER, Observation
-from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, Condition, Threshold, parse_thresholds
+from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, BadThreshold, Condition, Threshold, parse_thresholds
 from proto.common.until import Until
 from proto.node.container_gc import CollectGarbage
-from proto.node.eviction import GetPressure, Pressure, Signal
+from proto.node.eviction import GetPressure, Plan, PlanEviction, PlannedVictim, Pressure, Signal
 from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
@@ -83,6 +86,12 @@ class Eviction(Actor):
         """UID to the pod when its ephemeral storage is limited, else to None."""
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
+        self._looking = False
+        self._notice: int | None = None
+        self._noticed_usage = 0
+        tree = hierarchy()
+        wanted = self.settings.kernel_memcg_notification and not tree.unified
+        self._memory_cgroup = tree.path("memory", "/") if wanted else None
         self._last_error = ""
 
     def on_ready(self) -> None:
@@ -90,6 +99,43 @@ class Eviction(Actor):
         self._say_conditions(ORDER)
         if self._thresholds or self.settings.local_storage_capacity_isolation:
             self.every(Until(self.settings.eviction_monitoring_period_s), self._tick, "monitor")
+
+    # Notices of the kernel
+
+    def _ask_for_notice(self) -> None:
+        """Have the kernel tell when memory falls below the highest threshold (kernelMemcgNotification)."""
+        seen = self._seen.get("memory.available")
+        if self._memory_cgroup is None or seen is None:
+            return
+        least = [one.quantity(seen.capacity) for one in self._thresholds if one.signal == "memory.available"]
+        try:
+            usage = notification.usage_at(self._memory_cgroup, seen.capacity, max(least, default=0)) if least else 0
+            if usage <= 0 or abs(usage - self._noticed_usage) < notification.TOLERANCE:
+                return
+            fd = notification.ask_kernel(self._memory_cgroup, usage)
+        except OSError as error:
+            log.warning("cannot ask for notices about memory: %s; memory is looked at periodically", error)
+            self._memory_cgroup = None
+            return
+        if (before := self._notice) is not None:
+            self.bus.unwatch_fd(before, lambda: os.close(before))
+        self._notice, self._noticed_usage = fd, usage
+        self._watch(fd)
+
+    def _watch(self, fd: int) -> None:
+        if fd == self._notice:
+            self.bus.watch_fd(fd, lambda: self._noticed(fd))
+
+    def _noticed(self, fd: int) -> None:
+        """Runs in the I/O thread. Stops watching for a pause, so that usage around the threshold costs little."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(fd)
+        self.bus.unwatch_fd(fd)
+        self.post(self._look_at_once, fd, name="memory notice")
+
+    def _look_at_once(self, fd: int) -> None:
+        self.after(notification.PAUSE_S, self._watch, fd)
+        self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Send the conditions to pod workers that start: they admit pods by them."""
@@ -122,20 +168,28 @@ class Eviction(Actor):
     # The loop
 
     async def _tick(self) -> None:
-        """Look at the node, again after each eviction."""
+        """Look at the node, again after each eviction. One look runs at a time."""
+        if self._looking:
+            return
+        self._looking = True
         try:
-            while evicted := await self._synchronize():
+            max_age_s = 1.0
+            while evicted := await self._synchronize(max_age_s):
                 for uid in evicted:
                     await self._wait_until_cleaned_up(uid)
+                max_age_s = 0.0  # another actor may have had the node measured before the pod's end
         except ActorError as error:
             self._last_error = str(error)
             log.warning("cannot measure node pressure: %s; retrying at the next period", error)
         else:
             self._last_error = ""
+        finally:
+            self._looking = False
 
-    async def _synchronize(self) -> list[str]:
+    async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
-        node = await self._observe(max_age_s=1.0)
+        node = await self._observe(max_age_s)
+        self._ask_for_notice()
         self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
         evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
@@ -231,13 +285,9 @@ class Eviction(Actor):
 
     async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
-        workers = await self._workers(with_pods=True)
-        active = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
         usages = await self._usages(with_disk=SIGNALS[threshold.signal].condition == "DiskPressure")
-        for pod in ranking.ranked(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
-            if is_critical(pod):
-                log.info("cannot evict pod %s/%s: it is critical", pod.metadata.namespace, pod.metadata.name)
-                continue
+        active = [worker.pod for worker in await self._active() if worker.pod is not None]
+        for pod in ranking.evictable(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
             configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
             source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
             usage = usages.get(pod.metadata.uid)
@@ -248,6 +298,52 @@ class Eviction(Actor):
                 return [pod.metadata.uid]
         log.error("cannot relieve node pressure: there is no pod to evict")
         return []
+
+    async def _active(self) -> list[PodWorkerState]:
+        """Return the pods that have not begun to end."""
+        return [worker for worker in await self._workers(with_pods=True) if worker.stage == "sync"]
+
+    @handles(PlanEviction)
+    async def plan_eviction(self, request: PlanEviction) -> Plan:
+        """Return the order of eviction for a supposed threshold or the first met one. Raises Refused."""
+        try:
+            supposed = parse_thresholds({request.signal: request.quantity}) if request.signal else ()
+        except BadThreshold as error:
+            raise Refused("InvalidThreshold", str(error), retry=False) from error
+        if request.signal and not supposed:
+            raise Refused("InvalidThreshold", f"{request.signal} has no order of eviction of its own", retry=False)
+        try:
+            return await self._plan(supposed)
+        except ActorError as error:
+            raise Refused("Unavailable", str(error)) from error
+
+    async def _plan(self, supposed: tuple[Threshold, ...]) -> Plan:
+        node = await self.peer("stats").ask(GetNodeStats(max_age_s=0.0), STATS_S)
+        seen = policy.observations(node) | {key: one for key, one in self._seen.items() if key == ALLOCATABLE}
+        met = supposed or self._progress.observe(self._thresholds, seen, time.monotonic()).acted_on
+        if not met:
+            return Plan(victims=(), notes=("no eviction threshold is met",))
+        signal, dedicated = met[0].signal, policy.has_dedicated_imagefs(node)
+        usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
+        workers = {worker.uid: worker for worker in await self._active() if worker.pod is not None}
+        pods = [worker.pod for worker in workers.values() if worker.pod is not None]
+        order = ranking.evictable(pods, usages, signal, dedicated_imagefs=dedicated)
+        now = time.time()
+        victims = (
+            PlannedVictim(
+                kind="pod",
+                name=f"{workers[pod.metadata.uid].namespace}/{workers[pod.metadata.uid].name}",
+                id=pod.metadata.uid,
+                rule=ranking.why(pod, usage, signal, dedicated_imagefs=dedicated),
+                age_s=max(0.0, now - (workers[pod.metadata.uid].start_time or now)),
+                bytes=None if usage is None else ranking.used(usage, signal, dedicated_imagefs=dedicated),
+            )
+            for pod in order
+            for usage in (usages.get(pod.metadata.uid),)
+        )
+        reclaim = " and ".join(policy.reclaim_steps(signal, dedicated_imagefs=dedicated))
+        first = (f"unused {reclaim} are removed before a pod is evicted",) if reclaim else ()
+        return Plan(victims=tuple(victims), notes=(*first, "pods go one at a time, until the threshold is not met"))
 
     async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
         request = ListPodWorkers(with_pods=with_pods, uids=uids)

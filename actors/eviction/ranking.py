@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from actors._cgroup.quantities import totals
+from actors._host.node.critical import is_critical
 from actors.eviction.thresholds import SIGNALS
 from proto.node.stats import PodUsage
 from proto.v1 import Pod
@@ -33,6 +34,24 @@ def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, 
         return (exceeds, priority, 1, -above, pod.metadata.uid)
 
     return sorted(pods, key=key)
+
+
+def evictable(
+    pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool
+) -> list[Pod]:
+    """Return the pods that may be evicted for `signal`, as `ranked`. Critical pods are left out."""
+    order = ranked(pods, usages, signal, dedicated_imagefs=dedicated_imagefs)
+    return [pod for pod in order if not is_critical(pod)]
+
+
+def why(pod: Pod, usage: PodUsage | None, signal: str, *, dedicated_imagefs: bool) -> str:
+    """Return the rule that gives a pod its place in the order."""
+    if usage is None:
+        return "usage not known"
+    if SIGNALS[signal].resource == "pids":
+        return f"priority {pod.spec.priority or 0}, then processes"
+    above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) > requested(pod, signal)
+    return f"{'above' if above else 'within'} its request, priority {pod.spec.priority or 0}"
 
 
 def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:

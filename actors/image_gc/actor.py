@@ -27,7 +27,8 @@ from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_
 from actors.image_gc.policy import Candidate, ImageView, Limits, Protection, Seen, Victim
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.node.image_gc import Collected, CollectGarbage, DeleteUnusedImages
+from proto.node.eviction import PlannedVictim
+from proto.node.image_gc import Collected, CollectGarbage, DeleteUnusedImages, Plan, PlanCollection
 from proto.node.image_pull import ImagesPresent
 from proto.node.stats import FsStats, GetNodeStats
 from proto.wire.errors import ActorError, Refused
@@ -119,6 +120,30 @@ class ImageGc(Actor):
     async def delete_unused_images(self, _: DeleteUnusedImages) -> Collected:
         """Remove all unused images. Raises Refused ImageGCFailed when the runtime does not answer."""
         return await self._guarded(by_thresholds=False)
+
+    @handles(PlanCollection)
+    async def plan_collection(self, request: PlanCollection) -> Plan:
+        """Return what a collection by the thresholds would remove. Raises Refused as `collect_garbage`."""
+        try:
+            async with self._gate:
+                return await self._plan(self._runtime(), request.available_bytes)
+        except (CriError, ActorError) as error:
+            if isinstance(error, Refused):
+                raise
+            raise Refused(FAILED, str(error)) from error
+
+    async def _plan(self, cri: RelayedCri, available: int | None) -> Plan:
+        _, unused = await self._unused(cri)
+        imagefs, now = await self._imagefs(), time.time()
+        if imagefs.capacity_bytes == 0:
+            raise Refused("InvalidDiskCapacity", "invalid capacity 0 on image filesystem")
+        supposed = imagefs.available_bytes if available is None else available
+        found = policy.victims(unused, self._limits, self._began, now, aged=True)
+        # An image that goes by age frees space before the threshold is looked at.
+        freed = sum(one.image.size_bytes for one in found if one.rule == "age")
+        wanted = policy.bytes_to_free(imagefs.capacity_bytes, supposed + freed, self._limits)
+        notes = (self._keeping,) if self._keeping else ()
+        return Plan(victims=tuple(_planned(one, now) for one in policy.expected(found, wanted)), notes=notes)
 
     async def _tick(self) -> None:
         if not self._initialized or self._limits.disabled:
@@ -269,6 +294,18 @@ class ImageGc(Actor):
         tally.removed += (image.id,)
         self._seen.pop(image.id, None)
         return True
+
+
+def _planned(victim: Victim, now: float) -> PlannedVictim:
+    image = victim.image
+    return PlannedVictim(
+        kind="image",
+        name=policy.shown_name(image),
+        id=image.id,
+        rule="over the maximum age" if victim.rule == "age" else "disk space",
+        age_s=victim.unused_s(now),
+        bytes=image.size_bytes,
+    )
 
 
 ACTOR = ImageGc

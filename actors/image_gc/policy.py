@@ -206,10 +206,14 @@ def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
     return max(0, capacity * (100 - limits.low_percent) // 100 - available)
 
 
+def shown_name(image: ImageView) -> str:
+    """Return a name of the image for people; its ID when it has none."""
+    return one_line(min(image.names - {image.id}, default=image.id)[:MOST_NAME])
+
+
 def removal_message(victim: Victim, now: float) -> str:
     """Return the message of a removal's event: image, rule, age and bytes."""
-    names = sorted(name for name in victim.image.names if name != victim.image.id)
-    named = one_line(names[0][:MOST_NAME]) if names else one_line(victim.image.id[:MOST_NAME])
+    named = shown_name(victim.image)
     rule = "over the maximum age" if victim.rule == "age" else "to free disk space"
     age_s = int(victim.unused_s(now))
     since = f"unused for {age_s} s" if victim.candidate.seen.first_detected > LONG_AGO else "never seen in use"

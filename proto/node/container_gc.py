@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proto.node.eviction import PlannedVictim
 from proto.wire.message import Message, Request
 
 
@@ -33,3 +34,15 @@ class PodTerminated(Message, frozen=True, kw_only=True):
     pod_uid: str
     pod_namespace: str
     pod_name: str
+
+
+class Plan(Message, frozen=True, kw_only=True):
+    """The objects that would go now, in order."""
+
+    victims: tuple[PlannedVictim, ...]
+    notes: tuple[str, ...] = ()
+    """Lines for people."""
+
+
+class PlanCollection(Request[Plan], frozen=True, kw_only=True):
+    """From the command line: list the removals of a CollectGarbage. Removes nothing. Refused: as CollectGarbage."""

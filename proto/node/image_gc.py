@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proto.node.eviction import PlannedVictim
 from proto.wire.message import Message, Request
 
 
@@ -22,3 +23,21 @@ class DeleteUnusedImages(Request[Collected], frozen=True, kw_only=True):
 
     As in the kubelet, an image below the minimum age stays, because its container may be about to start.
     """
+
+
+class Plan(Message, frozen=True, kw_only=True):
+    """The objects that would go now, in order."""
+
+    victims: tuple[PlannedVictim, ...]
+    notes: tuple[str, ...] = ()
+    """Lines for people."""
+
+
+class PlanCollection(Request[Plan], frozen=True, kw_only=True):
+    """From the command line: the images that CollectGarbage would remove if sizes were true. Removes nothing.
+
+    Refused: as CollectGarbage.
+    """
+
+    available_bytes: int | None = None
+    """Suppose so much space on the image file system; None: as it is."""

@@ -27,6 +27,7 @@ COMMANDS = {
     "top": "pods.top",
     "objects": "pods.objects",
     "images": "pods.images",
+    "plan": "pods.plan",
     "logs": "pods.container_logs",
     "exec": "streams.remote",
     "attach": "streams.remote",

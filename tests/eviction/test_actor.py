@@ -1,17 +1,22 @@
 """The eviction actor as a process; stats, image_gc, container_gc and pod_workers are stand-ins."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from actors._cgroup import figures
+from actors._cgroup.hierarchy import hierarchy
 from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
 from proto.node.container_gc import Collected as CollectedContainers
 from proto.node.container_gc import CollectGarbage
-from proto.node.eviction import GetPressure, Pressure
+from proto.node.eviction import GetPressure, PlanEviction, Pressure
 from proto.node.image_gc import Collected as CollectedImages
 from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, PodUsage, PodUsages, VolumeUse
@@ -194,6 +199,51 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     assert ("Node", "Warning", "EvictionThresholdMet", "Attempting to reclaim memory") in said
     low = "NodeHasInsufficientMemory"
     assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
+
+
+def test_plan_names_the_pod_that_then_goes(fake: FakeNode) -> None:
+    fake.pod("a", 1 * GIB)
+    fake.pod("b", 5 * GIB)
+    fake.pod("static", 9 * GIB, source="file")
+    assert fake.actor.ask(PlanEviction()).notes == ("no eviction threshold is met",)
+    plan = fake.actor.ask(PlanEviction(signal="memory.available", quantity="500Mi"))
+    assert [(one.id, one.name, one.bytes) for one in plan.victims] == [("b", "ns/p-b", 5 * GIB), ("a", "ns/p-a", GIB)]
+    assert plan.victims[0].rule == "above its request, priority 0"
+    disk = fake.actor.ask(PlanEviction(signal="nodefs.available", quantity="5%"))
+    assert disk.notes[0] == "unused containers and images are removed before a pod is evicted"
+    for signal, quantity in (("memory.avail", "1Gi"), ("memory.available", "x"), ("containerfs.available", "1Gi")):
+        with pytest.raises(Refused):
+            fake.actor.ask(PlanEviction(signal=signal, quantity=quantity))
+    assert not fake.evictions(), "a plan evicts nothing"
+    fake.memory_available = GIB // 2
+    wait_for(fake.evictions, 10, "an eviction")
+    assert fake.evictions()[0].pod_uid == plan.victims[0].id
+
+
+@pytest.mark.needs("root", "cgroups")
+@pytest.mark.skipif(hierarchy().unified, reason="cgroup v2 has no such notices")
+def test_notice_of_the_kernel_wakes_the_actor() -> None:
+    root = hierarchy().path("memory", "/")
+    inactive = figures.stat(f"{root}/memory.stat")["total_inactive_file"]
+    usage = int(Path(f"{root}/memory.usage_in_bytes").read_text())
+    threshold = 16 * GIB + inactive - usage - (256 << 20)
+    fake = FakeNode(
+        kernel_memcg_notification=True,
+        eviction_monitoring_period_s=3600.0,
+        eviction_hard={"memory.available": str(threshold)},
+        local_storage_capacity_isolation=False,
+    )
+    fake.memory_available = 16 * GIB
+    with fake.actor:
+        wait_for(lambda: fake.pressure().signals, 10, "the first look")
+        fake.memory_available = 0
+        rises_and_falls = "while True:\n    data = b'x' * (768 << 20)\n    del data"
+        hog = subprocess.Popen([sys.executable, "-c", rises_and_falls])
+        try:
+            wait_for(lambda: fake.told()[-1:] == [("MemoryPressure",)], 20, "a look before its period")
+        finally:
+            hog.kill()
+            hog.wait()
 
 
 def test_freed_images_prevent_an_eviction(fake: FakeNode) -> None:

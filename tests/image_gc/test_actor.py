@@ -10,7 +10,7 @@ from actors._cri.client import Cri
 from actors._host.files.own_pods import mark_pod
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.node.image_gc import CollectGarbage, DeleteUnusedImages
+from proto.node.image_gc import CollectGarbage, DeleteUnusedImages, PlanCollection
 from proto.node.stats import FsStats, GetNodeStats, NodeStats
 from proto.pods.events import RecordEvent
 from proto.wire.errors import Refused
@@ -104,6 +104,20 @@ def test_with_keep_images_no_image_goes(runtime: ListRuntime) -> None:
         settled(actor)
         assert actor.ask(DeleteUnusedImages()).removed == ()
         assert len(runtime.images) == 4
+
+
+def test_plan_names_the_images_that_then_go(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
+        supposed = actor.ask(PlanCollection(available_bytes=100))
+        plan = actor.ask(PlanCollection())
+        assert [(one.id, one.name, one.rule, one.bytes) for one in plan.victims] == [
+            (f"sha{number}", f"r@sha{number}", "disk space", 30) for number in (0, 1)
+        ]
+        assert [one.id for one in supposed.victims] == ["sha0", "sha1", "sha2", "sha3"]
+        assert not runtime.removed("RemoveImage"), "a plan removes nothing"
+        assert actor.ask(CollectGarbage()).removed == tuple(one.id for one in plan.victims)
 
 
 def test_shared_layers_are_counted_once(runtime: ListRuntime) -> None:

@@ -144,6 +144,9 @@ EFFECTIVE: dict[str, Effect] = {
     "resolvConf": Effect("resolv_conf", "pod_workers", _same),
     "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
     "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),
+    "kernelMemcgNotification": Effect(
+        "kernel_memcg_notification", "eviction; without effect on cgroup v2, as in the kubelet", _same
+    ),
     "serializeImagePulls": Effect("serialize_image_pulls", "image_pull", _same),
     "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
     "imagePullCredentialsVerificationPolicy": Effect(

@@ -35,7 +35,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
     _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
-    "memory is looked at periodically, not on notice from the kernel": ("kernelMemcgNotification",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     "the agent's log is not buffered": ("logging.flushFrequency",),
     _NO_MEMORY_QOS: ("memoryThrottlingFactor",),

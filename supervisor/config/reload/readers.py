@@ -28,7 +28,7 @@ _READ_BY = {
         root_dir node_name max_pods system_reserved kube_reserved enforce_node_allocatable cgroup_driver cgroup_root
         cgroups_per_qos eviction_hard eviction_soft eviction_soft_grace_s eviction_minimum_reclaim
         eviction_max_pod_grace_period_s eviction_monitoring_period_s local_storage_capacity_isolation
-        eviction_pressure_transition_period_s
+        eviction_pressure_transition_period_s kernel_memcg_notification
     """,
     "image_gc": """
         root_dir take_over container_runtime_endpoint image_gc_high_threshold_percent image_gc_low_threshold_percent

@@ -1,7 +1,9 @@
 """Selection of images to remove: tables and properties."""
 
+import os
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.image_gc.policy import (
@@ -9,13 +11,16 @@ from actors.image_gc.policy import (
     Candidate,
     ImageView,
     Limits,
+    Protection,
     Seen,
     bytes_to_free,
     candidates,
+    expected,
     not_enough_message,
     observe,
     old_enough,
     too_old,
+    victims,
 )
 
 LIMITS = Limits(85, 80, 120.0)
@@ -125,3 +130,54 @@ def test_not_enough_message_is_the_kubelets() -> None:
         "Failed to garbage collect required amount of images. "
         "Attempted to free 5 bytes, but only found 3 bytes eligible to free."
     )
+
+
+IMAGES = st.builds(
+    ImageView,
+    id=st.sampled_from("abcdef"),
+    names=st.frozensets(st.sampled_from(("a:1", "b:1", "keep/a", "keep/b")), max_size=2),
+    size_bytes=st.integers(0, 100),
+    pinned=st.booleans(),
+    local=st.booleans(),
+)
+LOOKS = st.lists(
+    st.tuples(
+        st.lists(IMAGES, max_size=6, unique_by=lambda one: one.id),
+        st.frozensets(st.sampled_from(("a", "b", "a:1", "keep/b")), max_size=2),
+        st.floats(0, 5000),
+    ),
+    min_size=1,
+    max_size=8,
+)
+"""Looks at the runtime: images, names in use, seconds since the look before."""
+
+
+@settings(max_examples=int(os.environ.get("NODEVISOR_MODEL_EXAMPLES", "200")), deadline=None)
+@given(LOOKS, st.integers(0, 300), st.floats(0, 1000), st.floats(0, 1000), st.booleans())
+def test_plan_and_collection_agree_and_spare_what_is_protected(
+    looks: list[tuple[list[ImageView], frozenset[str], float]], wanted: int, min_age: float, max_age: float, local: bool
+) -> None:
+    limits, protection = Limits(85, 80, min_age, max_age), Protection(("keep/*",), local)
+    seen: dict[str, Seen] = {}
+    began = now = 100_000.0
+    first: dict[str, float] = {}
+    for images, in_use, step in looks:
+        now += step
+        seen = observe(seen, images, in_use, now, now)
+        first = {one.id: first.get(one.id, now) for one in images}
+        unused = candidates(seen, images, in_use, NONE, protection)
+        found = victims(unused, limits, began, now, aged=True)
+        freed, removed = 0, []
+        for one in found:  # the collection, on a disk where each removal frees the image's size
+            if one.rule == "age" or freed < wanted:
+                freed += one.image.size_bytes if one.rule == "space" else 0
+                removed.append(one)
+        assert removed == expected(found, wanted)
+        assert len({one.image.id for one in found}) == len(found)
+        for one in found:
+            assert not one.image.pinned
+            assert one.image.names.isdisjoint(in_use)
+            assert not any(name.startswith("keep/") for name in one.image.names)
+            assert not (local and one.image.local)
+            if one.rule == "space":
+                assert now - first[one.image.id] >= min_age
