@@ -172,7 +172,7 @@ enableSystemLogQuery: true
 shutdownGracePeriod: 30s
 shutdownGracePeriodCriticalPods: 10s
 crashLoopBackOff: {maxContainerRestartPeriod: 100s}
-reservedMemory: [{numaNode: 0, limits: {memory: 1636Mi, hugepages-2Mi: 4Mi}}]
+reservedMemory: [{numaNode: 0, limits: {memory: 3Gi}}]
 enableProfilingHandler: false
 enableDebugFlagsHandler: false
 seccompDefault: true

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from actors.resources import assembly
+from actors.resources.machine.topology import Cpu, Topology
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError, NotYetError
 from proto.agent.settings import Settings
@@ -19,6 +20,7 @@ from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import value
 
 PRELUDE = "from tests.resources import provider; provider.install(); "
+MACHINE = "from tests.resources import provider; provider.install_machine(); "
 CPUS = frozenset(range(8))
 DEVICE = "test.example/device"
 
@@ -81,3 +83,9 @@ def install() -> None:
         return assembly.Managers(others=(CpuProvider(settings.root_dir),), device_resources=(DEVICE,))
 
     assembly.make_managers = make
+
+
+def install_machine() -> None:
+    """Let the actor's machine have 9 cores in one NUMA node."""
+    machine = Topology({number: Cpu(core=number, socket=0, node=0) for number in range(9)})
+    assembly.read_topology = lambda: machine

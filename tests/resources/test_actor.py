@@ -9,21 +9,27 @@ from random import Random
 
 import pytest
 
-from proto.agent.actor import GetMetrics
+from actors.resources.machine.cpusets import parse
+from proto.agent.actor import Describe, GetMetrics
+from proto.agent.settings import Settings
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import AdmitPod, GetGrant, HasExclusiveCpus, ReleasePod, SetPods
 from proto.v1 import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from proto.wire.errors import Refused
 from tests.harness import ActorProcess, wait_for
-from tests.resources.provider import DEVICE, PRELUDE
+from tests.resources.provider import DEVICE, MACHINE, PRELUDE
+
+KILLS = 10
 
 
 def pod(uid: str, *cpus: int, **annotations: str) -> Pod:
-    """A pod with a container for each count of CPUs: c0, c1, ..."""
-    containers = tuple(
-        Container(name=f"c{index}", resources=ResourceRequirements(requests={"cpu": str(count)}))
-        for index, count in enumerate(cpus)
-    )
+    """A Guaranteed pod with a container for each count of CPUs: c0, c1, ..."""
+
+    def container(name: str, count: int) -> Container:
+        amounts: dict[str, int | float | str] = {"cpu": str(count), "memory": "1Mi"}
+        return Container(name=name, resources=ResourceRequirements(limits=amounts, requests=amounts))
+
+    containers = tuple(container(f"c{index}", count) for index, count in enumerate(cpus))
     meta = ObjectMeta(name=uid, namespace="default", uid=uid, annotations=annotations)
     return Pod(metadata=meta, spec=PodSpec(containers=containers))
 
@@ -113,17 +119,24 @@ def test_pod_workers_is_told_what_is_assigned(actor: ActorProcess) -> None:
     wait_for(lambda: len(peer.of(ResourcesState)) > before)
 
 
-@pytest.mark.parametrize("kills", [25])
-def test_kills_under_churn_give_no_cpu_twice(actor: ActorProcess, kills: int) -> None:
-    """The actor is killed within admissions and releases. What was answered holds, and nothing else does in the end."""
-    random = Random(kills)
+@pytest.fixture
+def static_actor() -> Iterator[ActorProcess]:
+    """With the static policy, on a machine of 9 CPUs of which CPU 0 is reserved."""
+    settings = Settings(cpu_manager_policy="static", reserved_system_cpus="0")
+    with ActorProcess("resources", settings, peers=("pod_workers",), prelude=MACHINE) as process:
+        yield process
+
+
+@pytest.mark.parametrize("of", ["actor", "static_actor"])
+def test_kills_under_churn_give_no_cpu_twice(request: pytest.FixtureRequest, of: str) -> None:
+    """The actor is killed within admissions and releases. Each answer holds, and in the end nothing else does."""
+    actor, random = request.getfixturevalue(of), Random(KILLS)
     held: dict[str, str] = {}
-    asked: list[Pod] = []
-    for turn in range(kills):
+    for turn in range(KILLS):
         actor.tell(SetPods(pods=tuple(pod(uid, 2) for uid in held), full=True))
         for number in range(random.randint(1, 3)):
-            asked.append(new := pod(f"{turn}-{number}", 2))
             if len(held) < 3 and random.random() < 0.7:
+                new = pod(f"{turn}-{number}", 2)
                 actor.ask(AdmitPod(pod=new))
                 held[new.metadata.uid] = cpus(actor, new)
             elif held and random.random() < 0.5:
@@ -132,10 +145,24 @@ def test_kills_under_churn_give_no_cpu_twice(actor: ActorProcess, kills: int) ->
         for _ in range(20):  # one of them is under way when the kill comes
             actor.tell(ReleasePod(pod_uid="cut"))
             actor.tell(AdmitPod(pod=pod("cut", 2)))
-        actor.kill()
-        actor.start()
+        actor.restart()
         assert {uid: cpus(actor, pod(uid, 2)) for uid in held} == held
-        given = [cpu for text in held.values() for cpu in text.split(",")]
-        assert len(given) == len(set(given))
+        given = [cpu for text in held.values() for cpu in parse(text)]
+        assert len(given) == len(set(given)) == 2 * len(held)
     actor.tell(SetPods(pods=(), full=True))
     actor.ask(AdmitPod(pod=pod("all", 8)))
+
+
+def test_policy_none_asks_the_runtime_for_nothing(actor: ActorProcess) -> None:
+    assert actor.ask(Describe()).state["cpu_updates"] == 0
+
+
+def test_shared_pool_is_told_when_it_changes(static_actor: ActorProcess) -> None:
+    def told() -> list[str]:
+        return [one.shared_cpus for one in static_actor.peers["pod_workers"].of(ResourcesState)]
+
+    wait_for(lambda: told() == ["0-8"])
+    static_actor.ask(AdmitPod(pod=pod("web", 2)))
+    wait_for(lambda: told() == ["0-8", "0,3-8"])
+    static_actor.tell(ReleasePod(pod_uid="web"))
+    wait_for(lambda: told() == ["0-8", "0,3-8", "0-8"])
