@@ -55,7 +55,7 @@ ACTORS = (
     Entry("container_gc", "node", "removes dead containers, old logs and orphaned pod directories (container GC)"),
     Entry("image_gc", "node", "removes unused images when the disk fills up (image GC)"),
     Entry("eviction", "node", "evicts pods when the node runs out of a resource (eviction manager)", ("stats",)),
-    Entry("oom", "node", "reports the kernel's OOM kills of pods and of the node (OOM watcher)"),
+    Entry("oom", "resources", "reports the kernel's OOM kills of pods and of the node (OOM watcher)"),
     Entry("config", "pods", "reads pods from manifests, a URL and the API server (pod config)", ("pod_workers",)),
     Entry(
         "node",

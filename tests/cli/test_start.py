@@ -338,7 +338,8 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     assert len(lines) == 1 + len(schema.leaves())
     (line,) = runner.invoke(group, ["config", "fields", "MAXPODS"]).output.splitlines()[1:]
     assert line.split()[:5] == ["maxPods", "int32", "110", "--max-pods", "effective"]
-    assert line.split()[5:] == ["pod_workers,", "eviction,", "volume,", "node", "pod_workers/test_admission.py"]
+    readers = ["pod_workers,", "resources,", "eviction,", "volume,", "node"]
+    assert line.split()[5:] == [*readers, "pod_workers/test_admission.py"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 
@@ -372,7 +373,7 @@ def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: 
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 0
     assert f"warning: {file}:4: featureGates.EnvFiles: has no effect: EnvFiles cannot be switched off" in done.output
-    assert f"warning: {file}:5: featureGates.ResourceHealthStatus: has no effect: CPUs, memory" in done.output
+    assert f"warning: {file}:5: featureGates.ResourceHealthStatus: has no effect: devices' health" in done.output
 
 
 def test_config_show_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:

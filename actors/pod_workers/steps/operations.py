@@ -101,12 +101,12 @@ class Operations:
         except ConfigError as error:
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
-        cgroup_settings = await pod_cgroup_settings(self.context, self.scope.pod)
+        settings = await pod_cgroup_settings(self.context, self.scope.pod)
         async with self.context.starting:
             try:
                 # First: after a kill, the cgroup and the sandbox are known to be ours.
                 mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
-                await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, cgroup_settings)
+                await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, settings)
                 with (
                     self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                     metrics.sandbox_start(self.scope.pod, handler),

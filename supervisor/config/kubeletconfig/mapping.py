@@ -115,12 +115,12 @@ EFFECTIVE: dict[str, Effect] = {
     "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc, eviction", _same),
     "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, oom, runtime", _same),
     "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc, server", _seconds),
-    "maxPods": Effect("max_pods", "pod_workers, eviction, volume, node"),
-    "podsPerCore": Effect("max_pods", "pod_workers, eviction, volume, node"),
+    "maxPods": Effect("max_pods", "pod_workers, resources, eviction, volume, node"),
+    "podsPerCore": Effect("max_pods", "pod_workers, resources, eviction, volume, node"),
     "registerWithTaints": Effect("register_with_taints", "pod_workers, node", _taints),
     "allowedUnsafeSysctls": Effect("allowed_unsafe_sysctls", "pod_workers", _strings),
-    "systemReserved": Effect("system_reserved", "pod_workers, eviction, volume, node"),
-    "kubeReserved": Effect("kube_reserved", "pod_workers, eviction, volume, node"),
+    "systemReserved": Effect("system_reserved", "pod_workers, resources, eviction, volume, node"),
+    "kubeReserved": Effect("kube_reserved", "pod_workers, resources, eviction, volume, node"),
     "reservedSystemCPUs": Effect(
         "reserved_system_cpus", "resources; their number replaces the reserved amounts of cpu", _same
     ),
@@ -153,14 +153,14 @@ EFFECTIVE: dict[str, Effect] = {
         "image_pull_verification", "image_pull; needs feature gate KubeletEnsureSecretPulledImages (on by default)"
     ),
     "preloadedImagesVerificationAllowlist": Effect("image_pull_verification_allowlist", "image_pull", _strings),
-    "evictionHard": Effect("eviction_hard", "eviction, pod_workers, volume, node"),
-    "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, pod_workers, volume, node"),
+    "evictionHard": Effect("eviction_hard", "eviction, pod_workers, resources, volume, node"),
+    "mergeDefaultEvictionSettings": Effect("eviction_hard", "eviction, pod_workers, resources, volume, node"),
     "evictionSoft": Effect("eviction_soft", "eviction", _map),
     "evictionSoftGracePeriod": Effect("eviction_soft_grace_s", "eviction", _durations),
     "evictionMinimumReclaim": Effect("eviction_minimum_reclaim", "eviction", _map),
     "evictionMaxPodGracePeriod": Effect("eviction_max_pod_grace_period_s", "eviction", _same),
     "localStorageCapacityIsolation": Effect(
-        "local_storage_capacity_isolation", "eviction, pod_workers, volume, node", bool
+        "local_storage_capacity_isolation", "eviction, pod_workers, resources, volume, node", bool
     ),
     "volumeStatsAggPeriod": Effect("volume_stats_agg_period_s", "volume", _seconds),
     "evictionPressureTransitionPeriod": Effect("eviction_pressure_transition_period_s", "eviction", _seconds),
@@ -222,7 +222,8 @@ EFFECTIVE: dict[str, Effect] = {
     "containerLogMonitorInterval": Effect("container_log_monitor_interval_s", "container_gc", _seconds),
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
-        "pod_workers, pleg, image_gc, container_gc, probe, stats, oom, server; the default is the first socket found",
+        "pod_workers, resources, pleg, image_gc, container_gc, probe, stats, oom, server; "
+        "the default is the first socket found",
     ),
     "imageServiceEndpoint": Effect("image_service_endpoint", "pod_workers, pleg", _same),
 }

@@ -16,7 +16,7 @@ def test_built_in_actors_start_after_what_they_depend_on() -> None:
     order = [spec.name for spec in validate(specs.builtin())]
     assert order[-1] == "config"
     assert {"status", "volume", "image_pull", "probe", "pleg", "resources"} <= set(order[: order.index("pod_workers")])
-    assert len(order) == 14
+    assert len(order) == 15
 
 
 def test_order_puts_dependencies_first() -> None:
