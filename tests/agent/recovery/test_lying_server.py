@@ -173,11 +173,13 @@ def expect_steady(eye: Eye, held: residue.Held, first: dict[str, str]) -> None:
     assert eye.actors()["config"].pid == held.pid, "config is the same process"
 
 
-def expect_bounded(before: residue.Held, after: residue.Held) -> None:
-    assert after.fds <= before.fds + MORE_FDS, f"{before} -> {after}"
-    assert after.threads <= before.threads + MORE_THREADS, f"{before} -> {after}"
-    assert after.tasks <= before.tasks + MORE_TASKS, f"{before} -> {after}"
-    assert after.private_kib <= before.private_kib + MORE_KIB, f"{before} -> {after}"
+def is_bounded(before: residue.Held, after: residue.Held) -> bool:
+    return (
+        after.fds <= before.fds + MORE_FDS
+        and after.threads <= before.threads + MORE_THREADS
+        and after.tasks <= before.tasks + MORE_TASKS
+        and after.private_kib <= before.private_kib + MORE_KIB
+    )
 
 
 @pytest.mark.needs("mounts")
@@ -201,7 +203,9 @@ def test_pods_outlive_a_server_that_lies_and_stalls() -> None:
                 expect_steady(eye, held, first)
                 if number and time.monotonic() > ends:
                     break
-            expect_bounded(held, residue.of_the_actors(eye)["config"])
+            # Each second a fetch has pipes for a moment: bounded once, between two of them, is bounded.
+            expected = f"config holds hardly more than {held}"
+            wait_for(lambda: is_bounded(held, residue.of_the_actors(eye)["config"]), 30, expected)
             assert 0 < children.peak_kib < CHILD_KIB
         assert not any(SECRET in head for head in other.heads), "headers go to their own server only"
         assert SECRET not in agent.log.read_text()
