@@ -6,9 +6,11 @@ import os
 import random
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,14 @@ def new_plugin(actor: ActorProcess, **fields: Any) -> Plugin:
 def wait_until_served(actor: ActorProcess, before: int = 0) -> None:
     """Until plugins can register. `before`: time of the socket of an incarnation that was killed."""
     path = directory(actor) / "kubelet.sock"
-    wait_for(lambda: path.is_socket() and path.stat().st_ctime_ns != before, 20, "registrations are served")
+
+    def is_served() -> bool:
+        with suppress(FileNotFoundError):  # the next incarnation replaces the socket
+            found = path.stat()
+            return stat.S_ISSOCK(found.st_mode) and found.st_ctime_ns != before
+        return False
+
+    wait_for(is_served, 20, "registrations are served")
 
 
 def restart(actor: ActorProcess, *pods: Pod) -> None:
