@@ -26,6 +26,7 @@ from supervisor.sockets.client import Client
 from tests.cgroups import remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
+from tests.ports import free_port
 from tests.volume.devices import loops_below
 
 ACTORS = registry.BASIC
@@ -55,6 +56,8 @@ class Agent:
                 }
             )
         )
+        self.port = free_port()
+        """The server's, if the agent has one. Agents of other test processes have others."""
         self.process: subprocess.Popen[bytes] | None = None
         self.flags: list[str] = []
         """Further ones, of every start."""
@@ -66,7 +69,7 @@ class Agent:
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--cert-dir", self.dir / "pki",
-            "--node-ip", "127.0.0.1",
+            "--node-ip", "127.0.0.1", f"--port={self.port}",
             "--tune-kernel=false", "--make-iptables-util-chains=false", "--healthz-port=0", "--config", self.config,
             *self.flags, *flags,
         ]  # fmt: skip
@@ -76,6 +79,10 @@ class Agent:
             wait_for(self.all_ready, 60, f"every actor ready; log: {self.log}")
 
     def all_ready(self) -> bool:
+        """Return True when every actor is ready. Fails the test at once when the supervisor has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            end = self.log.read_text(errors="replace")[-2000:]
+            raise AssertionError(f"the supervisor ended with {self.process.returncode}: {end}")
         rows = self.rows() if (self.run_dir / "control.sock").exists() else {}
         return all(rows.get(name, {}).get("state") == "ready" for name in ACTORS)
 

@@ -39,7 +39,6 @@ from tests.agent.agent import Agent, container, is_ready, pod
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
-from tests.ports import free_ports
 
 SIZE = 120_000_000
 """Of each log's lines, as the container wrote them."""
@@ -110,10 +109,8 @@ def _show(what: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def _start(agent: Agent, authority: Authority) -> int:
-    (port,) = free_ports(1)
     certificate, key = authority.issue("server", "server")
     config = {
-        "port": port,
         "address": "127.0.0.1",
         "enableServer": True,
         "tlsCertFile": str(certificate),
@@ -135,7 +132,7 @@ def _start(agent: Agent, authority: Authority) -> int:
         agent.write(f"lines{length}", pod(f"lines{length}", container("c", script, readinessProbe=ready)))
     for length in LENGTHS:
         wait_for(lambda name=f"lines{length}": is_ready(agent.pod(name)), 180, f"logs written; log: {agent.log}")
-    return port
+    return agent.port
 
 
 def _client(authority: Authority) -> ssl.SSLContext:

@@ -32,10 +32,10 @@ def runtime(containerd: ContainerdInstance) -> Iterator[Refusing]:
 @pytest.fixture(scope="module")
 def agent(containerd: ContainerdInstance, runtime: Refusing) -> Iterator[Observed]:
     with closing(Observed(containerd)) as one:
-        one.port = free_port()
+        one.page_port = free_port()
         (one.dir / "resolv.conf").write_text(f"search {' '.join(f's{number}' for number in range(30))}\n")
         flags = (f"--resolv-conf={one.dir}/resolv.conf", "--cluster-domain=cluster.local")
-        one.start("--container-runtime-endpoint", runtime.endpoint, f"--page-address={one.port}", *flags)
+        one.start("--container-runtime-endpoint", runtime.endpoint, f"--page-address={one.page_port}", *flags)
         yield one
 
 

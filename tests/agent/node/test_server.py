@@ -38,7 +38,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import Authority
 from tests.controlplane.metrics_server import MetricsServer
 from tests.harness import wait_for
-from tests.ports import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,13 +90,11 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(containerd: ContainerdInstance, control_plane: ControlPlane) -> Iterator[Site]:
-    (port,) = free_ports(1)
     control_plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with closing(Agent(containerd, NAME)) as agent:
-        site = Site(agent, control_plane, port)
+        site = Site(agent, control_plane, agent.port)
         site.allow("system:kubelet-api-admin", "Group", "kubelet-clients")
         config = {
-            "port": port,
             "address": "127.0.0.1",
             "authentication": {"x509": {"clientCAFile": str(control_plane.dir / "pki" / "ca.crt")}},
             "authorization": {"webhook": {"cacheUnauthorizedTTL": "1s", "cacheAuthorizedTTL": "1s"}},

@@ -21,7 +21,6 @@ from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod, state
 from tests.agent.embedded import embedded_agent
 from tests.containerd import ContainerdInstance
-from tests.controlplane.instance import free_ports
 from tests.harness import wait_for
 from tests.runtime.clients import WebSocketSession
 
@@ -64,13 +63,12 @@ def started(kind: str, flags: tuple[str, ...], containerd: ContainerdInstance) -
 
 @pytest.fixture(scope="module", params=["containerd", "embedded"])
 def served(request: pytest.FixtureRequest, containerd: ContainerdInstance) -> Iterator[Site]:
-    (port,) = free_ports(1)
     flags = (
         "--anonymous-auth=true", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow",
-        "--address=127.0.0.1", f"--port={port}",
+        "--address=127.0.0.1",
     )  # fmt: skip
     with started(request.param, flags, containerd) as agent:
-        site = Site(agent, port)
+        site = Site(agent, agent.port)
         site.create("tool", container("c"))
         wait_for(lambda: agent.rows().get("server", {}).get("state") == "ready", 60, f"the server; log: {agent.log}")
         yield site
