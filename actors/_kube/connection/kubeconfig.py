@@ -120,6 +120,8 @@ def parse(text: bytes, path: str) -> Access:
     if not isinstance(config, dict):
         raise KubeconfigError(f"cannot use the kubeconfig {path}: it is no mapping with clusters, users and contexts")
     current = config.get("current-context") or ""
+    if not isinstance(current, str):
+        raise KubeconfigError(f"cannot use the kubeconfig {path}: current-context: it is no string")
     if not current:
         raise KubeconfigError(f"cannot use the kubeconfig {path}: current-context is not set")
     context = _named(config, "contexts", "context", current, _Context, path)
@@ -149,7 +151,10 @@ def _yaml(text: bytes, path: str) -> Any:
 
 def _named(config: dict[str, Any], list_: str, key: str, name: str, kind: type[T], path: str) -> T:
     """The first entry of that name, as in client-go."""
-    for index, entry in enumerate(config.get(list_) or ()):
+    entries = config.get(list_) or []
+    if not isinstance(entries, list):
+        raise KubeconfigError(f"cannot use the kubeconfig {path}: {list_}: it is no list")
+    for index, entry in enumerate(entries):
         if isinstance(entry, dict) and entry.get("name") == name:
             try:
                 return msgspec.convert(entry.get(key) or {}, kind)
