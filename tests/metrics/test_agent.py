@@ -44,12 +44,12 @@ HOST = pod("host", hostNetwork=True)
 
 
 class Observed(Agent):
-    """An agent with a page, on a port of its own."""
+    """An agent with a page, on a port of its own beside the server's."""
 
-    port = 0
+    page_port = 0
 
     def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.page_port, timeout=60)
         with closing(connection):
             connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()
@@ -71,8 +71,8 @@ class Observed(Agent):
 @pytest.fixture(scope="module")
 def agent(containerd: ContainerdInstance) -> Iterator[Observed]:
     with closing(Observed(containerd)) as one:
-        one.port = free_port()
-        one.start(f"--page-address={one.port}")
+        one.page_port = free_port()
+        one.start(f"--page-address={one.page_port}")
         one.write("probed", PROBED)
         one.write("host", HOST)
         wait_for(lambda: is_ready(one.pod("probed")) and is_ready(one.pod("host")), 60, f"two pods; log: {one.log}")
@@ -315,7 +315,7 @@ def browser() -> Iterator[Browser]:
 
 def page(agent: Observed, browser: Browser) -> Browser:
     browser.messages.clear()
-    browser.open(f"http://127.0.0.1:{agent.port}/")
+    browser.open(f"http://127.0.0.1:{agent.page_port}/")
     browser.wait("document.querySelectorAll('#processes tbody tr').length > 5")
     return browser
 

@@ -90,7 +90,7 @@ def test_the_node_is_what_the_kubelet_would_write(joined: Agent, control_plane: 
     assert status["capacity"]["pods"] == status["allocatable"]["pods"] == "110"
     assert status["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://")
     assert status["nodeInfo"]["kernelVersion"] == os.uname().release
-    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": joined.agent.port}}
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": joined.port}}
     assert any("docker.io/library/busybox:latest" in image["names"] for image in status["images"])
 
     def said() -> set[str]:
