@@ -7,9 +7,9 @@ import json
 from google.protobuf.message import DecodeError
 
 from actors.resources.devices import answers, checkpoint
+from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import NodeMemory
 from actors.resources.memory import static
-from actors.resources.memory.model import PolicyError
 from actors.resources.memory.state import decode
 from proto.plugins import deviceplugin_pb2 as device_plugin
 from tests.fuzz.target import Target

@@ -9,10 +9,9 @@ import pytest
 
 from actors._base import Future
 from actors.resources.assembly import Managers, make_managers
-from actors.resources.cpu.errors import PolicyError
+from actors.resources.errors import PolicyError
 from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError
-from actors.resources.memory.model import PolicyError as MemoryPolicyError
 from proto.agent.settings import ReservedMemory, Settings
 
 
@@ -61,7 +60,7 @@ def test_memory_manager_has_its_settings(tmp_path: Path) -> None:
         )
         return make_managers(settings, blocking)
 
-    with pytest.raises(MemoryPolicyError, match='total amount "1048576" of type "memory" is not equal'):
+    with pytest.raises(PolicyError, match='total amount "1048576" of type "memory" is not equal'):
         make("1Mi")
     assert len(make("200Mi").providers) == 1
     assert '"policyName":"Static"' in (tmp_path / "memory_manager_state").read_text()

@@ -119,7 +119,7 @@ def _replace(target: Path, version: int, data: Any, *, sync: bool) -> None:
         write_file(temporary, content, sync=sync)
     temporary.replace(target)
     if sync:
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
 
 
 def load(path: str | os.PathLike[str], version: int) -> Any | None:
@@ -180,7 +180,8 @@ def write_file(path: str | os.PathLike[str], content: bytes, flags: int = os.O_T
         os.close(descriptor)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Put the directory's entries on the disk, where its file system can."""
     with contextlib.suppress(OSError):  # some file systems refuse it; the rename is done
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors._metrics.kubelet import CPU_PINNING_ERRORS, CPU_PINNINGS
-from actors.resources.cpu.errors import PolicyError
 from actors.resources.cpu.options import check_fit, parse_options
 from actors.resources.cpu.requests import Requests
-from actors.resources.cpu.state import State, StateFile
+from actors.resources.cpu.state import State, state_file
 from actors.resources.cpu.static import StaticPolicy, reserved_cpus
+from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
 from actors.resources.model.counting import pinning
@@ -65,7 +65,7 @@ class CpuManager:
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, OSError.
         """
         self._blocking = blocking
-        self._file = StateFile(directory, settings.policy, pod_level=settings.pod_level)
+        self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._policy = _policy(topology, settings)
         self._state, self._number = State(), 0
         self._restore()

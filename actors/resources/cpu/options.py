@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from actors.resources.cpu.errors import PolicyError
+from actors.resources.errors import PolicyError
 from actors.resources.machine.topology import Topology
 
 FULL_PCPUS_ONLY = "full-pcpus-only"

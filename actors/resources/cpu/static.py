@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from actors._host.restart import is_sidecar
 from actors.resources.cpu.assign import NoCpusError, take_distributed, take_packed
-from actors.resources.cpu.errors import PolicyError
 from actors.resources.cpu.hints import cpu_hints
 from actors.resources.cpu.options import Options
 from actors.resources.cpu.requests import EmptyPoolError, Requests, has_own_resources
 from actors.resources.cpu.state import State
+from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
 from actors.resources.model.hints import Hint, Hints

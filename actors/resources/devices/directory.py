@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from actors._host.files.numbered_file import NumberedFile
 from actors._host.files.untrusted_files import read_regular
 from actors.resources.devices import checkpoint
 from actors.resources.devices.holdings import Holding
@@ -23,8 +23,7 @@ class Directory:
 
     def __init__(self, path: str, boot_id: str) -> None:
         self.path, self._boot_id = path, boot_id
-        self._lock = threading.Lock()
-        self._newest = 0
+        self._checkpoint = NumberedFile(f"{path}/{checkpoint.FILE}")
 
     @property
     def socket(self) -> str:
@@ -36,7 +35,7 @@ class Directory:
 
         As in the kubelet, the agent then goes on without it. Raises OSError.
         """
-        path = f"{self.path}/{checkpoint.FILE}"
+        path = self._checkpoint.path
         try:
             return checkpoint.decode(read_regular(path, checkpoint.MOST_BYTES), self._boot_id)
         except FileNotFoundError:
@@ -57,21 +56,7 @@ class Directory:
         # Until the plugins have allocated again what is of an earlier boot, a restart must not take it for new.
         boot_id = "" if any(one.earlier_boot for one in held) else self._boot_id
         content = checkpoint.encode(held, registered, boot_id)
-        with self._lock:
-            if number > self._newest:
-                self._replace(f"{self.path}/{checkpoint.FILE}", content)
-                self._newest = number
-
-    def _replace(self, path: str, content: bytes) -> None:
-        temporary = f"{self.path}/.{checkpoint.FILE}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        self._checkpoint.write(number, content)
 
     def prepare(self) -> None:
         """Make the directory, and remove all sockets in it: to plugins, that is the signal to register again.

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors._metrics.kubelet import MEMORY_PINNING_ERRORS, MEMORY_PINNINGS
+from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import Memory
 from actors.resources.memory import static
-from actors.resources.memory.model import AssignmentError, Block, PolicyError, State
+from actors.resources.memory.model import AssignmentError, Block, State
 from actors.resources.memory.requests import is_pinned
 from actors.resources.memory.reserved import Reservation, reserved_by_node
-from actors.resources.memory.state import StateFile
+from actors.resources.memory.state import state_file
 from actors.resources.model.counting import pinning
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError
@@ -55,7 +56,7 @@ class MemoryManager:
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, QuantityError, OSError.
         """
         self._blocking = blocking
-        self._file = StateFile(directory, settings.policy)
+        self._file = state_file(directory, settings.policy)
         self._static = settings.policy == STATIC
         self._number = 0
         self._state = self._restored(_empty(machine, settings))

@@ -17,10 +17,6 @@ MEMORY = "memory"
 HUGE_PAGES = "hugepages-"
 
 
-class PolicyError(Exception):
-    """The memory manager cannot start with its settings, its state file and this machine. The message says why."""
-
-
 class AssignmentError(Exception):
     """A container's memory cannot be assigned; the message is the kubelet's."""
 

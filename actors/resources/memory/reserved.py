@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from actors.resources.memory.model import HUGE_PAGES, MEMORY, PolicyError
+from actors.resources.errors import PolicyError
+from actors.resources.memory.model import HUGE_PAGES, MEMORY
 from proto.v1.scalars.quantity import value
 
 Reserved = dict[int, dict[str, int]]

@@ -1,4 +1,4 @@
-"""The file memory_manager_state below --root-dir.
+"""The content of the file memory_manager_state below --root-dir.
 
 Name, format and checksum are the kubelet's (pkg/kubelet/cm/memorymanager/state). Kubernetes 1.36 writes this version 1
 without the gate PodLevelResourceManagers. So a node changes between the kubelet and nodevisor without new assignments.
@@ -6,21 +6,15 @@ without the gate PodLevelResourceManagers. So a node changes between the kubelet
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from actors._host.files.hashing import fnv1a_32
-from actors._host.files.untrusted_files import read_regular
-from actors.resources.memory.model import Block, Node, NodeId, PolicyError, State, Table
+from actors.resources.memory.model import Block, Node, NodeId, State, Table
+from actors.resources.state_file import StateFile, quoted
 from proto.common import untrusted
 
-FILE = "memory_manager_state"
-
-_MOST_BYTES = 4 << 20
 _TYPES = ("MemoryManagerCheckpoint", "MemoryManagerCheckpointV1")
 """The struct's names in the checksums of kubelets until 1.35 and since 1.36. All kubelets accept the first."""
 
@@ -32,55 +26,9 @@ class _File(msgspec.Struct, kw_only=True):
     checksum: int = 0
 
 
-class StateFile:
-    """The file of one policy. `write` may be called from any thread."""
-
-    def __init__(self, directory: str, policy: str) -> None:
-        self.path = os.path.join(directory, FILE)
-        self._policy = policy
-        self._lock = threading.Lock()
-        self._written = 0
-
-    def load(self) -> State | None:
-        """Return the state; None without a file. Raises PolicyError for a damaged file or one of another policy."""
-        try:
-            return decode(read_regular(self.path, _MOST_BYTES), self._policy)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self.refused(f"cannot read it: {error.strerror}") from error
-        except ValueError as error:
-            raise self.refused(str(error)) from error
-
-    def refused(self, reason: str) -> PolicyError:
-        """The error for a state that cannot be used, in the kubelet's words."""
-        return PolicyError(
-            f"could not restore state from checkpoint: {reason}, please drain this node and delete the memory manager "
-            f'checkpoint file "{self.path}" before restarting Kubelet'
-        )
-
-    def content(self, state: State) -> bytes:
-        """The file's content for this state."""
-        return encode(state, self._policy)
-
-    def write(self, number: int, content: bytes) -> None:
-        """Replace the file, unless content with a higher number is written. A kill leaves the old or the new one.
-
-        Blocks until it is on the disk. Raises OSError.
-        """
-        with self._lock:
-            if number <= self._written:
-                return
-            temporary = f"{self.path}.tmp"
-            Path(temporary).unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(temporary, "wb", opener=lambda path, _: os.open(path, flags, 0o600)) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            _sync_directory(os.path.dirname(self.path))
-            self._written = number
+def state_file(directory: str, policy: str) -> StateFile[State]:
+    """The file in `directory`, for this policy."""
+    return StateFile(directory, "memory", lambda state: encode(state, policy), lambda data: decode(data, policy))
 
 
 def encode(state: State, policy: str) -> bytes:
@@ -105,8 +53,8 @@ def decode(content: bytes, policy: str) -> State:
         raise ValueError("checkpoint is corrupted")
     if file.policy != policy:
         raise ValueError(
-            f"[memorymanager] configured policy {_quoted(policy)} differs from state checkpoint policy "
-            f"{_quoted(file.policy)}"
+            f"[memorymanager] configured policy {quoted(policy)} differs from state checkpoint policy "
+            f"{quoted(file.policy)}"
         )
     return state
 
@@ -154,15 +102,3 @@ def _ints(numbers: list[int]) -> str:
 def _map(values: Mapping[int, str] | Mapping[str, str]) -> str:
     # Go sorts strings by bytes; UTF-8 keeps the order of code points, which is Python's.
     return f"map[{' '.join(f'{key}:{text}' for key, text in sorted(values.items()))}]"
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from actors._host.restart import is_sidecar
+from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import Memory
 from actors.resources.memory import requests
-from actors.resources.memory.model import MEMORY, AssignmentError, Block, Node, PolicyError, State, Table
+from actors.resources.memory.model import MEMORY, AssignmentError, Block, Node, State, Table
 from actors.resources.memory.requests import Requests
 from actors.resources.memory.reserved import Reserved
 from actors.resources.model.hints import Hint, Hints

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import Memory
 from actors.resources.memory.manager import MemoryManager, MemorySettings
-from actors.resources.memory.model import Block, PolicyError
+from actors.resources.memory.model import Block
 from actors.resources.memory.reserved import Reservation, reserved_by_node
 from actors.resources.model.provider import AllocationError, Provider
 from proto.v1 import Pod
@@ -206,7 +207,7 @@ def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_file_is_private_and_leaves_no_other(tmp_path: Path) -> None:
-    (tmp_path / f"{FILE}.tmp").symlink_to(tmp_path / "victim")
+    (tmp_path / f".{FILE}.tmp").symlink_to(tmp_path / "victim")
     allocate(manager(tmp_path), guaranteed("p"))
     assert os.listdir(tmp_path) == [FILE]
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.resources.errors import PolicyError
 from actors.resources.memory import static
-from actors.resources.memory.model import AssignmentError, Node, PolicyError, State
+from actors.resources.memory.model import AssignmentError, Node, State
 from actors.resources.memory.requests import is_pinned, of_pod
 from proto.v1 import Pod
 from tests.resources.hints import hint, hints

@@ -2,8 +2,8 @@
 
 import pytest
 
-from actors.resources.cpu.errors import PolicyError
 from actors.resources.cpu.manager import CpuManager, CpuSettings
+from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import parse, printed
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError
@@ -96,11 +96,11 @@ def test_cpus_that_cannot_be_written_are_not_assigned(tmp_path):
 def test_release_needs_no_disk(tmp_path, caplog):
     cpus = manager(tmp_path)
     allocate(cpus, simple("p", "c", "2"))
-    (tmp_path / "cpu_manager_state.tmp").mkdir()
+    (tmp_path / ".cpu_manager_state.tmp").mkdir()
     cpus.release("p")
     assert printed(cpus.shared) == "0-7"
     assert "it shows released CPUs as held" in caplog.text
-    (tmp_path / "cpu_manager_state.tmp").rmdir()
+    (tmp_path / ".cpu_manager_state.tmp").rmdir()
     again = manager(tmp_path)
     assert printed(again.shared) == "0,2-4,6-7"
     again.retain([])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from actors.resources.cpu.errors import PolicyError
 from actors.resources.cpu.options import Options, parse_options
+from actors.resources.errors import PolicyError
 
 FULL, STRICT = "full-pcpus-only", "strict-cpu-reservation"
 OVER_NODES, OVER_CORES = "distribute-cpus-across-numa", "distribute-cpus-across-cores"

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from actors.resources.cpu.errors import PolicyError
-from actors.resources.cpu.state import State, StateFile, decode, encode
+from actors.resources.cpu.state import State, decode, encode, state_file
+from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import parse
 
 NONE_EMPTY = b'{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'
@@ -74,7 +74,7 @@ def test_checkpoints_of_kubelets_are_read(content, policy, expected):
 def test_other_files_are_refused_by_name(tmp_path, content, reason):
     (tmp_path / "cpu_manager_state").write_bytes(content)
     with pytest.raises(PolicyError, match="please drain this node and delete the CPU manager") as caught:
-        StateFile(str(tmp_path), "static").load()
+        state_file(str(tmp_path), "static").load()
     assert reason in str(caught.value)
     assert str(tmp_path / "cpu_manager_state") in str(caught.value)
 
@@ -90,18 +90,18 @@ def test_state_is_written_as_the_kubelet_does():
 
 
 def test_missing_file_is_no_state(tmp_path):
-    assert StateFile(str(tmp_path), "static").load() is None
+    assert state_file(str(tmp_path), "static").load() is None
 
 
 def test_link_in_place_of_the_file_is_refused(tmp_path):
     (tmp_path / "elsewhere").write_bytes(NONE_EMPTY)
     (tmp_path / "cpu_manager_state").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PolicyError, match="is a symbolic link"):
-        StateFile(str(tmp_path), "none").load()
+        state_file(str(tmp_path), "none").load()
 
 
 def test_late_write_replaces_no_newer_one(tmp_path):
-    file = StateFile(str(tmp_path), "static")
+    file = state_file(str(tmp_path), "static")
     file.write(2, b"newer")
     file.write(1, b"older")
     assert (tmp_path / "cpu_manager_state").read_bytes() == b"newer"
@@ -109,6 +109,6 @@ def test_late_write_replaces_no_newer_one(tmp_path):
 
 
 def test_write_follows_no_link_left_behind(tmp_path):
-    (tmp_path / "cpu_manager_state.tmp").symlink_to(tmp_path / "victim")
-    StateFile(str(tmp_path), "static").write(1, b"content")
+    (tmp_path / ".cpu_manager_state.tmp").symlink_to(tmp_path / "victim")
+    state_file(str(tmp_path), "static").write(1, b"content")
     assert not (tmp_path / "victim").exists()

@@ -1,4 +1,4 @@
-"""PolicyError: the CPU manager cannot start with its settings, its state file and this machine."""
+"""PolicyError: a manager of this actor cannot start with its settings, its state file and this machine."""
 
 
 class PolicyError(Exception):

@@ -1,0 +1,45 @@
+"""A file that is replaced as a whole, by threads whose order is not that of their data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from actors._host.files.checkpoint import sync_directory
+
+
+class NumberedFile:
+    """The file at `path`. `write` may be called from any thread.
+
+    Others may write to its directory: a link under the temporary file's name is removed, not followed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def write(self, number: int, content: bytes) -> None:
+        """Replace the file, unless content of the same or a higher number is written.
+
+        A kill leaves the old or the new file. Blocks until it is on the disk. Raises OSError.
+        """
+        with self._lock:
+            if number > self._written:
+                _replace(self.path, content)
+                self._written = number
+
+
+def _replace(path: str, content: bytes) -> None:
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, f".{name}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(directory)
