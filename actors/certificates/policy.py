@@ -7,7 +7,6 @@ Kubernetes 1.36, and https://kubernetes.io/docs/reference/access-authn-authz/kub
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -123,6 +122,17 @@ def request_object(name: str, pem: str, purpose: Purpose) -> Object:
     }
 
 
+class _Condition(msgspec.Struct):
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+    certificate: str | None = None
+
+
 class Issued(NamedTuple):
     """A certificate (PEM)."""
 
@@ -137,13 +147,16 @@ class Rejected(NamedTuple):
 
 def outcome(request: Mapping[str, Any]) -> Issued | Rejected | None:
     """Outcome of a CertificateSigningRequest; None while it waits for approval or signature."""
-    status = request.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition.get("type") in ("Denied", "Failed"):
-            words = [condition["type"].lower(), condition.get("reason") or "", condition.get("message") or ""]
+    try:
+        status = msgspec.convert(request.get("status") or {}, _Status)
+    except msgspec.ValidationError as error:
+        return Rejected(f"its status cannot be read: {error}")
+    for condition in status.conditions or ():
+        if condition.type in ("Denied", "Failed"):
+            words = [condition.type.lower(), condition.reason, condition.message]
             return Rejected(": ".join(word for word in words if word))
     try:
-        certificate = base64.b64decode(status.get("certificate") or "", validate=True)
-    except binascii.Error as error:
+        certificate = base64.b64decode(status.certificate or "", validate=True)
+    except ValueError as error:  # binascii.Error, or characters outside of ASCII
         return Rejected(f"its certificate is no base64: {error}")
     return Issued(certificate) if certificate else None

@@ -1,8 +1,8 @@
 """The volume actor: sets up the volumes of pods, keeps their content current, and removes them with the pod.
 
 It is the kubelet's volume manager. MountPod and UnmountPod set the desired state, and the reconciler brings the actual
-state to it. The actual state is read from disk and mount table at the start, so a kill loses nothing: pod_workers asks
-again and the steps are repeated. Only helper processes touch volumes (`helper/pool.py`), so a file system that hangs
+state to it. The actual state is read from disk and mount table at the start. So a kill loses nothing: pod_workers asks
+again, and the steps are repeated. Only helper processes touch volumes (`helper/pool.py`), so a file system that hangs
 holds up its own pod only.
 """
 

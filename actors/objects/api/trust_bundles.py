@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from actors._kube.client import KubeClient
-from actors._kube.errors import NotFound
+from actors._kube.errors import NotFound, Unreachable
 from actors.objects.api.watching import NotSynced
 
 KIND = "ClusterTrustBundle"
 _GROUP, _PLURAL = "/apis/certificates.k8s.io", "clustertrustbundles"
 _VERSIONS = ("v1", "v1beta1", "v1alpha1")
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] | None = None
 
 
 async def path(client: KubeClient, timeout_s: float) -> str:
@@ -18,6 +28,10 @@ async def path(client: KubeClient, timeout_s: float) -> str:
             found = await client.request("GET", f"{_GROUP}/{version}", timeout_s=timeout_s)
         except NotFound:
             continue
-        if any(one.get("name") == _PLURAL for one in found.get("resources") or ()):
+        try:
+            resources = msgspec.convert(found, _Resources).resources or ()
+        except msgspec.ValidationError as error:
+            raise Unreachable(f"GET {_GROUP}/{version}: the answer is no list of resources: {error}") from error
+        if any(one.name == _PLURAL for one in resources):
             return f"{_GROUP}/{version}/{_PLURAL}"
     raise NotSynced("ClusterTrustBundle projection is not supported in static kubelet mode")

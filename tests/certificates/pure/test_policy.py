@@ -102,6 +102,18 @@ def test_request_has_usages_that_all_controllers_approve() -> None:
         ({"conditions": [{"type": "Approved"}]}, None),
         ({"certificate": base64.b64encode(b"PEM").decode()}, Issued(b"PEM")),
         ({"certificate": "!"}, Rejected("its certificate is no base64: Only base64 data is allowed")),
+        (
+            {"certificate": "\u00e9"},
+            Rejected("its certificate is no base64: string argument should contain only ASCII characters"),
+        ),
+        (
+            {"certificate": 4},
+            Rejected("its status cannot be read: Expected `str | null`, got `int` - at `$.certificate`"),
+        ),
+        (
+            {"conditions": 4},
+            Rejected("its status cannot be read: Expected `array | null`, got `int` - at `$.conditions`"),
+        ),
         ({"conditions": [{"type": "Denied", "message": "no"}]}, Rejected("denied: no")),
         (
             {"conditions": [{"type": "Approved"}, {"type": "Failed", "reason": "SignerValidationFailure"}]},
@@ -111,3 +123,17 @@ def test_request_has_usages_that_all_controllers_approve() -> None:
 )
 def test_a_request_is_signed_refused_or_still_waits(status: dict[str, Any], found: object) -> None:
     assert policy.outcome({"status": status}) == found
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"certificate": "\u00e9"}, "its certificate is no base64: "),
+        ({"certificate": 4}, "its status cannot be read: Expected `str | null`, got `int` - at `$.certificate`"),
+        ({"conditions": 4}, "its status cannot be read: Expected `array | null`, got `int` - at `$.conditions`"),
+    ],
+)
+def test_a_status_of_another_shape_is_a_rejection(status: dict[str, Any], why: str) -> None:
+    found = policy.outcome({"status": status})
+    assert isinstance(found, Rejected)
+    assert found.why.startswith(why)
