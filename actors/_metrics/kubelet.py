@@ -1,7 +1,7 @@
 """The kubelet's metrics that this agent has: same names, types, labels and buckets, with help texts of our own.
 
-tests/metrics/verdicts.py lists every metric of the kubelet, and the reason when it is missing here. Buckets are those
-of Kubernetes 1.36: pkg/kubelet/metrics, pkg/volume/util and component-base/metrics. The default unit is seconds.
+A table in tests/metrics/verdicts.py lists every metric of the kubelet, and the reason for a missing one. Buckets are
+those of Kubernetes 1.36: pkg/kubelet/metrics, pkg/volume/util and component-base/metrics. The default unit is seconds.
 """
 
 from __future__ import annotations
