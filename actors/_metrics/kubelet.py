@@ -246,6 +246,23 @@ TOPOLOGY_ADMISSION_MS = _histogram(
     bounds=exponential(0.05, 1.835, 15),
 )
 
+# The pod resources API
+
+_POD_RESOURCES = "kubelet_pod_resources_endpoint"
+POD_RESOURCES_REQUESTS = _counter(
+    f"{_POD_RESOURCES}_requests_total", "Calls of the pod resources API.", "server_api_version"
+)
+POD_RESOURCES_LISTS = _counter(f"{_POD_RESOURCES}_requests_list", "Calls of List.", "server_api_version")
+POD_RESOURCES_GETS = _counter(f"{_POD_RESOURCES}_requests_get", "Calls of Get.", "server_api_version")
+POD_RESOURCES_ALLOCATABLES = _counter(
+    f"{_POD_RESOURCES}_requests_get_allocatable", "Calls of GetAllocatableResources.", "server_api_version"
+)
+POD_RESOURCES_LIST_ERRORS = _counter(f"{_POD_RESOURCES}_errors_list", "Failed calls of List.", "server_api_version")
+POD_RESOURCES_GET_ERRORS = _counter(f"{_POD_RESOURCES}_errors_get", "Failed calls of Get.", "server_api_version")
+POD_RESOURCES_ALLOCATABLE_ERRORS = _counter(
+    f"{_POD_RESOURCES}_errors_get_allocatable", "Failed calls of GetAllocatableResources.", "server_api_version"
+)
+
 # Volumes
 
 STORAGE_SECONDS = _histogram(

@@ -228,6 +228,7 @@ class PodWorkers(Actor):
             )  # fmt: skip
         self.api_gate.pods_updated(change.updated)
         self.assignments.pods_updated(change.updated)
+        self.assignments.listed.changed((*change.added, *change.removed))
         for uid in change.removed:
             self.api_gate.pod_gone(uid)
         if not self._runtime_seen:
@@ -254,6 +255,7 @@ class PodWorkers(Actor):
         self._end_orphans()  # first: a static pod waits for an orphan of its full name
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self.allocations.retry("pods_added")
+        self.assignments.listed.reconciled()
         self._check_complete()
         self.cgroups.pods_changed()
 
@@ -281,7 +283,10 @@ class PodWorkers(Actor):
         pod, view = self.desired.pods[uid], self._views.get(uid)
         if pod.metadata.deletion_timestamp is not None or (view is not None and view.sandboxes):
             return uid not in self._admit_again
-        return (self._statuses.get(uid) or pod.status).phase in TERMINAL_PHASES
+        return self._phase(pod) in TERMINAL_PHASES
+
+    def _phase(self, pod: Pod) -> str | None:
+        return (self._statuses.get(pod.metadata.uid) or pod.status).phase
 
     def _decided(self, uid: str) -> None:
         """Give an admitted or rejected pod its worker."""
@@ -314,6 +319,8 @@ class PodWorkers(Actor):
 
     def _start_worker(self, pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
         uid = pod.metadata.uid
+        is_over = termination is not None or self._phase(pod) in TERMINAL_PHASES
+        self.assignments.pod_started(pod, active=not is_over or view is None or view.has_processes)
         end = self.context.ends.records.get(uid)
         if termination is not None and end is not None:  # it ends already: it has the rest of its grace period
             termination = replace(termination, grace_period_s=remaining_grace_s(end, time.monotonic()))
@@ -329,7 +336,6 @@ class PodWorkers(Actor):
         if termination is None:
             self.allocations.admitted(pod)
             self.api_gate.pod_admitted(uid)
-        self.assignments.pod_started(pod)
         PodWorker.start(
             self.context,
             pod,

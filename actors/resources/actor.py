@@ -16,6 +16,9 @@ from actors._cri.client import Cri
 from actors._metrics import kubelet as metrics
 from actors.resources import assembly, gauges, policy
 from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.pod_resources.known_pods import KnownPods
+from actors.resources.pod_resources.service import PodResources
+from actors.resources.pod_resources.shares import Shares
 from actors.resources.reconcile import Reconciler
 from actors.resources.topology import scope
 from proto.common.until import Until
@@ -28,6 +31,7 @@ from proto.resources.resources import (
     GetGrant,
     HasExclusiveCpus,
     ReleasePod,
+    SetListedPods,
     SetPods,
 )
 from proto.v1 import Container, Pod
@@ -60,6 +64,8 @@ class Resources(Actor):
         self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
         self._managers = replace(managers, others=(self._devices, *managers.others))
         self._pods: dict[str, Pod] = {}
+        self._listed = KnownPods()
+        self._pod_resources = PodResources(self, self._listed, Shares(self._managers, self._devices, self._pods))
         self._complete = False
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
@@ -70,8 +76,9 @@ class Resources(Actor):
         self._reconciling = self._reconcile_again = False
 
     def on_ready(self) -> None:
-        """Let device plugins register, and compare the CPUs of containers where some are exclusive."""
+        """Serve device plugins and the pod resources API, and compare the CPUs of containers where some are alone."""
         self.spawn(self._devices.start(), "device plugins")
+        self.spawn(self._pod_resources.start(), "pod resources API")
         gauges.begin()
         if self._reconciler is not None:
             self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
@@ -95,6 +102,7 @@ class Resources(Actor):
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
             "devices": self._devices.describe(),
+            "pod_resources_api": self._pod_resources.describe(),
             "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }
 
@@ -193,6 +201,11 @@ class Resources(Actor):
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
         self._tell_state(again=message.full)
+
+    @handles(SetListedPods)
+    def set_listed_pods(self, message: SetListedPods) -> None:
+        """Note the pods that the pod resources API names."""
+        self._listed.apply(message)
 
     # CPUs of running containers
 

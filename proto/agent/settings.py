@@ -198,6 +198,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     topology_manager_policy_options: dict[str, str] = {}
     pod_level_resource_managers: bool = False
     """The feature gate PodLevelResourceManagers: pods with resources of their own get CPUs and memory of their own."""
+    pod_resources_active_pods: bool = True
+    """The feature gate KubeletPodResourcesListUseActivePods: the pod resources API lists no pods that have ended."""
 
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = "/"

@@ -1,4 +1,4 @@
-"""Messages that the resources actor receives: pods to assign CPUs, memory and devices to, and their ends.
+"""Messages that the resources actor receives: pods to assign CPUs, memory and devices to, their ends, and their names.
 
 All from pod_workers. What the actor assigns at all is in ResourcesState, which it tells pod_workers.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from proto.resources.grants import Grant
 from proto.v1 import Pod
-from proto.wire.message import Done, Message, Request
+from proto.wire.message import Done, Message, Record, Request
 
 
 class AdmitPod(Request[Done], frozen=True, kw_only=True):
@@ -57,3 +57,25 @@ class SetPods(Message, frozen=True, kw_only=True):
     pods: tuple[Pod, ...]
     full: bool = False
     """These are all pods of the node that may have processes; free the resources of all others."""
+
+
+class ListedPod(Record, frozen=True, kw_only=True):
+    """A pod of the sources, as the pod resources API names it."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[str, ...]
+    """Restartable init containers, then containers, in the order of the spec."""
+    active: bool = False
+    """It has begun, and its processes may run."""
+
+
+class SetListedPods(Message, frozen=True, kw_only=True):
+    """Pods that the pod resources API names. Idempotent; the last message counts."""
+
+    pods: tuple[ListedPod, ...] = ()
+    gone: tuple[str, ...] = ()
+    """UIDs of pods that no source has any more."""
+    full: bool = False
+    """These are all pods: forget every other one. Until the first such message the API refuses to name pods."""

@@ -87,11 +87,22 @@ def _kubelets(own: Collection[int]) -> Iterator[tuple[int, Kubelet]]:
             yield pid, kubelet
 
 
+_UNIX_INODE = 6
+"""The field of a line of /proc/net/unix. Seven come before the path."""
+
+
 def _has_its_kubelet(pid: int, kubelet: Kubelet) -> bool:
-    """True unless it is a k3s server without a kubelet. Its flags are hidden; the pod resources socket tells."""
+    """True unless it is a k3s server without a kubelet. Its flags are hidden; the pod resources socket tells.
+
+    The list has the sockets of all processes of the network, also our own one: k3s must have its socket open.
+    """
     if kubelet.name != "k3s":
         return True
-    return f"{kubelet.root_dir}/pod-resources/".encode() in processes.read(pid, "net/unix", MAX_MOUNTINFO)
+    directory = f"{kubelet.root_dir}/pod-resources/".encode()
+    lines = processes.read(pid, "net/unix", MAX_MOUNTINFO).splitlines()
+    inodes = {os.fsdecode(line.split()[_UNIX_INODE]) for line in lines if directory in line}
+    sockets = {f"socket:[{inode}]" for inode in inodes}
+    return bool(sockets) and any(target in sockets for _, target in processes.descriptors(pid))
 
 
 def _served(pid: int, kubelet: Kubelet) -> Iterator[Inode]:

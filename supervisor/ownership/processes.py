@@ -42,10 +42,10 @@ def pids() -> list[int]:
 
 
 def read(pid: int, name: str, limit: int = MAX_READ) -> bytes:
-    """The beginning of /proc/PID/NAME."""
+    """The first `limit` bytes of /proc/PID/NAME. Of tables, the kernel gives at most a page for each read."""
     try:
-        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
-            return file.read(limit) or b""
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read(limit)
     except OSError:
         return b""
 

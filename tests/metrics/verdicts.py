@@ -28,7 +28,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
         r"kubelet_container_aligned_.*|kubelet_device_plugin_.*|resource_manager_.*",
         NO_DEVICES,
     ),
-    ("/metrics", r"kubelet_pod_resources_endpoint_.*", "there is no PodResources API"),
     ("/metrics", r"kubelet_started_host_process_containers.*", "of Windows"),
     ("/metrics", r"kubelet_podcertificate_states", "pod certificates (PodCertificateRequest) are not built"),
     ("/metrics", r"kubelet_volume_stats_health_status_abnormal", "volume health (CSIVolumeHealth) is not built"),

@@ -15,9 +15,16 @@ from tests.harness import wait_for
 
 # `exec -a NAME` of bash, so that the process has the name in its command line, with a line once it is there.
 _KUBELET = """
-exec -a "$0" {python} -c 'import fcntl, os, sys, time
+exec -a "$0" {python} -c 'import fcntl, os, socket, sys, time
+def served(path):
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(path)
+    one.listen()
+    return one
+sockets = [served(path) for path in sys.argv[1:] if path.startswith("/") and path.endswith(".sock")]
 held = [open(path, "w") for path in sys.argv[1:] if path.startswith("/") and path.endswith(".lock")]
 [fcntl.flock(one, fcntl.LOCK_EX) for one in held]
+os.environ["TITLE"] and __import__("setproctitle").setproctitle(os.environ["TITLE"])
 os.environ["CHROOT"] and os.chroot(os.environ["CHROOT"])
 print("up", flush=True)
 time.sleep(600)' "$@"
@@ -26,12 +33,21 @@ time.sleep(600)' "$@"
 
 @contextmanager
 def process(
-    name: str, *arguments: str, before: str = "", unshare: tuple[str, ...] = (), chroot: Path | str = ""
+    name: str,
+    *arguments: str,
+    before: str = "",
+    unshare: tuple[str, ...] = (),
+    chroot: Path | str = "",
+    title: str = "",
 ) -> Iterator[int]:
-    """A process of this name with these arguments; its pid. `before` is shell run in its namespaces."""
+    """A process of this name with these arguments; its pid. `before` is shell run in its namespaces.
+
+    It locks the arguments that are paths of lock files, and listens on those of sockets. `title` replaces its command
+    line then.
+    """
     script = f"set -e\n{before}\n{_KUBELET.format(python=sys.executable)}"
     line = [*(["unshare", *unshare] if unshare else []), "bash", "-c", script, name, *arguments]
-    environment = {**os.environ, "CHROOT": str(chroot)}
+    environment = {**os.environ, "CHROOT": str(chroot), "TITLE": title, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment) as started:
         try:
             assert started.stdout is not None

@@ -55,6 +55,28 @@ def test_kubelet_on_our_root_directory_is_named(settings: Settings, directory: P
     assert refusal(settings) == ""
 
 
+def test_k3s_has_a_kubelet_if_it_serves_the_pod_resources_socket(settings: Settings, directory: Path) -> None:
+    """Our own agent, or one that ends, may listen there as well: k3s itself has to."""
+    served = Path(settings.root_dir, "pod-resources")
+    served.mkdir(parents=True)
+    title = f"k3s server --kubelet-arg=root-dir={settings.root_dir}"
+    with socket.socket(socket.AF_UNIX) as ours, process("k3s", title=title):
+        ours.bind(str(served / "kubelet.sock"))
+        ours.listen()
+        assert refusal(settings) == ""
+    with process("k3s", str(served / "other.sock"), title=title) as pid:
+        assert f"k3s (pid {pid}) serves root directory {settings.root_dir}" in refusal(settings)
+
+
+def test_tables_longer_than_a_page_are_read_whole(directory: Path) -> None:
+    with ExitStack() as held:
+        for number in range(200):
+            one = held.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(f"{directory}/{number}")
+        table = processes.read(os.getpid(), "net/unix", 1 << 20)
+    assert all(f"{directory}/{number}\n".encode() in table for number in range(200))
+
+
 def test_look_does_not_open_a_kubelets_lock_file(settings: Settings, directory: Path) -> None:
     """With --exit-on-lock-contention that would end the kubelet."""
     lock = directory / "k.lock"

@@ -82,6 +82,8 @@ FOLDERS = {
     "resources/devices/pure": PURE,
     "resources": PROCESS,
     "resources/cpu/pure": PURE,
+    "resources/pod_resources": PROCESS,
+    "resources/pod_resources/pure": PURE,
     "resources/pure": PURE,
     "runtime": PROCESS,
     "runtime/pure": PURE,

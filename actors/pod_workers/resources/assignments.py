@@ -19,6 +19,7 @@ from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.admission.chain import UNEXPECTED
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.resources.allocation_manager import AllocationManager
+from actors.pod_workers.resources.listed_pods import ListedPods
 from actors.pod_workers.shared.managed_resources import ManagedResources
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import AdmitPod, ReleasePod, SetPods
@@ -57,6 +58,7 @@ class Assignments:
         self.managed = ManagedResources(actor.settings)
         self._actor = actor
         self._peer = actor.peer("resources")
+        self.listed = ListedPods(self._peer, desired)
         self._events = events
         self._desired = desired
         self._queue = queue
@@ -147,9 +149,11 @@ class Assignments:
         if not self._waiting.keys().isdisjoint(uids):
             self.try_waiting()
 
-    def pod_started(self, pod: Pod) -> None:
-        """A worker starts or continues the pod with these allocated resources."""
+    def pod_started(self, pod: Pod, *, active: bool = True) -> None:
+        """A worker starts or continues the pod with these allocated resources. Not `active`: it is over already."""
         uid = pod.metadata.uid
+        if active:
+            self.listed.started(uid)
         unknown = uid not in self._desired.pods and self.managed.assigns()  # an orphan, whose spec is lost
         if (unknown or self.managed.tracks(pod)) and self._tracked.get(uid) is not pod:
             self._tracked[uid] = pod
@@ -159,9 +163,11 @@ class Assignments:
         """No process of the pod runs any more, or no source wants it and it has not begun."""
         self._under_way.pop(uid, None)
         self._waiting.pop(uid, None)
+        self.listed.ended(uid)
         if self._tracked.pop(uid, None) is not None:
             self._peer.tell(ReleasePod(pod_uid=uid))
 
     def resend(self, *, full: bool) -> None:
         """Send all pods. `full`: no other pod of the node has processes."""
         self._peer.tell(SetPods(pods=tuple(self._tracked.values()), full=full))
+        self.listed.resend()

@@ -250,6 +250,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
     values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")
+    values["pod_resources_active_pods"] = gates.enabled("KubeletPodResourcesListUseActivePods")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:

@@ -68,7 +68,7 @@ _READ_BY = {
         root_dir container_runtime_endpoint system_reserved kube_reserved cpu_manager_policy cpu_manager_policy_options
         cpu_manager_reconcile_period_s reserved_system_cpus topology_manager_policy topology_manager_scope
         topology_manager_policy_options pod_level_resource_managers memory_manager_policy reserved_memory
-        max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction
+        max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction pod_resources_active_pods
     """,
     "runtime": """
         run_dir root_dir pod_manifest_path objects_dir images_dir host_image_for_all registries_dir kubeconfig

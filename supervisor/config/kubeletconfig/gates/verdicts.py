@@ -59,6 +59,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "needed for tokenAttributes of credential providers",
         "image_pull/test_accounts.py",
     ),
+    "KubeletPodResourcesListUseActivePods": (
+        "the pod resources API lists only active pods",
+        "resources/pod_resources/test_service.py",
+    ),
     "PodLevelResourceManagers": (
         "pods with resources of their own get CPUs",
         "resources/cpu/pure/test_cpu_pod_level.py",
@@ -104,6 +108,7 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "InPlacePodVerticalScaling": ("resize of containers", "pod_workers/test_resize.py"),
     "KubeletCgroupDriverFromCRI": ("the runtime's cgroup driver wins", "cli/test_start.py"),
     "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
+    "KubeletPodResourcesGet": ("the pod resources API has Get", "resources/pod_resources/test_service.py"),
     "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
     "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
     "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
@@ -125,13 +130,13 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 """Locked gates whose feature is here."""
 
 _NO_HEALTH = "devices' health is not written to statuses"
-_NO_DRA = "the agent has no DRA plugins and no pod resources API"
+_NO_DRA = "the agent has no DRA plugins"
 _NO_SELINUX = "the agent does not relabel volumes"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
 _GRADUATED_MISSING: dict[str, str] = {
-    _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources KubeletPodResourcesGet",
+    _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
@@ -146,7 +151,7 @@ _NOT_BUILT: dict[str, str] = {
         TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
     """,
     _NO_DRA: """
-        DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims KubeletPodResourcesListUseActivePods
+        DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims
     """,
     _NO_SELINUX: "SELinuxMount",
     _NO_MEMORY_QOS: "MemoryQoS",

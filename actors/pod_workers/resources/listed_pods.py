@@ -1,0 +1,88 @@
+"""Tells the resources actor the pods that its pod resources API names.
+
+The kubelet reads them from its pod manager (pkg/kubelet/apis/podresources). Used in the actor's mailbox thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from actors._host.restart import is_sidecar
+from actors.pod_workers.model.desired import API, Desired
+from proto.resources.resources import ListedPod, SetListedPods
+from proto.v1 import Pod
+
+
+class Receiver(Protocol):
+    """The resources actor."""
+
+    def tell(self, message: SetListedPods, /) -> None:
+        """Send without an answer."""
+
+
+class ListedPods:
+    """State: what the resources actor was told, by pod UID."""
+
+    def __init__(self, peer: Receiver, desired: Desired) -> None:
+        self._peer = peer
+        self._desired = desired
+        self._active: set[str] = set()
+        self._told: dict[str, ListedPod] = {}
+        self._complete = False
+
+    def changed(self, uids: Iterable[str]) -> None:
+        """Tell pods that a source has added or removed."""
+        new, gone = [], []
+        for uid in dict.fromkeys(uids):
+            entry = self._entry(uid)
+            if entry is None and self._told.pop(uid, None) is not None:
+                gone.append(uid)
+            elif entry is not None and self._told.get(uid) != entry:
+                self._told[uid] = entry
+                new.append(entry)
+        if new or gone:
+            self._peer.tell(SetListedPods(pods=tuple(new), gone=tuple(gone)))
+
+    def started(self, uid: str) -> None:
+        """A worker starts or continues the pod."""
+        self._active.add(uid)
+        self.changed([uid])
+
+    def ended(self, uid: str) -> None:
+        """No process of the pod runs any more."""
+        if uid in self._active:
+            self._active.discard(uid)
+            self.changed([uid])
+
+    def reconciled(self) -> None:
+        """Every desired pod that runs has a worker. Tell all pods, once the sources have named them.
+
+        The pods of an API server that does not answer are those of its checkpoint.
+        """
+        if not self._complete and self._desired.seen.issuperset(one for one in self._desired.sources if one != API):
+            self._complete = True
+            self.resend()
+
+    def resend(self) -> None:
+        """Tell all pods again. Does nothing before `reconciled`: a list with pods missing would be taken for whole."""
+        if self._complete:
+            entries = {uid: _listed(pod, active=uid in self._active) for uid, pod in self._desired.pods.items()}
+            self._told = entries
+            self._peer.tell(SetListedPods(pods=tuple(entries.values()), full=True))
+
+    def _entry(self, uid: str) -> ListedPod | None:
+        pod = self._desired.pods.get(uid)
+        return None if pod is None else _listed(pod, active=uid in self._active)
+
+
+def _listed(pod: Pod, *, active: bool) -> ListedPod:
+    """As the kubelet, without init containers that end before the pod runs, and without ephemeral ones."""
+    containers = (*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers)
+    return ListedPod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        containers=tuple(one.name for one in containers),
+        active=active,
+    )

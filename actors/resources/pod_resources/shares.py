@@ -1,0 +1,53 @@
+"""Takes what pods and the node have from the managers, as values that do not change any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from actors.resources.assembly import Managers
+from actors.resources.devices.manager import DeviceManager
+from actors.resources.memory.model import Block
+from actors.resources.pod_resources.answers import ContainerShare, MemoryBlock, NodeShare, PodShare
+from actors.resources.policy import find_container
+from proto.resources.resources import ListedPod
+from proto.v1 import Pod
+
+
+class Shares:
+    """Reads the managers, in the actor's mailbox thread. The values may be used in any thread."""
+
+    def __init__(self, managers: Managers, devices: DeviceManager, pods: Mapping[str, Pod]) -> None:
+        """`pods`: the actor's, by UID; they may hold something."""
+        self._managers, self._devices, self._pods = managers, devices, pods
+
+    def of_pod(self, pod: ListedPod) -> PodShare:
+        """Resources of the pod's containers."""
+        containers = tuple(self._of_container(pod.uid, name) for name in pod.containers)
+        return PodShare(pod.namespace, pod.name, containers)
+
+    def of_node(self) -> NodeShare:
+        """Resources that containers of the node can have."""
+        cpus, memory = self._managers.cpus, self._managers.memory
+        return NodeShare(
+            cpus=cpus.allocatable if cpus is not None else (),
+            memory=_blocks(memory.allocatable()) if memory is not None else (),
+            devices={name: one.devices for name, one in self._devices.inventory.resources.items() if one.connected},
+        )
+
+    def _of_container(self, uid: str, name: str) -> ContainerShare:
+        holdings = tuple(self._devices.holdings.of_container(uid, name))
+        pod = self._pods.get(uid)
+        container = find_container(pod, name) if pod is not None else None
+        if pod is None or container is None:
+            return ContainerShare(name, holdings=holdings)
+        cpus, memory = self._managers.cpus, self._managers.memory
+        return ContainerShare(
+            name,
+            cpus=cpus.exclusive(pod, container) if cpus is not None else (),
+            memory=_blocks(memory.blocks(pod, container)) if memory is not None else (),
+            holdings=holdings,
+        )
+
+
+def _blocks(blocks: Iterable[Block]) -> tuple[MemoryBlock, ...]:
+    return tuple(MemoryBlock(one.resource, one.size, tuple(one.nodes)) for one in blocks)
