@@ -17,6 +17,7 @@ SOURCES = (
     "proto/plugins/csi.proto",
     "proto/plugins/deviceplugin.proto",
     "proto/plugins/podresources.proto",
+    "proto/plugins/podresourcesv1alpha1.proto",
     "proto/plugins/registration.proto",
 )
 """Relative to ROOT, because the generated modules import one another by these paths."""

@@ -66,7 +66,8 @@ class ListedPod(Record, frozen=True, kw_only=True):
     namespace: str
     name: str
     containers: tuple[str, ...]
-    """Restartable init containers, then containers, in the order of the spec."""
+    sidecars: tuple[str, ...] = ()
+    """Restartable init containers."""
     active: bool = False
     """It has begun, and its processes may run."""
 

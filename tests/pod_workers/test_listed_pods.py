@@ -43,7 +43,7 @@ def pod(uid: str) -> Pod:
 
 
 def entry(uid: str, *, active: bool = False) -> ListedPod:
-    return ListedPod(uid=uid, namespace="ns", name=uid, containers=("side", "a", "b"), active=active)
+    return ListedPod(uid=uid, namespace="ns", name=uid, containers=("a", "b"), sidecars=("side",), active=active)
 
 
 def test_the_whole_list_is_told_once_every_source_but_the_api_server_is_known() -> None:

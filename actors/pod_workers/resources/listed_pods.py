@@ -78,11 +78,11 @@ class ListedPods:
 
 def _listed(pod: Pod, *, active: bool) -> ListedPod:
     """As the kubelet, without init containers that end before the pod runs, and without ephemeral ones."""
-    containers = (*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers)
     return ListedPod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        containers=tuple(one.name for one in containers),
+        containers=tuple(one.name for one in pod.spec.containers),
+        sidecars=tuple(one.name for one in pod.spec.init_containers if is_sidecar(one)),
         active=active,
     )

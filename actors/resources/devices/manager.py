@@ -21,7 +21,7 @@ from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import MEET_S, Connection
-from actors.resources.devices.unix_server import RpcRefusedError, UnixServer
+from actors.resources.devices.unix_server import RpcRefusedError, Service, UnixServer
 from actors.resources.model.hints import ANY, Hint, Hints
 from actors.resources.model.provider import NotYetError
 from proto.common.until import Until
@@ -79,7 +79,7 @@ class DeviceManager:
     def _serve(self) -> UnixServer:
         # In a pool thread.
         self._directory.prepare()
-        return UnixServer(self._directory.socket, REGISTRATION, {"Register": self._register})
+        return UnixServer(self._directory.socket, [Service(REGISTRATION, {"Register": self._register})])
 
     def _register(self, request: Any) -> Any:
         # In a thread of the server.

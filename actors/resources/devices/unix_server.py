@@ -1,4 +1,4 @@
-"""A gRPC server of one service on a unix socket, from the .proto's descriptor."""
+"""A gRPC server on a unix socket, from the descriptors of the .proto files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -68,16 +68,17 @@ class RpcRefusedError(Exception):
         self.code = code
 
 
-class UnixServer:
-    """Serves `methods`, functions of the request by rpc name. They run in threads of the server."""
+class Service(NamedTuple):
+    """A service, and functions of the request by rpc name."""
 
-    def __init__(
-        self,
-        socket: str,
-        service: ServiceDescriptor,
-        methods: Mapping[str, Callable[[Any], Any]],
-        limits: Limits | None = None,
-    ) -> None:
+    descriptor: ServiceDescriptor
+    methods: Mapping[str, Callable[[Any], Any]]
+
+
+class UnixServer:
+    """Serves `services`. Their methods run in threads of the server."""
+
+    def __init__(self, socket: str, services: Iterable[Service], limits: Limits | None = None) -> None:
         """Replaces a socket at the path, and nothing else. Raises OSError when it cannot listen."""
         with suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.lstat(socket).st_mode):
@@ -88,8 +89,10 @@ class UnixServer:
             options=limits.options(),
             maximum_concurrent_rpcs=limits.calls,
         )
-        handlers = {name: _handler(service, name, function) for name, function in methods.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+        for service, methods in services:
+            handlers = {name: _handler(service, name, function) for name, function in methods.items()}
+            generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
+            self._server.add_generic_rpc_handlers((generic,))
         try:
             bound = self._server.add_insecure_port(f"unix:{socket}")
         except RuntimeError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from actors.resources.devices.holdings import Holding
 from actors.resources.devices.inventory import NO_NODE, Device
 from proto.plugins import podresources_pb2 as pb
+from proto.plugins import podresourcesv1alpha1_pb2 as alpha
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,13 @@ def listed(pods: Iterable[PodShare]) -> Any:
     """ListPodResourcesResponse."""
     ordered = sorted(pods, key=lambda one: (one.namespace, one.name))
     return pb.ListPodResourcesResponse(pod_resources=map(_pod, ordered))
+
+
+def listed_devices(pods: Iterable[PodShare]) -> Any:
+    """v1alpha1.ListPodResourcesResponse. Its fields are the first ones of version 1, so that answer is stripped."""
+    found = alpha.ListPodResourcesResponse.FromString(listed(pods).SerializeToString())
+    found.DiscardUnknownFields()
+    return found
 
 
 def one_pod(pod: PodShare) -> Any:

@@ -1,4 +1,4 @@
-"""Serves the pod resources API v1 on ROOT_DIR/pod-resources/kubelet.sock.
+"""Serves the pod resources API, v1 and v1alpha1, on ROOT_DIR/pod-resources/kubelet.sock.
 
 Its clients are monitors and schedulers in pods with the directory as a hostPath. Calls are counted, limited and
 encoded in threads of the server. The mailbox thread only copies what the managers have.
@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 from actors._base import Actor, Future
 from actors._metrics import kubelet as metrics
 from actors._metrics.registry import Counter
-from actors.resources.devices.unix_server import Limits, RpcRefusedError, UnixServer
+from actors.resources.devices.unix_server import Limits, RpcRefusedError, Service, UnixServer
 from actors.resources.pod_resources import answers
 from actors.resources.pod_resources.answers import PodShare
 from actors.resources.pod_resources.known_pods import KnownPods, NotKnownError
 from actors.resources.pod_resources.shares import Shares
 from proto.common.token_bucket import TokenBucket
 from proto.plugins import podresources_pb2 as pb
+from proto.plugins import podresourcesv1alpha1_pb2 as alpha
 from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 DIRECTORY, SOCKET = "pod-resources", "kubelet.sock"
 SERVICE = pb.DESCRIPTOR.services_by_name["PodResourcesLister"]
-VERSION = "v1"
+ALPHA_SERVICE = alpha.DESCRIPTOR.services_by_name["PodResourcesLister"]
 QPS, BURST = 100, 10
 """The kubelet's, for all clients together."""
 LIMITS = Limits(
@@ -95,28 +96,40 @@ class PodResources:
             ),
             "Get": self._method(self._get, metrics.POD_RESOURCES_GETS, metrics.POD_RESOURCES_GET_ERRORS),
         }
-        return UnixServer(self.socket, SERVICE, methods, LIMITS)
+        alpha_methods = {"List": self._limited("v1alpha1", self._list_devices)}
+        return UnixServer(self.socket, [Service(SERVICE, methods), Service(ALPHA_SERVICE, alpha_methods)], LIMITS)
 
     def _method(self, work: Callable[[Any], Any], calls: Counter, errors: Counter) -> Callable[[Any], Any]:
-        """`work` behind the rate limit, counted. As in the kubelet, a call beyond the limit is not counted."""
+        """A method of version 1: `work` behind the rate limit, counted with its errors."""
+
+        def call(request: Any) -> Any:
+            calls.inc("v1")
+            try:
+                return work(request)
+            except BaseException:
+                errors.inc("v1")
+                raise
+
+        return self._limited("v1", call)
+
+    def _limited(self, version: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`work` behind the rate limit. As in the kubelet, a call beyond the limit is not counted."""
 
         def call(request: Any) -> Any:
             with self._lock:
                 allowed = self._bucket.try_take(time.monotonic())
             if not allowed:
                 raise RpcRefusedError("RESOURCE_EXHAUSTED", "rejected by rate limit")
-            metrics.POD_RESOURCES_REQUESTS.inc(VERSION)
-            calls.inc(VERSION)
-            try:
-                return _bounded(work(request))
-            except BaseException:
-                errors.inc(VERSION)
-                raise
+            metrics.POD_RESOURCES_REQUESTS.inc(version)
+            return work(request)
 
         return call
 
     def _list(self, _: Any) -> Any:
-        return answers.listed(self._in_mailbox(self._take_pods))
+        return _bounded(answers.listed(self._in_mailbox(self._take_pods)))
+
+    def _list_devices(self, _: Any) -> Any:
+        return _bounded(answers.listed_devices(self._in_mailbox(self._take_devices)))
 
     def _get(self, request: Any) -> Any:
         namespace, name = request.pod_namespace, request.pod_name
@@ -151,6 +164,9 @@ class PodResources:
     def _take_pods(self) -> list[PodShare]:
         active = self._actor.settings.pod_resources_active_pods
         return [self._shares.of_pod(pod) for pod in self._pods.every(active=active)]
+
+    def _take_devices(self) -> list[PodShare]:
+        return [self._shares.devices_of_pod(pod) for pod in self._pods.every(active=False)]
 
     def _take_pod(self, namespace: str, name: str) -> PodShare | None:
         pod = self._pods.named(namespace, name)

@@ -22,8 +22,16 @@ class Shares:
 
     def of_pod(self, pod: ListedPod) -> PodShare:
         """Resources of the pod's containers."""
-        containers = tuple(self._of_container(pod.uid, name) for name in pod.containers)
+        containers = tuple(self._of_container(pod.uid, name) for name in (*pod.sidecars, *pod.containers))
         return PodShare(pod.namespace, pod.name, containers)
+
+    def devices_of_pod(self, pod: ListedPod) -> PodShare:
+        """Devices of the pod's containers without the sidecars."""
+        holdings = self._devices.holdings
+        containers = (
+            ContainerShare(name, holdings=tuple(holdings.of_container(pod.uid, name))) for name in pod.containers
+        )
+        return PodShare(pod.namespace, pod.name, tuple(containers))
 
     def of_node(self) -> NodeShare:
         """Resources that containers of the node can have."""

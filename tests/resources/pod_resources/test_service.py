@@ -114,6 +114,12 @@ def test_devices_of_containers_and_of_the_node(actor: ActorProcess) -> None:
             {"resource_name": GPU, "device_ids": ["d0"], "topology": {"nodes": [{}]}},
             {"resource_name": GPU, "device_ids": ["d1"]},
         ]
+        over, alpha = call(path(actor), "List", "v1alpha1")["pod_resources"]
+        assert over == {"name": "over", "namespace": "default", "containers": [{"name": "c"}]}
+        assert alpha["containers"][0]["devices"] == [
+            {"resource_name": GPU, "device_ids": ["d0"]},
+            {"resource_name": GPU, "device_ids": ["d1"]},
+        ]
         plugin.relist(d0="Unhealthy", d1="Healthy")
         wait_for(lambda: len(call(path(actor), "GetAllocatableResources").get("devices", ())) == 1, 20, "one device")
     finally:

@@ -49,6 +49,16 @@ def test_a_container_has_its_cpus_memory_and_devices() -> None:
     }
 
 
+def test_version_1alpha1_has_devices_only() -> None:
+    share = ContainerShare("c", cpus={1}, holdings=(Holding("u", "c", GPU, {0: ("d",)}),))
+    found = answers.listed_devices([PodShare("ns", "web", (share,))])
+    devices = [{"resource_name": GPU, "device_ids": ["d"]}]
+    assert fields(found)["pod_resources"] == [
+        {"name": "web", "namespace": "ns", "containers": [{"name": "c", "devices": devices}]}
+    ]
+    assert found == found.FromString(found.SerializeToString())
+
+
 def test_a_container_without_anything_has_its_name() -> None:
     found = fields(answers.one_pod(PodShare("ns", "web", (ContainerShare("c"),))))
     assert found == {"pod_resources": {"namespace": "ns", "name": "web", "containers": [{"name": "c"}]}}
