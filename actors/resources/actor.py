@@ -51,6 +51,8 @@ class Admission:
 
     withdrawn: bool = False
     """The pod was released meanwhile."""
+    chosen: bool = False
+    """It has its resources, and device plugins are asked to allocate them."""
 
 
 class Resources(Actor):
@@ -69,6 +71,8 @@ class Resources(Actor):
         self._complete = False
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
+        self._refused_meanwhile = False
+        """A pod was refused for what an admission under way may give back."""
         self._told: ResourcesState | None = None
         endpoint = self.settings.container_runtime_endpoint
         pins = self._managers.cpus is not None and bool(endpoint)
@@ -130,36 +134,48 @@ class Resources(Actor):
 
     @handles(AdmitPod)
     async def admit(self, request: AdmitPod) -> Done:
-        """Assign resources to the pod's containers: one pod at a time, as hints hold only until the next assignment."""
+        """Assign resources to the pod's containers. Device plugins are asked while other pods are admitted."""
         uid, admission = request.pod.metadata.uid, Admission()
         self._under_way.setdefault(uid, []).append(admission)
         try:
-            async with self._one_at_a_time:
-                await self._assign(request.pod, admission)
+            await self._assign(request.pod, admission)
         finally:
             self._under_way[uid].remove(admission)
             if not self._under_way[uid]:
                 del self._under_way[uid]
-        self._tell_state(again=False)
+            again = admission.chosen and self._refused_meanwhile
+            self._refused_meanwhile = self._refused_meanwhile and not again
+            self._tell_state(again=again)
         return Done()
 
     async def _assign(self, pod: Pod, admission: Admission) -> None:
         uid = pod.metadata.uid
         try:
+            async with self._one_at_a_time:  # hints hold only until the next assignment
+                if not admission.withdrawn:
+                    await self._align(pod)
+            admission.chosen = True
             if not admission.withdrawn:
-                await self._align(pod)
+                await self._devices.finish(pod)
         except NotYetError as error:
             self._undo(uid)
             raise Refused(NOT_YET, str(error)) from error
         except AllocationError as error:
             self._undo(uid)
-            if not self._complete:  # what pods hold that are gone is not free yet
-                raise Refused(NOT_YET, f"{error.message}; not all pods of the node are known yet") from error
-            raise Refused(error.reason, error.message, retry=False) from error
+            raise self._refusal(error, admission) from error
         if admission.withdrawn:
-            self._free(uid)
+            self._undo(uid)
             raise Refused(NOT_YET, "the pod was released while it was admitted")
         self._pods[uid] = pod
+
+    def _refusal(self, error: AllocationError, admission: Admission) -> Refused:
+        if not self._complete:  # what pods hold that are gone is not free yet
+            return Refused(NOT_YET, f"{error.message}; not all pods of the node are known yet")
+        others = (one for under_way in self._under_way.values() for one in under_way if one.chosen)
+        if not admission.chosen and any(others):  # their plugins may fail, and what they have taken is free again
+            self._refused_meanwhile = True
+            return Refused(NOT_YET, f"{error.message}; other pods are being admitted")
+        return Refused(error.reason, error.message, retry=False)
 
     async def _align(self, pod: Pod) -> None:
         began = time.monotonic()
@@ -173,8 +189,10 @@ class Resources(Actor):
             metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
 
     def _undo(self, uid: str) -> None:
-        """Free what a failed admission has assigned, unless the pod runs already."""
+        """Free what a failed admission has assigned, unless the pod runs already. Others of this pod fail, too."""
         if uid not in self._pods:
+            for admission in self._under_way[uid]:
+                admission.withdrawn = True
             self._free(uid)
 
     def _free(self, uid: str) -> None:

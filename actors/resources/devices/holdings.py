@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from actors.resources.model.hints import Hint
 from proto.v1 import Container, Pod
 
 
@@ -21,6 +22,13 @@ class Holding:
     """The plugin's serialized ContainerAllocateResponse."""
     earlier_boot: bool = False
     """Assigned before the machine's last start: the plugin has to allocate the devices again."""
+    chosen_for: Hint | None = None
+    """The affinity of an admission under way: taken by nobody else, and not yet allocated by the plugin."""
+
+    @property
+    def is_allocated(self) -> bool:
+        """The plugin has allocated the devices since the machine's start."""
+        return self.chosen_for is None and not self.earlier_boot
 
     @property
     def ids(self) -> frozenset[str]:
@@ -69,9 +77,10 @@ class Holdings:
             del self._pods[uid]
         return bool(gone)
 
-    def in_use(self, resource: str) -> frozenset[str]:
-        """IDs of the resource's assigned devices."""
-        return frozenset(one for held in self if held.resource == resource for one in held.ids)
+    def in_use(self, resource: str, *, but: tuple[str, str] | None = None) -> frozenset[str]:
+        """IDs of the resource's assigned devices. `but`: pod UID and name of a container that does not count."""
+        others = (held for held in self if held.resource == resource and (held.pod_uid, held.container) != but)
+        return frozenset(one for held in others for one in held.ids)
 
     def owners(self, resource: str, ids: Collection[str]) -> frozenset[str]:
         """UIDs of the pods that have one of these devices."""

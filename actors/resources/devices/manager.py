@@ -1,7 +1,7 @@
 """The device manager: connects device plugins and gives their devices to containers.
 
-Plugins come and go at any time. Their devices are assigned under one lock, and written to the checkpoint before an
-answer. A plugin that is away, hangs or dies lets pods wait; they are not rejected.
+Plugins come and go at any time. Assigned devices are in the checkpoint before an answer. A plugin that is away, hangs
+or dies lets its pods wait; they are not rejected.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from actors._base import Actor, Semaphore
+from actors._base import Actor
 from actors._cri.errors import CriError
-from actors.resources.devices import answers, numa, policy
+from actors.resources.devices import answers, numa
+from actors.resources.devices.allocation import Allocation
 from actors.resources.devices.answers import BadAnswerError, clipped
 from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import MEET_S, Connection
 from actors.resources.devices.unix_server import RpcRefusedError, Service, UnixServer
-from actors.resources.model.hints import ANY, Hint, Hints
+from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
 from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 DISK_S = 10.0
 EXPIRY_S = 10.0
 LOOK_S = 0.1
-HUNG_S = 30.0
-"""A plugin whose call did not end is not called for this time, so that it holds up its own pods only."""
 MOST_RESOURCES = 128
 REGISTRATION = pb.DESCRIPTOR.services_by_name["Registration"]
 
@@ -54,7 +53,7 @@ class DeviceManager:
         self._connections: dict[str, Connection] = {}
         self._meeting: dict[str, Connection] = {}
         self._needs_pre_start: dict[str, bool] = {}
-        self._one_at_a_time = Semaphore(1)
+        self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save)
         self._writes = 0
         self._server: UnixServer | None = None
 
@@ -63,7 +62,8 @@ class DeviceManager:
     def load(self) -> None:
         """Read the checkpoint. Blocks; call it before the actor is ready. Raises OSError."""
         found, registered = self._directory.read_checkpoint()
-        self.holdings = Holdings(_checked(one) for one in found)
+        for one in found:
+            self.holdings.put(_checked(one))
         self.inventory.restore(sorted({*registered, *self.holdings.resources()}), time.monotonic())
 
     async def start(self) -> None:
@@ -185,10 +185,6 @@ class DeviceManager:
         every = self.inventory.resources.keys() | self.inventory.removed | self.holdings.resources()
         return tuple(sorted(every))
 
-    def is_managed(self, resource: str) -> bool:
-        """True for a resource of a device plugin; others are the cluster's."""
-        return self.inventory.knows(resource) or resource in self.holdings.resources()
-
     def describe(self) -> dict[str, Any]:
         """Each resource with its devices, for a console."""
         return {
@@ -207,7 +203,7 @@ class DeviceManager:
         """See Provider."""
         uid = pod.metadata.uid
         found: dict[str, list[Hint] | None] = {}
-        for name, count in self._managed_requests(policy.requests(container)).items():
+        for name, count in self._allocation.requests(container).items():
             held = self.holdings.get(uid, container.name, name)
             found[name] = self._hints(
                 name,
@@ -219,10 +215,10 @@ class DeviceManager:
 
     def pod_hints(self, pod: Pod) -> Hints:
         """See Provider."""
-        wanted = self._managed_requests(numa.pod_requests(pod))
         return {
             name: self._hints(name, count, numa.pod_held(self.holdings, pod, name), frozenset())
-            for name, count in wanted.items()
+            for name, count in numa.pod_requests(pod).items()
+            if self._allocation.is_managed(name)
         }
 
     def _hints(self, name: str, count: int, held: frozenset[str], reusable: frozenset[str]) -> list[Hint] | None:
@@ -232,78 +228,25 @@ class DeviceManager:
         in_use = self.holdings.in_use(name)
         return numa.hints(resource, self._numa_nodes, count, held=held, in_use=in_use, reusable=reusable)
 
-    def _managed_requests(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        return {name: count for name, count in wanted.items() if self.is_managed(name)}
-
     async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
-        """See Provider. Devices that were assigned before the machine's last start are allocated again."""
-        async with self._one_at_a_time:
-            for name, count in self._managed_requests(policy.requests(container)).items():
-                await self._allocate(pod, container, name, count, affinity)
+        """See Provider. Chooses devices at once; `finish` then has their plugins allocate them."""
+        self._allocation.choose(pod, container, affinity)
 
-    async def _allocate(self, pod: Pod, container: Container, name: str, count: int, affinity: Hint) -> None:
-        uid = pod.metadata.uid
-        held = self.holdings.get(uid, container.name, name)
-        if held is not None and len(held.ids) != count:
-            raise policy.rejection(
-                f'pod "{uid}" container "{container.name}" changed request for resource "{name}" '
-                f"from {len(held.ids)} to {count}"
-            )
-        if held is not None and not held.earlier_boot:
-            return
-        before = frozenset[str]() if held is None else held.ids
-        resource = policy.check_ready(name, self.inventory.resources.get(name), before)
-        connection = self._connections[name]
-        if held is None:
-            reusable, in_use = self.holdings.reusable(pod, container, name), self.holdings.in_use(name)
-            choice = policy.choose(name, resource, count, in_use, reusable, affinity)
-            ids = policy.complete(choice, await self._preferred(connection, choice.question))
-        else:
-            ids = tuple(sorted(before))
-        response = await self._called(connection, "Allocate", lambda: connection.allocate(ids))
-        if not response.container_responses:
-            raise policy.rejection("no containers return in allocation response")
-        granted = response.container_responses[0]
-        try:
-            answers.read_grant(granted)
-        except BadAnswerError as error:
-            raise policy.rejection(f"the device plugin of {name} lies: {error}") from error
-        by_node = self.inventory.by_node(name, ids)
-        self.holdings.put(Holding(uid, container.name, name, by_node, granted.SerializeToString(deterministic=True)))
-        try:
-            await self._save()
-        except (OSError, ActorError) as error:
-            raise NotYetError(f"cannot write the checkpoint of devices: {error}") from error
+    async def finish(self, pod: Pod) -> None:
+        """After `allocate` for all containers: call the plugins. Other pods may be admitted meanwhile.
 
-    async def _preferred(self, connection: Connection, question: policy.Question | None) -> Sequence[str]:
-        if question is None or not connection.prefers:
-            return ()
-        asked = question
-        response = await self._called(connection, "GetPreferredAllocation", lambda: connection.preferred(asked))
-        return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
-
-    async def _called(self, connection: Connection, rpc: str, call: Callable[[], Any]) -> Any:
-        """The answer to a call. Raises NotYetError for a plugin that hangs or has died, else AllocationError."""
-        name = connection.resource
-        if time.monotonic() < connection.hung_until:
-            raise NotYetError(f"the device plugin of {name} hangs; it is asked again within {HUNG_S:g} s")
-        try:
-            return await call()
-        except CriError as error:
-            if error.code == "DeadlineExceeded":
-                connection.hung_until = time.monotonic() + HUNG_S
-            raise policy.call_failure(name, rpc, error.code, clipped(error.grpc_text())) from error
+        Raises AllocationError, NotYetError.
+        """
+        await self._allocation.finish(pod, (*pod.spec.init_containers, *pod.spec.containers))
 
     async def prepare(self, pod: Pod, container: Container) -> None:
         """Before a start of the container: call PreStartContainer of plugins that ask for it.
 
         Raises NotYetError, or AllocationError for a container whose devices cannot be assigned.
         """
-        for name in self._managed_requests(policy.requests(container)):
+        await self._allocation.complete(pod, container)
+        for name in self._allocation.requests(container):
             held = self.holdings.get(pod.metadata.uid, container.name, name)
-            if held is None or held.earlier_boot:
-                await self.allocate(pod, container, ANY)
-                held = self.holdings.get(pod.metadata.uid, container.name, name)
             # As in the kubelet, a container starts again while a plugin is away that has not asked for the call.
             if held is None or not self._needs_pre_start.get(name):
                 continue
@@ -344,7 +287,8 @@ class DeviceManager:
 
     async def _save(self) -> None:
         self._writes += 1
-        held, registered = tuple(self.holdings), self.inventory.registered()
+        held = tuple(one for one in self.holdings if one.chosen_for is None)
+        registered = self.inventory.registered()
         await self._actor.blocking(DISK_S, self._directory.write_checkpoint, self._writes, held, registered)
 
     def _save_soon(self) -> None:

@@ -10,7 +10,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from actors.resources.devices import checkpoint
 from proto.agent.actor import Describe
 from proto.node.node import SetDevices
 from proto.plugins import deviceplugin_pb2 as pb
+from proto.pods.pod_workers import ResourcesState
 from proto.resources.grants import Grant
 from proto.resources.resources import AdmitPod, GetGrant, ReleasePod, SetPods
 from proto.v1 import Pod
@@ -30,9 +32,9 @@ from tests.resources.devices.device_plugin import Fault, Plugin
 from tests.resources.devices.pods import GPU, container, pod
 
 QUICK = (
-    "from actors.resources.devices import manager, plugin; "
+    "from actors.resources.devices import allocation, manager, plugin; "
     "manager.MEET_S = plugin.MEET_S = plugin.PREFER_S = plugin.ALLOCATE_S = plugin.PRE_START_S = 1.0; "
-    "manager.HUNG_S = 1.0\n"
+    "allocation.HUNG_S = 1.0\n"
 )
 """Shorter deadlines."""
 LIE = pb.AllocateResponse(
@@ -45,6 +47,15 @@ LIE = pb.AllocateResponse(
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:
     with ActorProcess("resources", None, ("pod_workers", "node", "status"), prelude=QUICK) as process:
+        process.tell(SetPods(pods=(), full=True))
+        yield process
+
+
+@pytest.fixture
+def patient() -> Iterator[ActorProcess]:
+    """It waits for plugins as long as a test lets them hang."""
+    prelude = "from actors.resources.devices import plugin; plugin.PREFER_S = plugin.ALLOCATE_S = 60.0\n"
+    with ActorProcess("resources", None, ("pod_workers", "node", "status"), prelude=prelude) as process:
         process.tell(SetPods(pods=(), full=True))
         yield process
 
@@ -255,6 +266,59 @@ def test_a_failed_call_rejects_or_lets_wait(actor: ActorProcess, rpc: str, fault
         plugin.faults.clear()
         admit_soon(actor, one("u", 2))
         assert devices_of(actor, one("u", 2)) == "d0,d1"
+    finally:
+        plugin.close()
+
+
+@contextmanager
+def admitting(actor: ActorProcess, subject: Pod) -> Iterator[Future[None]]:
+    """The pod is being admitted meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(admit, actor, subject)
+
+
+@pytest.mark.parametrize("rpc", ["Allocate", "GetPreferredAllocation"])
+def test_a_slow_plugin_delays_its_own_pod_only(patient: ActorProcess, rpc: str) -> None:
+    slow = new_plugin(patient, prefers=("d1",), faults={rpc: Fault(hang=True)}).start()
+    other = new_plugin(patient, endpoint="other.sock")
+    other.resource = "vendor.test/other"
+    other.start()
+    try:
+        wait_for(lambda: told(patient) == told(patient, other.resource) == (2, 2), 20)
+        with admitting(patient, one("slow")) as first:
+            wait_for(lambda: slow.of(rpc), 20)
+            slow.faults.clear()
+            admit(patient, one("quick"))
+            admit(patient, pod("other", container("c", 1, other.resource)))
+            waits = refusal(patient, one("third"))
+            assert not first.done()
+            states = len(patient.peers["pod_workers"].of(ResourcesState))
+            slow.release.set()
+            first.result(20)
+        assert (waits.retry, "other pods are being admitted" in waits.message) == (True, True)
+        wait_for(
+            lambda: len(patient.peers["pod_workers"].of(ResourcesState)) > states, 20, "waiting pods are tried again"
+        )
+        assert {devices_of(patient, one("slow")), devices_of(patient, one("quick"))} == {"d0", "d1"}
+        assert not refusal(patient, one("third")).retry
+    finally:
+        slow.close()
+        other.close()
+
+
+def test_a_pod_released_while_its_plugin_works_gets_nothing(patient: ActorProcess) -> None:
+    plugin = new_plugin(patient, faults={"Allocate": Fault(hang=True)}).start()
+    try:
+        wait_for(lambda: told(patient) == (2, 2), 20)
+        with admitting(patient, one("gone", 2)) as first:
+            wait_for(lambda: plugin.of("Allocate"), 20)
+            patient.tell(ReleasePod(pod_uid="gone"))
+            plugin.faults.clear()
+            admit(patient, one("next", 2))
+            plugin.release.set()
+            with pytest.raises(Refused, match="released"):
+                first.result(20)
+        assert devices_of(patient, one("next", 2)) == "d0,d1"
     finally:
         plugin.close()
 

@@ -1,0 +1,166 @@
+"""Assigns devices to containers in two steps, so that a slow plugin delays its own pod only.
+
+`choose` takes free devices at once, in the pod's turn of admission. `finish` asks the plugins (GetPreferredAllocation,
+Allocate), and other pods are admitted meanwhile. Nobody else gets the chosen devices in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from actors._base import Semaphore
+from actors._cri.errors import CriError
+from actors.resources.devices import answers, policy
+from actors.resources.devices.answers import BadAnswerError, clipped
+from actors.resources.devices.holdings import Holding, Holdings
+from actors.resources.devices.inventory import Inventory
+from actors.resources.devices.plugin import Connection
+from actors.resources.model.hints import ANY, Hint
+from actors.resources.model.provider import NotYetError
+from proto.v1 import Container, Pod
+from proto.wire.errors import ActorError
+
+HUNG_S = 30.0
+"""A plugin whose call did not end is not called for this time."""
+
+
+class Allocation:
+    """The devices of containers. All methods run in the actor's mailbox thread."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        holdings: Holdings,
+        connections: Mapping[str, Connection],
+        save: Callable[[], Awaitable[Any]],
+    ) -> None:
+        """`connections`: by resource. `save` writes the checkpoint; it raises OSError and ActorError."""
+        self._inventory, self._holdings, self._connections, self._save = inventory, holdings, connections, save
+        self._turns: dict[str, tuple[Semaphore, int]] = {}
+        """By pod UID: one call to a plugin at a time, and who runs or waits."""
+
+    def choose(self, pod: Pod, container: Container, affinity: Hint) -> None:
+        """Take free devices for a container that has none yet. Raises AllocationError and NotYetError."""
+        for name, count in self.requests(container).items():
+            held = self._holdings.get(pod.metadata.uid, container.name, name)
+            if held is None:
+                ids = policy.complete(self._choice(pod, container, name, count, affinity))
+                by_node = self._inventory.by_node(name, ids)
+                self._holdings.put(Holding(pod.metadata.uid, container.name, name, by_node, chosen_for=affinity))
+            elif len(held.ids) != count:
+                raise policy.rejection(
+                    f'pod "{held.pod_uid}" container "{container.name}" changed request for resource "{name}" '
+                    f"from {len(held.ids)} to {count}"
+                )
+
+    async def finish(self, pod: Pod, containers: Sequence[Container]) -> None:
+        """Have the plugins allocate what was chosen, and again what was assigned before the machine's last start.
+
+        The checkpoint is written before it returns. Raises AllocationError and NotYetError.
+        """
+        async with self._turn(pod.metadata.uid):
+            for container in containers:
+                for name, count in self.requests(container).items():
+                    await self._finish(pod, container, name, count)
+
+    async def complete(self, pod: Pod, container: Container) -> None:
+        """Both steps for a container at its start, as after a reboot. Raises as they do."""
+        if not self._is_complete(pod, container):
+            self.choose(pod, container, ANY)
+            await self.finish(pod, [container])
+
+    def requests(self, container: Container) -> dict[str, int]:
+        """Numbers of devices by resource, of those that device plugins have."""
+        wanted = policy.requests(container)
+        return {name: count for name, count in wanted.items() if self.is_managed(name)}
+
+    def is_managed(self, resource: str) -> bool:
+        """True for a resource of a device plugin; others are the cluster's."""
+        return self._inventory.knows(resource) or resource in self._holdings.resources()
+
+    def _is_complete(self, pod: Pod, container: Container) -> bool:
+        held = [self._holdings.get(pod.metadata.uid, container.name, name) for name in self.requests(container)]
+        return all(one is not None and one.is_allocated for one in held)
+
+    async def _finish(self, pod: Pod, container: Container, name: str, count: int) -> None:
+        held = self._holdings.get(pod.metadata.uid, container.name, name)
+        if held is None:
+            raise NotYetError(f"the devices of {name} were released meanwhile")
+        if held.is_allocated:
+            return
+        policy.check_ready(name, self._inventory.resources.get(name), held.ids)
+        connection = self._connections[name]
+        if held.chosen_for is not None and connection.prefers:
+            held = await self._chosen_again(pod, container, held, count, held.chosen_for)
+        ids = tuple(sorted(held.ids))
+        response = await self._called(connection, "Allocate", lambda: connection.allocate(ids))
+        if self._holdings.get(pod.metadata.uid, container.name, name) is not held:
+            raise NotYetError(f"the devices of {name} were released meanwhile")
+        answer = _checked(name, response).SerializeToString(deterministic=True)
+        self._holdings.put(replace(held, response=answer, earlier_boot=False, chosen_for=None))
+        try:
+            await self._save()
+        except (OSError, ActorError) as error:
+            raise NotYetError(f"cannot write the checkpoint of devices: {error}") from error
+
+    async def _chosen_again(self, pod: Pod, container: Container, held: Holding, count: int, affinity: Hint) -> Holding:
+        """Choose again, with what the plugin prefers. The devices held so far stay taken until it has answered."""
+        name = held.resource
+        question = self._choice(pod, container, name, count, affinity).question
+        preferred: Sequence[str] = ()
+        if question is not None:
+            connection = self._connections[name]
+            answer = await self._called(connection, "GetPreferredAllocation", lambda: connection.preferred(question))
+            preferred = tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
+        if self._holdings.get(held.pod_uid, held.container, name) is not held:
+            raise NotYetError(f"the devices of {name} were released meanwhile")
+        ids = policy.complete(self._choice(pod, container, name, count, affinity), preferred)
+        chosen = replace(held, by_node=self._inventory.by_node(name, ids))
+        self._holdings.put(chosen)
+        return chosen
+
+    def _choice(self, pod: Pod, container: Container, name: str, count: int, affinity: Hint) -> policy.Choice:
+        """The devices to choose from: free ones, and those that the container holds."""
+        resource = policy.check_ready(name, self._inventory.resources.get(name), frozenset())
+        in_use = self._holdings.in_use(name, but=(pod.metadata.uid, container.name))
+        reusable = self._holdings.reusable(pod, container, name)
+        return policy.choose(name, resource, count, in_use, reusable, affinity)
+
+    async def _called(self, connection: Connection, rpc: str, call: Callable[[], Any]) -> Any:
+        """The answer to a call. Raises NotYetError for a plugin that hangs or has died, else AllocationError."""
+        name = connection.resource
+        if time.monotonic() < connection.hung_until:
+            raise NotYetError(f"the device plugin of {name} hangs; it is asked again within {HUNG_S:g} s")
+        try:
+            return await call()
+        except CriError as error:
+            if error.code == "DeadlineExceeded":
+                connection.hung_until = time.monotonic() + HUNG_S
+            raise policy.call_failure(name, rpc, error.code, clipped(error.grpc_text())) from error
+
+    @asynccontextmanager
+    async def _turn(self, uid: str) -> AsyncIterator[None]:
+        gate, users = self._turns.get(uid, (Semaphore(1), 0))
+        self._turns[uid] = gate, users + 1
+        try:
+            async with gate:
+                yield
+        finally:
+            gate, users = self._turns.pop(uid)
+            if users > 1:
+                self._turns[uid] = gate, users - 1
+
+
+def _checked(name: str, response: Any) -> Any:
+    """The part of an AllocateResponse for the container. Raises AllocationError."""
+    if not response.container_responses:
+        raise policy.rejection("no containers return in allocation response")
+    try:
+        answers.read_grant(response.container_responses[0])
+    except BadAnswerError as error:
+        raise policy.rejection(f"the device plugin of {name} lies: {error}") from error
+    return response.container_responses[0]
