@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from actors._base import Actor, Semaphore, handles
 from actors._cri.client import Cri
 from actors._metrics import kubelet as metrics
 from actors.resources import assembly, gauges, policy
-from actors.resources.model.provider import AllocationError, NotYetError
+from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from actors.resources.pod_resources.known_pods import KnownPods
 from actors.resources.pod_resources.service import PodResources
 from actors.resources.pod_resources.shares import Shares
@@ -138,7 +139,7 @@ class Resources(Actor):
         uid, admission = request.pod.metadata.uid, Admission()
         self._under_way.setdefault(uid, []).append(admission)
         try:
-            await self._assign(request.pod, admission)
+            await self._assign(request.pod, admission, running=request.running)
         finally:
             self._under_way[uid].remove(admission)
             if not self._under_way[uid]:
@@ -148,14 +149,15 @@ class Resources(Actor):
             self._tell_state(again=again)
         return Done()
 
-    async def _assign(self, pod: Pod, admission: Admission) -> None:
+    async def _assign(self, pod: Pod, admission: Admission, *, running: bool) -> None:
         uid = pod.metadata.uid
+        providers = self._managers.pinning if running else self._managers.providers
         try:
             async with self._one_at_a_time:  # hints hold only until the next assignment
                 if not admission.withdrawn:
-                    await self._align(pod)
+                    await self._align(pod, providers)
             admission.chosen = True
-            if not admission.withdrawn:
+            if not admission.withdrawn and not running:
                 await self._devices.finish(pod)
         except NotYetError as error:
             self._undo(uid)
@@ -177,11 +179,11 @@ class Resources(Actor):
             return Refused(NOT_YET, f"{error.message}; other pods are being admitted")
         return Refused(error.reason, error.message, retry=False)
 
-    async def _align(self, pod: Pod) -> None:
+    async def _align(self, pod: Pod, providers: Sequence[Provider]) -> None:
         began = time.monotonic()
         metrics.TOPOLOGY_ADMISSIONS.inc()
         try:
-            await scope.admit(pod, self._managers.providers, self._managers.topology)
+            await scope.admit(pod, providers, self._managers.topology)
         except AllocationError as error:
             metrics.TOPOLOGY_ADMISSION_ERRORS.inc(by=int(error.reason == scope.REASON))
             raise

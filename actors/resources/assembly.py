@@ -52,7 +52,12 @@ class Managers:
     @property
     def providers(self) -> tuple[Provider, ...]:
         """In the order in which they assign."""
-        return (*self.others, *(one for one in (self.cpus, self.memory) if one is not None))
+        return (*self.others, *self.pinning)
+
+    @property
+    def pinning(self) -> tuple[Provider, ...]:
+        """The managers of CPUs and memory."""
+        return tuple(one for one in (self.cpus, self.memory) if one is not None)
 
     @property
     def shared_cpus(self) -> str:

@@ -18,6 +18,8 @@ class AdmitPod(Request[Done], frozen=True, kw_only=True):
     """
 
     pod: Pod
+    running: bool = False
+    """It runs already, and may have begun before the policies: assign CPUs and memory that it lacks, no devices."""
 
 
 class ContainerGrant(Message, frozen=True, kw_only=True):

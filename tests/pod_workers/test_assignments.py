@@ -29,11 +29,13 @@ def pod(name: str, gpu: str = "v/gpu", **meta: Any) -> Pod:
 class World:
     """The actor, its peer, the queue and the recorder in one; `log` has what they were told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settings = Settings()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
         self.log: list[str] = []
         self.told: list[Message] = []
         self.asks: list[tuple[str, Future[Done]]] = []
+        self.running: list[bool] = []
+        """Of each ask."""
         self.timers: list[Any] = []
         self.now = 0.0
         self.desired = Desired(sources=("api",))
@@ -62,6 +64,7 @@ class World:
 
     def ask(self, request: AdmitPod, _deadline_s: float) -> Future[Done]:
         self.asks.append((request.pod.metadata.uid, Future()))
+        self.running.append(request.running)
         return self.asks[-1][1]
 
     def tell(self, message: Message) -> None:
@@ -193,3 +196,24 @@ def test_actor_learns_the_pods_that_may_hold_something(world: World) -> None:
         SetPods(pods=(gpu, orphan), full=True),
         ReleasePod(pod_uid="orphan"),
     ]
+
+
+def test_pod_that_ran_before_is_asked_for_and_never_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, Settings(cpu_manager_policy="static"))
+    amounts = {"cpu": "1", "memory": "1Mi"}
+    one = from_dict(
+        Pod,
+        {
+            "metadata": {"name": "a", "uid": "a"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
+        },
+    )
+    world.want(one, "SET")
+    world.assignments.pod_started(pod("free", gpu=""))
+    world.assignments.pod_started(one)
+    told = [one for one in world.told if isinstance(one, SetPods)]
+    assert told == [SetPods(pods=(pod("free", gpu=""),)), SetPods(pods=(one,))]
+    assert world.running == [True]
+    assert world.answer(Refused("UnexpectedAdmissionError", "no CPU is left", retry=False)) == []
+    world.assignments.pod_started(one)
+    assert world.asks == []

@@ -96,6 +96,31 @@ def test_guaranteed_pod_has_a_cpu_alone_and_others_leave_it(agent: Agent) -> Non
     assert "entries" not in state(agent)
 
 
+def test_running_pod_gets_its_cpu_when_the_policy_comes(agent: Agent) -> None:
+    """As the kubelet, which admits all pods anew after its restart. The pod is not restarted."""
+    static = agent.config.read_text()
+    state_file = agent.root_dir / "cpu_manager_state"
+    agent.stop()
+    agent.config.write_text(
+        yaml.safe_dump(yaml.safe_load(static) | {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {}})
+    )
+    state_file.unlink()
+    agent.start()
+    for name, manifest in (("first", guaranteed("first")), ("free", pod("free"))):
+        agent.write(name, manifest)
+    wait_for(lambda: allowed(agent, "first") == allowed(agent, "free") == ranges(CPUS), 60, f"log: {agent.log}")
+    agent.stop()
+    agent.config.write_text(static)
+    state_file.unlink()
+    agent.start()
+    wait_for(lambda: allowed(agent, "first") == str(CPUS[-1]), 60, f"it has a CPU alone; log: {agent.log}")
+    wait_for(lambda: allowed(agent, "free") == ranges(CPUS[:-1]), 60, f"the other leaves it; log: {agent.log}")
+    agent.write("second", guaranteed("second"))
+    wait_for(lambda: agent.pod("second").get("status", {}).get("phase") == "Failed", 60, "no CPU is left for it")
+    restarts = [agent.pod(name)["status"]["containerStatuses"][0]["restartCount"] for name in ("first", "free")]
+    assert restarts == [0, 0]
+
+
 def test_damaged_state_file_stops_only_pods_that_need_it(agent: Agent) -> None:
     agent.stop()
     path = agent.root_dir / "cpu_manager_state"

@@ -2,7 +2,7 @@
 
 A pod waits if its resources may come later, as when a device plugin has not registered again. It is tried again every
 few seconds, and when the resources actor tells a change. While that actor is down, the pods that need it wait for it.
-Used in the actor's mailbox thread only.
+Pods that ran before are asked for once more. Used in the actor's mailbox thread only.
 """
 
 from __future__ import annotations
@@ -155,9 +155,28 @@ class Assignments:
         if active:
             self.listed.started(uid)
         unknown = uid not in self._desired.pods and self.managed.assigns()  # an orphan, whose spec is lost
+        ran_before = active and not unknown and uid not in self._tracked
         if (unknown or self.managed.tracks(pod)) and self._tracked.get(uid) is not pod:
             self._tracked[uid] = pod
             self._peer.tell(SetPods(pods=(pod,)))
+        if ran_before and self.managed.is_pinned(pod):
+            self._actor.spawn(self._readmit(pod), "assign_resources_again")
+
+    async def _readmit(self, pod: Pod) -> None:
+        """A pod that ran before may lack CPUs or memory of its own, as after a change of policies.
+
+        The kubelet admits it anew, and fails it if there are too few. Here it goes on without.
+        """
+        uid = pod.metadata.uid
+        while uid in self._tracked:
+            try:
+                await self._peer.ask(AdmitPod(pod=pod, running=True), ADMIT_S)
+                return
+            except ActorError as error:
+                if isinstance(error, Refused) and not error.retry:
+                    log.warning("pod %s runs without CPUs or memory of its own: %s", uid, error.message)
+                    return
+            await self._actor.sleep(RETRY_S)
 
     def pod_gone(self, uid: str) -> None:
         """No process of the pod runs any more, or no source wants it and it has not begun."""

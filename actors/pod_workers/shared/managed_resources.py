@@ -20,10 +20,14 @@ class ManagedResources:
 
     def concerns(self, pod: Pod) -> bool:
         """True when the pod may get something of its own: the resources actor is asked at its admission."""
-        if self._guaranteed and qos_class(pod) == "Guaranteed":
+        if self.is_pinned(pod):
             return True
         wanted = _extended_resources(pod)
         return bool(wanted) and (self.state is None or not wanted.isdisjoint(self.state.device_resources))
+
+    def is_pinned(self, pod: Pod) -> bool:
+        """True when the pod may get CPUs or memory of its own."""
+        return self._guaranteed and qos_class(pod) == "Guaranteed"
 
     def assigns(self) -> bool:
         """True when a pod of the node may hold something."""

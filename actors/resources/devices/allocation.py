@@ -1,7 +1,7 @@
 """Assigns devices to containers in two steps, so that a slow plugin delays its own pod only.
 
 `choose` takes free devices at once, in the pod's turn of admission. `finish` asks the plugins (GetPreferredAllocation,
-Allocate), and other pods are admitted meanwhile. Nobody else gets the chosen devices in between.
+Allocate), and other pods are admitted meanwhile. No other pod gets the chosen devices.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Allocation:
             await self.finish(pod, [container])
 
     def requests(self, container: Container) -> dict[str, int]:
-        """Numbers of devices by resource, of those that device plugins have."""
+        """Numbers of devices by resource, for resources of device plugins."""
         wanted = policy.requests(container)
         return {name: count for name, count in wanted.items() if self.is_managed(name)}
 
@@ -124,7 +124,7 @@ class Allocation:
         return chosen
 
     def _choice(self, pod: Pod, container: Container, name: str, count: int, affinity: Hint) -> policy.Choice:
-        """The devices to choose from: free ones, and those that the container holds."""
+        """Choose among the free devices and what the container holds."""
         resource = policy.check_ready(name, self._inventory.resources.get(name), frozenset())
         in_use = self._holdings.in_use(name, but=(pod.metadata.uid, container.name))
         reusable = self._holdings.reusable(pod, container, name)

@@ -23,7 +23,7 @@ class Holding:
     earlier_boot: bool = False
     """Assigned before the machine's last start: the plugin has to allocate the devices again."""
     chosen_for: Hint | None = None
-    """The affinity of an admission under way: taken by nobody else, and not yet allocated by the plugin."""
+    """The affinity of an admission under way: no other pod gets the devices, and the plugin has not allocated them."""
 
     @property
     def is_allocated(self) -> bool:
