@@ -15,12 +15,14 @@ from typing import Any
 from actors._base import Actor, Semaphore, handles
 from actors._cri.client import Cri
 from actors._metrics import kubelet as metrics
+from actors._plugins import kinds
 from actors.resources import assembly, gauges, policy
 from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from actors.resources.pod_resources.known_pods import KnownPods
 from actors.resources.pod_resources.service import PodResources
 from actors.resources.pod_resources.shares import Shares
 from actors.resources.reconcile import Reconciler
+from actors.resources.registration import Registration
 from actors.resources.topology import scope
 from proto.common.until import Until
 from proto.node.node import SetDevices
@@ -66,6 +68,7 @@ class Resources(Actor):
         managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
         self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
         self._managers = replace(managers, others=(self._devices, *managers.others))
+        self._registration = Registration(self, {kinds.DEVICE: self._devices})
         self._pods: dict[str, Pod] = {}
         self._listed = KnownPods()
         self._pod_resources = PodResources(self, self._listed, Shares(self._managers, self._devices, self._pods))
@@ -83,6 +86,7 @@ class Resources(Actor):
     def on_ready(self) -> None:
         """Serve device plugins and the pod resources API, and compare the CPUs of containers where some are alone."""
         self.spawn(self._devices.start(), "device plugins")
+        self._registration.start()
         self.spawn(self._pod_resources.start(), "pod resources API")
         gauges.begin()
         if self._reconciler is not None:
@@ -107,6 +111,7 @@ class Resources(Actor):
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
             "devices": self._devices.describe(),
+            "plugins": self._registration.describe(),
             "pod_resources_api": self._pod_resources.describe(),
             "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }

@@ -83,9 +83,7 @@ class VolumeManager(Actor):
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
         path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
-        self.registry = Registry(
-            self, self.pool, f"{self.root}/plugins_registry", self._driver_registered, self._drivers_changed
-        )
+        self.registry = Registry(self, self.pool, self._driver_registered, self._drivers_changed)
         mounter = Mounter(self, self.pool, self.registry)
         self.limits = Limits(self, self.pool, self.registry)
         context = self._context(await self._machine())

@@ -56,6 +56,11 @@ def one_line(text: str) -> str:
     return _NOT_ON_A_LINE.sub(_escaped, text)
 
 
+def clipped(text: str) -> str:
+    """`text` for a message, of at most 100 characters."""
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
 def indented(text: str) -> str:
     """Indent lines below a log line, so that none of them looks like another log line."""
     return "".join(f"    {line}\n" for line in shown(text).splitlines())

@@ -73,6 +73,7 @@ FOLDERS = {
     "pki": PROCESS,
     "pleg": PROCESS,
     "pleg/pure": PURE,
+    "plugins": PROCESS,
     "pod_workers": PURE,
     "probe": PROCESS,
     "probe/pure": PURE,

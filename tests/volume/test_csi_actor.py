@@ -229,15 +229,20 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
 @pytest.mark.needs("mounts")
 def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, driver: Driver) -> None:
     mute = Mute(driver.registry / "mute.sock")
+    strange = new_driver(actor, "strange", kind="StrangePlugin").start()
     device = new_driver(actor, "device", kind="DevicePlugin").start()
     try:
         wait_for(lambda: len(described(actor)["refused"]) == 2, 20, "both are refused")
         problems = described(actor)["refused"]
-        assert "no handler registered for plugin type: DevicePlugin" in problems[device.socket]
+        assert "no handler registered for plugin type: StrangePlugin" in problems[strange.socket]
+        assert not strange.of("NotifyRegistrationStatus")[-1].plugin_registered
+        assert device.of("GetInfo")
+        assert device.of("NotifyRegistrationStatus") == []  # the resources actor answers it
         assert retry_forbidden(actor, MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
         retry_forbidden(actor, UnmountPod(pod_uid=UID))
     finally:
         mute.close()
+        strange.close()
         device.close()
 
 

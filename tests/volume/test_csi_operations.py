@@ -333,7 +333,7 @@ def test_driver_is_registered_and_notified(plugin: Driver) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "DevicePlugin"}, "no handler registered for plugin type: DevicePlugin at socket "),
+        ({"kind": "Strange"}, "no handler registered for plugin type: Strange at socket "),
         ({"versions": ()}, "CSI driver reporting empty array for supported versions"),
         ({"versions": ("0.3.0", "2.0.0")}, "could not find a highest supported version from versions (0.3.0 2.0.0)"),
         ({"name": "../x"}, "is not one of a driver"),

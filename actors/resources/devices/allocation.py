@@ -15,12 +15,13 @@ from typing import Any
 from actors._base import Semaphore
 from actors._cri.errors import CriError
 from actors.resources.devices import answers, policy
-from actors.resources.devices.answers import BadAnswerError, clipped
+from actors.resources.devices.answers import BadAnswerError
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import NotYetError
+from proto.common.safe_text import clipped
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
 

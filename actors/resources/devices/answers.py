@@ -7,10 +7,11 @@ container runtime. So it is bounded, and an answer that no plugin can mean is re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from actors.resources.devices.inventory import Device
+from proto.common.safe_text import clipped
 from proto.resources.grants import Grant, GrantedDevice, GrantedMount
 
 VERSION = "v1beta1"
@@ -45,6 +46,15 @@ def registration_problem(version: str, resource: str) -> str:
         )
     if not is_extended_resource(resource):
         return f'the ResourceName "{clipped(resource)}" is invalid'
+    return ""
+
+
+def registry_problem(resource: str, versions: Collection[str]) -> str:
+    """The kubelet's reason to refuse a plugin in plugins_registry; empty to accept it."""
+    if VERSION not in versions:
+        return f"manager version, {VERSION}, is not among plugin supported versions [{clipped(' '.join(versions))}]"
+    if not is_extended_resource(resource):
+        return f'invalid name of device plugin socket: the ResourceName "{clipped(resource)}" is invalid'
     return ""
 
 
@@ -124,8 +134,3 @@ def _cdi(name: str) -> str:
     if len(name) > MOST_PATH or not _CDI.fullmatch(name):
         raise BadAnswerError(f"it grants the CDI device {clipped(name)!r}, which is not VENDOR/CLASS=NAME")
     return name
-
-
-def clipped(text: str) -> str:
-    """The text for a message, of at most 100 characters."""
-    return text if len(text) <= 100 else f"{text[:100]}..."

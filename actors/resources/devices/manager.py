@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from actors._base import Actor
 from actors._cri.errors import CriError
+from actors._plugins.watcher import NotRegisteredError
 from actors.resources.devices import answers, numa
 from actors.resources.devices.allocation import Allocation
-from actors.resources.devices.answers import BadAnswerError, clipped
+from actors.resources.devices.answers import BadAnswerError
 from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
@@ -25,6 +26,7 @@ from actors.resources.devices.plugin import MEET_S, Connection
 from actors.resources.devices.unix_server import RpcRefusedError, Service, UnixServer
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
+from proto.common.safe_text import clipped
 from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
 from proto.resources.grants import Grant
@@ -95,30 +97,42 @@ class DeviceManager:
     # Plugins
 
     def connect(self, resource: str, socket: str) -> None:
-        """Connect a plugin that has registered; it replaces the resource's plugin once it answers."""
-        if not self.inventory.knows(resource) and len(self._meeting | self.inventory.resources) >= MOST_RESOURCES:
-            log.error("cannot register the device plugin of %s: there are %d resources", resource, MOST_RESOURCES)
-            return
-        before = self._meeting.pop(resource, None)
+        """Connect a plugin that has registered at our socket; it replaces the resource's plugin once it answers."""
+        self._actor.spawn(self._connect(resource, socket), "meet device plugin")
+
+    async def _connect(self, resource: str, socket: str) -> None:
+        try:
+            await self.register(resource, socket, ())
+        except NotRegisteredError as error:
+            log.warning("cannot register the device plugin of %s: %s", resource, error)
+
+    def problem(self, name: str, endpoint: str, versions: Iterable[str]) -> str:  # noqa: ARG002 - Handler's signature
+        """See Handler."""
+        return answers.registry_problem(name, tuple(versions))
+
+    async def register(self, name: str, endpoint: str, versions: Iterable[str]) -> None:  # noqa: ARG002
+        """See Handler."""
+        if not self.inventory.knows(name) and len(self._meeting | self.inventory.resources) >= MOST_RESOURCES:
+            raise NotRegisteredError(f"there are {MOST_RESOURCES} resources of device plugins already")
+        before = self._meeting.pop(name, None)
         if before is not None:
             before.close()
-        self._meeting[resource] = connection = Connection(resource, socket, self._list_arrived, self._stream_ended)
-        self._actor.spawn(self._meet(connection), "meet device plugin")
-
-    async def _meet(self, connection: Connection) -> None:
-        resource = connection.resource
+        self._meeting[name] = connection = Connection(name, endpoint, self._list_arrived, self._stream_ended)
         try:
-            await self._appeared(connection.socket)
+            await self._appeared(endpoint)
             options = await connection.options()
         except (CriError, ActorError) as error:
-            log.warning("cannot register the device plugin of %s: %s", resource, clipped(str(error)))
             connection.close()
-            if self._meeting.get(resource) is connection:
-                del self._meeting[resource]
-            return
-        if self._meeting.get(resource) is not connection:
-            return  # another plugin has registered meanwhile
-        del self._meeting[resource]
+            if self._meeting.get(name) is connection:
+                del self._meeting[name]
+            raise NotRegisteredError(clipped(str(error))) from error
+        if self._meeting.get(name) is not connection:
+            raise NotRegisteredError("another plugin of this resource has registered meanwhile")
+        del self._meeting[name]
+        self._met(connection, options)
+
+    def _met(self, connection: Connection, options: Any) -> None:
+        resource = connection.resource
         before = self._connections.get(resource)
         if before is not None:
             before.close()
@@ -128,6 +142,12 @@ class DeviceManager:
         self.inventory.connect(resource)
         log.info("the device plugin of %s is registered, at %s", resource, connection.socket)
         connection.watch()
+
+    def deregister(self, name: str, endpoint: str) -> None:
+        """See Handler."""
+        connection = self._connections.get(name)
+        if connection is not None and connection.socket == endpoint:
+            self._disconnected(connection, "its socket in plugins_registry has gone")
 
     async def _appeared(self, socket: str) -> None:
         """Wait for the socket, as a plugin may listen only after its registration was answered. Raises ActorError."""

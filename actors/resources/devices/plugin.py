@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
-from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call, wrapped
-from actors._cri.channel import OPTIONS
 from actors._cri.errors import CriError
+from actors._plugins.client import Client
 from actors.resources.devices.policy import Question
 from proto.plugins import deviceplugin_pb2 as pb
 
@@ -27,11 +26,8 @@ PRE_START_S = 30.0
 """The kubelet's deadline."""
 LIST_PAUSE_S = 0.1
 """Shortest time between two lists of devices, for a plugin that sends without end."""
-MOST_BYTES = 4 << 20
-"""gRPC's usual limit of a message, which the kubelet has too."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["DevicePlugin"]
-_OPTIONS = tuple((name, value) for name, value in OPTIONS if name != "grpc.max_receive_message_length")
 
 
 class Connection:
@@ -52,9 +48,7 @@ class Connection:
         self.hung_until = 0.0
         """Monotonic time before which it is not called, as its last call did not end."""
         self._on_list, self._on_end = on_list, on_end
-        self._channel = grpc.insecure_channel(
-            f"unix://{socket}", options=(*_OPTIONS, ("grpc.max_receive_message_length", MOST_BYTES))
-        )
+        self._client = Client(socket)
         self._stream: Any = None
         self._closed = threading.Event()
         self._taken = threading.Event()
@@ -95,30 +89,14 @@ class Connection:
         """End the stream and all calls. `on_end` may follow."""
         self._closed.set()
         self._taken.set()
-        self._channel.close()
+        self._client.close()
 
     def _call(self, rpc: str, request: Any, timeout_s: float, *, wait_for_ready: bool = False) -> Call[Any]:
-        method = _SERVICE.methods_by_name[rpc]
-        begin = self._channel.unary_unary(
-            f"/{_SERVICE.full_name}/{rpc}",
-            request_serializer=GetMessageClass(method.input_type).SerializeToString,
-            response_deserializer=GetMessageClass(method.output_type).FromString,
-        )
-        return Call(
-            rpc,
-            lambda: begin.future(request, timeout=timeout_s, wait_for_ready=wait_for_ready),
-            lambda answer: answer,
-        )
+        return self._client.call(_SERVICE, rpc, request, timeout_s, wait_for_ready=wait_for_ready)
 
     def _follow(self) -> None:
-        method = _SERVICE.methods_by_name["ListAndWatch"]
         try:
-            stream = self._channel.unary_stream(
-                f"/{_SERVICE.full_name}/ListAndWatch",
-                request_serializer=GetMessageClass(method.input_type).SerializeToString,
-                response_deserializer=GetMessageClass(method.output_type).FromString,
-            )(pb.Empty())
-            for response in stream:
+            for response in self._client.stream(_SERVICE, "ListAndWatch", pb.Empty()):
                 self._taken.clear()
                 self._latest = response
                 self._on_list(self)

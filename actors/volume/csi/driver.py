@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import go_name
 from actors._cri.channel import OPTIONS
+from actors._plugins.client import unary
 from actors.volume.csi import policy
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2, registration_pb2
@@ -45,13 +45,7 @@ class Plugin:
 
     def call(self, service: ServiceDescriptor, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
         """Call an rpc and return its answer. Raises CallFailed."""
-        method = service.methods_by_name[rpc]
-        begin = self._channel.unary_unary(
-            f"/{service.full_name}/{rpc}",
-            request_serializer=GetMessageClass(method.input_type).SerializeToString,
-            response_deserializer=GetMessageClass(method.output_type).FromString,
-        )
-        call = begin.future(request, timeout=timeout_s)
+        call = unary(self._channel, service, rpc).future(request, timeout=timeout_s)
         while True:
             self._mark()
             try:

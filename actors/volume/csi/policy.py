@@ -8,13 +8,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
+from actors._plugins import kinds
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto.common import rfc3339
 from proto.pods.objects import Token
 
-CSI_PLUGIN = "CSIPlugin"
-"""The type a driver registers as."""
-NOT_A_DRIVER = "no handler registered for plugin type"
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
@@ -97,8 +95,8 @@ def _parts(version: str) -> tuple[int, ...]:
 
 def registration_problem(kind: str, name: str, versions: Iterable[str], socket: str, highest: Mapping[str, str]) -> str:
     """Reason to refuse a plugin; empty to accept it. `highest` as in Register."""
-    if kind != CSI_PLUGIN:
-        return f"RegisterPlugin error -- {NOT_A_DRIVER}: {kind} at socket {socket}"
+    if kind != kinds.CSI:
+        return kinds.unknown_type(kind, socket)
     prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
     if not name or "/" in name or name in (".", ".."):
         return f"{prefix}: plugin name {name!r} is not one of a driver"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from actors._plugins import kinds
 from actors.volume.csi import policy
 from actors.volume.csi.driver import IDENTITY, MEET_S, REGISTRATION, CallFailed, Plugin, connected
 from actors.volume.steps.csi import DriverInfo, Register
@@ -20,6 +21,8 @@ def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
     """Register the plugin. Raises VolumeError with the reason when it is refused or does not answer."""
     with connected(step.socket, mark) as plugin:
         info = plugin.call(REGISTRATION, "GetInfo", registration_pb2.InfoRequest(), MEET_S)
+        if info.type in kinds.KNOWN - {kinds.CSI}:
+            raise VolumeError(f"{kinds.OTHER_OWNER} {info.type}")
         problem = policy.registration_problem(info.type, info.name, info.supported_versions, step.socket, step.highest)
         driver = None
         if not problem:
@@ -28,7 +31,7 @@ def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
                 with connected(endpoint, mark) as service:
                     driver = _describe(service, info, endpoint)
             except VolumeError as error:
-                problem = f"RegisterPlugin error -- plugin registration failed with err: {error}"
+                problem = kinds.failed(error)
         _notify(plugin, problem)
     if driver is None:
         raise VolumeError(problem)

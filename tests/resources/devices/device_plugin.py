@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import queue
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,22 +22,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from proto.plugins import deviceplugin_pb2 as pb
 from proto.plugins import registration_pb2 as registration
+from tests.resources.plugin_server import Served
 
 SERVICE = pb.DESCRIPTOR.services_by_name["DevicePlugin"]
 REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
 @dataclass
-class Fault:
-    """Replaces a call's result: gRPC `code`, `hang` until the plugin is closed, or another `answer`."""
-
-    code: str = ""
-    hang: bool = False
-    answer: Any = None
-
-
-@dataclass
-class Plugin:
+class Plugin(Served):
     """One plugin of one resource."""
 
     directory: Path
@@ -52,26 +42,16 @@ class Plugin:
     """Preferred devices, if it has an opinion."""
     pre_start: bool = False
     endpoint: str = "test.sock"
-    faults: dict[str, Fault] = field(default_factory=dict)
-    """By rpc; taken when the call comes."""
-    calls: list[tuple[str, Any]] = field(default_factory=list)
-    release: threading.Event = field(default_factory=threading.Event)
+    info: dict[str, Any] = field(default_factory=dict)
+    """Replaced fields of PluginInfo."""
     _lists: list[queue.Queue[Any]] = field(default_factory=list)
-    _server: Any = None
 
     @property
     def socket(self) -> Path:
         return self.directory / self.endpoint
 
     def serve(self) -> Plugin:
-        self.release.clear()
-        self._server = grpc.server(ThreadPoolExecutor(16), options=(("grpc.so_reuseport", 0),))
-        for service in (SERVICE, REGISTRATION):
-            handlers = {method.name: self._handler(method) for method in service.methods}
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-        self.socket.unlink(missing_ok=True)
-        assert self._server.add_insecure_port(f"unix://{self.socket}")
-        self._server.start()
+        self.listen(self.socket, SERVICE, REGISTRATION)
         return self
 
     def register(self, version: str = "v1beta1", endpoint: str | None = None, timeout_s: float = 5.0) -> None:
@@ -109,52 +89,8 @@ class Plugin:
             one.put(None)
 
     def close(self) -> None:
-        self.release.set()
         self.end_lists()
-        if self._server is not None:
-            self._server.stop(0).wait()
-            self._server = None
-        self.socket.unlink(missing_ok=True)
-
-    def of(self, rpc: str) -> list[Any]:
-        """The requests of one rpc so far."""
-        return [request for name, request in list(self.calls) if name == rpc]
-
-    def _handler(self, method: Any) -> Any:
-        work = getattr(self, f"_{method.name}")
-        codec = {
-            "request_deserializer": GetMessageClass(method.input_type).FromString,
-            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
-        }
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streamed(work), **codec)
-        return grpc.unary_unary_rpc_method_handler(self._answered(method.name, work), **codec)
-
-    def _answered(self, rpc: str, work: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-        def handle(request: Any, context: Any) -> Any:
-            self.calls.append((rpc, request))
-            fault = self.faults.get(rpc, Fault())
-            if fault.hang:
-                self.release.wait(60)
-            if fault.code:
-                context.abort(grpc.StatusCode[fault.code], f"{rpc} was told to fail")
-            return work(request) if fault.answer is None else fault.answer
-
-        return handle
-
-    def _streamed(self, work: Callable[[Any], Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
-        def handle(request: Any, context: Any) -> Iterator[Any]:
-            self.calls.append(("ListAndWatch", request))
-            fault = self.faults.get("ListAndWatch", Fault())
-            if fault.hang:
-                self.release.wait(60)
-            if fault.code:
-                context.abort(grpc.StatusCode[fault.code], "ListAndWatch was told to fail")
-            if fault.answer is not None:
-                yield fault.answer
-            yield from work(request)
-
-        return handle
+        super().close()
 
     def _options(self) -> Any:
         return pb.DevicePluginOptions(
@@ -203,9 +139,8 @@ class Plugin:
         return pb.PreStartContainerResponse()
 
     def _GetInfo(self, _: Any) -> Any:
-        return registration.PluginInfo(
-            type="DevicePlugin", name=self.resource, endpoint=str(self.socket), supported_versions=["v1beta1"]
-        )
+        fields = {"type": "DevicePlugin", "name": self.resource, "endpoint": str(self.socket)}
+        return registration.PluginInfo(**{**fields, "supported_versions": ["v1beta1"], **self.info})
 
     def _NotifyRegistrationStatus(self, _: Any) -> Any:
         return registration.RegistrationStatusResponse()

@@ -28,8 +28,9 @@ from proto.resources.resources import AdmitPod, GetGrant, ReleasePod, SetPods
 from proto.v1 import Pod
 from proto.wire.errors import ActorError, Refused
 from tests.harness import ActorProcess, wait_for
-from tests.resources.devices.device_plugin import Fault, Plugin
+from tests.resources.devices.device_plugin import Plugin
 from tests.resources.devices.pods import GPU, container, pod
+from tests.resources.plugin_server import Fault
 
 QUICK = (
     "from actors.resources.devices import allocation, manager, plugin; "

@@ -1,0 +1,208 @@
+"""Watches the sockets in plugins_registry, and has an owner register the plugin behind each.
+
+A plugin is registered for as long as its socket exists. Nothing is kept on disk: each start registers all plugins
+again, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from actors._base import Actor
+from actors._files.watch import Watch
+from actors._plugins import kinds
+from proto.common.backoff import Backoff
+from proto.common.until import Until
+from proto.wire.errors import AskTimeout
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RELIST_S = 60.0
+"""Period of a full scan, in case that inotify missed a change."""
+LIST_S = 2.0
+SETTLE_S = 0.01
+RETRY = Backoff(0.5, cap_s=122.0)
+"""Between tries to register one plugin, as in the kubelet."""
+MOST_SOCKETS = 1024
+MODE = 0o750
+
+Stamp = tuple[int, int]
+"""Inode and change time: a different value is another socket, whose plugin has to be registered."""
+
+
+class NotRegisteredError(Exception):
+    """A plugin was refused or does not answer; the message says why. It is tried again."""
+
+
+class OtherOwnerError(Exception):
+    """The plugin behind the socket is another process's. It is not tried again."""
+
+
+class Owner(Protocol[T]):
+    """The manager of some types of plugins. Its methods run in the actor's mailbox thread."""
+
+    async def register(self, path: str) -> T:
+        """Register the plugin behind a socket, and tell it the result. Raises NotRegisteredError, OtherOwnerError."""
+
+    def registered(self, plugin: T) -> None:
+        """The plugin is registered, and its socket is still there."""
+
+    def gone(self, plugin: T) -> None:
+        """Its socket has gone, or another one is in its place."""
+
+    def changed(self) -> None:
+        """`plugins` or `is_complete` have changed."""
+
+
+@dataclass
+class Entry(Generic[T]):
+    """One socket and the result of its registration."""
+
+    stamp: Stamp
+    plugin: T | None = None
+    error: str = ""
+    failures: int = 0
+    is_others: bool = False
+
+    @property
+    def is_identified(self) -> bool:
+        """True once the plugin's type is known, and it is registered if it is the owner's."""
+        return self.plugin is not None or self.is_others or kinds.UNKNOWN in self.error
+
+
+class Watcher(Generic[T]):
+    """Runs in the actor's mailbox thread, except `_list_sockets` and `_readable`."""
+
+    def __init__(self, actor: Actor, owner: Owner[T]) -> None:
+        self._actor, self._owner = actor, owner
+        self._directory = f"{actor.settings.root_dir}/{kinds.DIRECTORY}"
+        self._scanned = False
+        self._entries: dict[str, Entry[T]] = {}
+        self._watch = Watch(self._directory)
+        self._looking = self._again = False
+
+    def start(self) -> None:
+        """Scan now, at every change, and periodically."""
+        self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
+        self._actor.every(Until(RELIST_S), self._scan, "plugin sockets")
+
+    def plugins(self) -> Mapping[str, T]:
+        """Registered plugins by socket, the latest registration last."""
+        return {path: one.plugin for path, one in self._entries.items() if one.plugin is not None}
+
+    def replace(self, before: T, now: T) -> bool:
+        """Replace what is known of a plugin. False: it has gone or registered again meanwhile."""
+        for entry in self._entries.values():
+            if entry.plugin is before:
+                entry.plugin = now
+                return True
+        return False
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every plugin with a socket is identified."""
+        return self._scanned and all(entry.is_identified for entry in self._entries.values())
+
+    def refused(self) -> dict[str, str]:
+        """The errors of plugins that are not registered, by socket."""
+        return {path: one.error for path, one in self._entries.items() if one.error}
+
+    # Sockets
+
+    def _readable(self) -> None:
+        # In the I/O thread.
+        if self._watch.read():
+            self._actor.post(self._request_scan, name="plugin_sockets")
+
+    def _request_scan(self) -> None:
+        self._actor.spawn(self._scan(), "plugin sockets")
+
+    async def _scan(self) -> None:
+        """List the sockets; a call during another scan makes that one repeat."""
+        self._again = True
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            while self._again:
+                await self._actor.sleep(SETTLE_S)
+                self._again = False
+                self._take(await self._actor.blocking(LIST_S, self._list_sockets))
+        except (OSError, AskTimeout) as error:
+            log.warning("cannot list %s: %s; trying again", self._directory, error)
+        finally:
+            self._looking = False
+
+    def _list_sockets(self) -> dict[str, Stamp]:
+        # In a pool thread.
+        os.makedirs(self._directory, MODE, exist_ok=True)
+        self._watch.ensure()
+        found: dict[str, Stamp] = {}
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
+                    found[entry.path] = (status.st_ino, status.st_ctime_ns)
+                if len(found) == MOST_SOCKETS:
+                    log.error("%s has more than %d sockets; the others are left out", self._directory, MOST_SOCKETS)
+                    break
+        return found
+
+    def _take(self, found: dict[str, Stamp]) -> None:
+        complete, self._scanned, gone = self.is_complete, True, False
+        for path, entry in list(self._entries.items()):
+            if found.get(path) != entry.stamp:
+                del self._entries[path]
+                if entry.plugin is not None:
+                    gone = True
+                    log.info("the plugin at %s is no longer registered: its socket has gone", path)
+                    self._owner.gone(entry.plugin)
+        for path, stamp in found.items():
+            if path not in self._entries:
+                self._entries[path] = entry = Entry(stamp)
+                self._actor.spawn(self._register(path, entry), "meet plugin")
+        if gone or self.is_complete != complete:
+            self._owner.changed()
+
+    async def _register(self, path: str, entry: Entry[T]) -> None:
+        if self._entries.get(path) is not entry:
+            return
+        try:
+            plugin = await self._owner.register(path)
+        except OtherOwnerError:
+            if self._entries.get(path) is entry:
+                self._is_others(entry)
+        except NotRegisteredError as error:
+            if self._entries.get(path) is entry:
+                self._refused(path, entry, str(error))
+        else:
+            if self._entries.get(path) is not entry:
+                self._owner.gone(plugin)  # the socket has gone, or belongs to another plugin
+                return
+            del self._entries[path]  # the latest registration comes last
+            self._entries[path] = entry
+            entry.plugin, entry.error, entry.failures = plugin, "", 0
+            self._owner.changed()
+            self._owner.registered(plugin)
+
+    def _is_others(self, entry: Entry[T]) -> None:
+        complete, entry.is_others, entry.error = self.is_complete, True, ""
+        if self.is_complete != complete:
+            self._owner.changed()
+
+    def _refused(self, path: str, entry: Entry[T], error: str) -> None:
+        if error != entry.error:
+            log.warning("cannot register the plugin at %s: %s", path, error)
+        complete, entry.error = self.is_complete, error
+        if self.is_complete != complete:
+            self._owner.changed()
+        entry.failures += 1
+        delay_s = RETRY.delay_s(entry.failures)
+        self._actor.after(delay_s, lambda: self._actor.spawn(self._register(path, entry), "meet plugin"))
