@@ -1,6 +1,7 @@
 """The server actor: opens the ports, checks each request and calls its handler, in an event loop beside the mailbox.
 
-No state. After a kill the next incarnation takes over the listening sockets with the clients that wait there.
+The only state is a copy of the pods, which status sends again. After a kill the next incarnation takes over the
+listening sockets with the clients that wait there.
 Connections are lost: clients that followed a log or held an exec ask again, as after a restart of the kubelet.
 """
 
@@ -36,6 +37,7 @@ from proto.agent import registry
 from proto.agent.actor import Ping, Pong
 from proto.agent.settings import Settings
 from proto.common.hosts import misdirected
+from proto.node.server import RemovePods, SetPod, SetPods
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
@@ -146,10 +148,11 @@ class Server(Actor):
         self.loop.stop()
 
     def describe(self) -> dict[str, Any]:
-        """Ports, connections, and numbers of answers by status."""
+        """Ports, connections, pods of the copy, and numbers of answers by status."""
         return {
             "ports": [number for port in self._ports if (number := port.number)],
             "connections": self._connections.count,
+            "pods": len(self._context.pods),
             "idle": len(self._connections.idle),
             "accepted": self._connections.total,
             "answers": {str(status): count for status, count in sorted(self._requests.items())},
@@ -162,6 +165,21 @@ class Server(Actor):
         self.loop.call(lambda: answered.set(None))
         await answered
         return Pong(mailbox=self.mailbox_depth())
+
+    @handles(SetPods)
+    def on_set_pods(self, message: SetPods) -> None:
+        """Take all pods from status."""
+        self._context.pods.replace(message.pods)
+
+    @handles(SetPod)
+    def on_set_pod(self, message: SetPod) -> None:
+        """Take a changed pod from status."""
+        self._context.pods.put(message.pod)
+
+    @handles(RemovePods)
+    def on_remove_pods(self, message: RemovePods) -> None:
+        """Drop removed pods."""
+        self._context.pods.remove(message.uids)
 
     # In the loop's thread
 

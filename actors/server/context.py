@@ -14,6 +14,7 @@ from actors.server.base.http import Request, Response, Upgraded
 from actors.server.base.peers import Peers
 from actors.server.base.read_budget import ReadBudget
 from actors.server.figures.collect import Collector
+from actors.server.pod_copies import PodCopies
 from proto.agent.settings import Settings
 from proto.wire.message import Request as Ask
 
@@ -43,8 +44,9 @@ class Context(Peers):
         self.log_readers = ReadBudget()
         self.log_queries = 0
         """Running programs of queries of the node's logs."""
+        self.pods = PodCopies()
         self.pod_list: Shared[bytes] | None = None
-        """The latest answer of /pods; made with the first request for it."""
+        """The latest answer of status to /pods; used until the copy is complete."""
 
 
 Handler = Callable[[Context, Request], Coroutine[Any, None, Response | Upgraded]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from actors.server.policy import Route
 from proto.cri import api_pb2 as pb
 from proto.pods.status import FindPod, ListPods
 from proto.v1 import Pod, to_json
+from proto.wire.errors import ActorError
 
 ASK_S = 5.0
 FORGET_S = 2.0
@@ -25,30 +27,61 @@ class ObjectNotFound(LookupError):
     """The pod, container or sandbox does not exist; the message is the kubelet's."""
 
 
-async def find_pod(context: Context, request: Request, missing: str = "pod does not exist") -> Pod:
-    """The pod that the path's namespace, name and UID name. Raises ObjectNotFound with `missing`."""
-    question = FindPod(namespace=request.params["namespace"], name=request.params["pod"])
-    found = (await context.ask("status", question, ASK_S)).pods
+async def find_pod(
+    context: Context, request: Request, missing: str = "pod does not exist", *, running: str = ""
+) -> Pod:
+    """The pod that the path's namespace, name and UID name, with the container `running`. Raises ObjectNotFound.
+
+    The server's own copy answers. Before a client gets a refusal, status is asked, because a change may be under way.
+    """
+    namespace, name = request.params["namespace"], request.params["pod"]
+    pod = _named(request, context.pods.find(namespace, name))
+    if pod is not None and (not running or _running_id(pod, running)):
+        return pod
+    found: Sequence[Pod]
+    try:
+        found = (await context.ask_next("status", FindPod(namespace=namespace, name=name), ASK_S)).pods
+    except ActorError:
+        if not context.pods.complete:
+            raise
+        found = context.pods.find(namespace, name)
     if not found:
         raise ObjectNotFound(missing)
-    uid = request.params.get("uid", "")
-    # The cluster knows a static pod by its mirror's UID.
-    named = [pod for pod in found if uid in ("", pod.metadata.uid) or is_static(pod)]
-    if not named:
+    if (pod := _named(request, found)) is None:
         raise ObjectNotFound("pod not found")
-    return named[0]
+    return pod
+
+
+def _named(request: Request, found: Sequence[Pod]) -> Pod | None:
+    """The first of the pods that the path's UID names. The cluster knows a static pod by its mirror's UID."""
+    uid = request.params.get("uid", "")
+    return next((pod for pod in found if uid in ("", pod.metadata.uid) or is_static(pod)), None)
+
+
+def _running_id(pod: Pod, name: str) -> str:
+    """The ID of the running container, with the runtime's name; empty when it does not run."""
+    status = container_status(pod, name)
+    return (status.container_id or "") if status is not None and status.state.running is not None else ""
+
+
+async def find_running(context: Context, request: Request) -> tuple[Pod, str]:
+    """The pod that the path names and the CRI ID of its running container. Raises ObjectNotFound."""
+    name = request.params["container"]
+    pod = await find_pod(context, request, running=name)
+    return pod, running_container(pod, name)
 
 
 def running_container(pod: Pod, name: str) -> str:
     """The CRI ID of the pod's running container `name`. Raises ObjectNotFound."""
-    status = container_status(pod, name)
-    if status is None or status.state.running is None or not status.container_id:
+    if not (running := _running_id(pod, name)):
         raise ObjectNotFound(f'container not found ("{name}")')
-    return status.container_id.partition("://")[2]
+    return running.partition("://")[2]
 
 
 async def get_pods(context: Context, _: Request) -> Response:
-    """All pods of this node as a PodList. Concurrent requests share one answer and its memory."""
+    """All pods of this node as a PodList. Without an own copy yet, concurrent requests share one answer of status."""
+    if context.pods.complete:
+        return Response(200, _list(",".join(document.decode() for document in context.pods.documents())), JSON)
     shared = context.pod_list
     if shared is None:
         shared = context.pod_list = Shared(context.loop, lambda: _every_pod(context), "pods")
@@ -58,7 +91,7 @@ async def get_pods(context: Context, _: Request) -> Response:
 
 
 async def _every_pod(context: Context) -> bytes:
-    pods = (await context.ask("status", ListPods(), ASK_S)).pods
+    pods = (await context.ask_next("status", ListPods(), ASK_S)).pods
     return _list(",".join(to_json(pod).decode() for pod in pods))
 
 

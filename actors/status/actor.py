@@ -23,6 +23,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.status import policy
+from actors.status.server_feed import SERVER, ServerFeed
 from actors.status.start_latency import StartLatency
 from proto.common import rfc3339
 from proto.common.until import Until
@@ -77,6 +78,7 @@ class Status(Actor):
         self._writing = Semaphore(1)
         self._api: ApiSync | None = None
         self._latency = StartLatency()
+        self._feed = ServerFeed(self.peer(SERVER), self.pods.values)
 
     async def rebuild(self) -> None:
         """Load the pods of the checkpoint; pod_workers corrects them as soon as it sees this start."""
@@ -97,6 +99,16 @@ class Status(Actor):
         """With an API server: resync now and then, as other clients may overwrite statuses there."""
         if self._api is not None:
             self.every(Until(RESYNC_S), self._api.resync, "resync")
+
+    def on_peer_started(self, name: str, incarnation: int) -> None:
+        """Give a server all pods."""
+        if name == SERVER:
+            self._feed.started(incarnation)
+
+    def on_peer_exited(self, name: str, incarnation: int) -> None:
+        """Send an ended server no more changes."""
+        if name == SERVER:
+            self._feed.exited(incarnation)
 
     # From pod_workers
 
@@ -143,12 +155,14 @@ class Status(Actor):
     def _store(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
         self.versions[pod.metadata.uid] += 1
+        self._feed.changed(pod)
         self._changed()
 
     def _forget(self, uids: Iterable[str]) -> None:
         for uid in uids:
             if self.pods.pop(uid, None) is not None:
                 self.versions.pop(uid, None)
+                self._feed.removed(uid)
                 self._changed()
             if self._api is not None:
                 self._api.pod_removed(uid)

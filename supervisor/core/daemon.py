@@ -32,7 +32,7 @@ from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import forkclient, state
 from supervisor.process.deaths import Deaths
-from supervisor.process.forkserver import COMMON, IN_A_CLUSTER
+from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
@@ -256,12 +256,14 @@ class Daemon:
             self.push(transitions.StopAsked())
         while signal.SIGCHLD in numbers:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, WAIT_FLAGS)
             except ChildProcessError:
                 return
             if not pid:
                 return
-            if pid != self.forkserver.pid:  # its pidfd reports this end, after its last packets
+            if pid == self.forkserver.pid:  # its pidfd reports its end, after its last packets
+                self.forkserver.on_status(status)
+            else:
                 self._reaped(pid, status)
 
     def _on_forkserver(self) -> None:
@@ -295,7 +297,11 @@ class Daemon:
 
     def _reaped(self, pid: int, status: int) -> None:
         process = self.processes.with_pid(pid)
-        if process is not None:
+        if process is not None and os.WIFSTOPPED(status):
+            self.push(transitions.Halted(process.name, process.incarnation))
+        elif process is not None and os.WIFCONTINUED(status):
+            self.push(transitions.Continued(process.name, process.incarnation))
+        elif process is not None:
             self._ended(process, status)
         elif pid in self.processes.written_off:
             self.processes.written_off.discard(pid)

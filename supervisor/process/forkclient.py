@@ -73,7 +73,7 @@ class ForkFailed:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A child's exit status."""
+    """A child's wait status: it ended, or a signal stopped or continued it."""
 
     pid: int
     wait_status: int

@@ -15,7 +15,7 @@ The forkserver sends:
 - [loaded, {module: error}];
 - [forked, name, incarnation, pid], with a pidfd;
 - [failed, name, incarnation, error];
-- [exited, pid, wait status].
+- [exited, pid, wait status], also when a signal stops or continues a child (waitpid(2), WUNTRACED and WCONTINUED).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from proto.common import logs
 from proto.common.safe_text import indented
 
 PACKET_BYTES = 256 * 1024
+WAIT_FLAGS = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+"""A child that is stopped or continued is reported, too: a stopped one cannot answer any request."""
 CRASHED = 70
 """EX_SOFTWARE of sysexits.h, as in actors._base.deaths."""
 COMMON = (
@@ -187,7 +189,7 @@ class ForkServer:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, WAIT_FLAGS)
             except ChildProcessError:
                 return
             if not pid:

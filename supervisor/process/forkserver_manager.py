@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 STABLE_S = 10.0
 """A forkserver that lived this long is replaced at once; otherwise with back-off."""
 END_WAIT_S = 2.0
+STOPPED_S = 0.5
+"""From a signal that stops it to its replacement. The next death of an actor would wait for it."""
 
 
 class ForkserverManager:
@@ -58,6 +60,7 @@ class ForkserverManager:
         self.started = 0.0
         self.gone = False
         """The present forkserver has ended: call `reap`, then `start_when_due`."""
+        self._stopped_at: float | None = None
         self._start()
 
     @property
@@ -85,6 +88,7 @@ class ForkserverManager:
         self.restarts += 1
         self.started = time.monotonic()
         self.gone = False
+        self._stopped_at = None
         self._client = ForkClient(
             self._settings, self._preload, self._entry, self.started, by_fork=self._by_fork and self.restarts == 0
         )
@@ -160,14 +164,22 @@ class ForkserverManager:
             return
         if self.gone:
             yield 0.0
-        deadline = self._client.deadline()
+        yield from self._answer_deadlines()
+
+    def _answer_deadlines(self) -> Iterator[float]:
+        deadline = self._client.deadline() if self._client is not None else None
         if deadline is not None:
             yield deadline
+        if self._stopped_at is not None:
+            yield self._stopped_at + STOPPED_S
+
+    def on_status(self, wait_status: int) -> None:
+        """Note that a signal stopped or continued it."""
+        self._stopped_at = time.monotonic() if os.WIFSTOPPED(wait_status) else None
 
     def overdue(self) -> bool:
-        """True when an answer is past its deadline: the forkserver is stuck and must be replaced."""
-        deadline = self._client.deadline() if self._client is not None else None
-        return deadline is not None and time.monotonic() >= deadline
+        """True when an answer is past its deadline, or it stays stopped: it must be replaced."""
+        return self._client is not None and any(time.monotonic() >= at for at in self._answer_deadlines())
 
     def close(self) -> None:
         """End the forkserver and wait for its end."""

@@ -29,6 +29,8 @@ class Child:
     next_ping: float | None = None
     pinged: float | None = None
     """The time of a Ping that is not answered yet."""
+    stopped: float | None = None
+    """The time at which its process was stopped (SIGSTOP), until it is continued."""
     asked: bool = False
     """The supervisor has requested its end."""
     hung: str = ""
@@ -67,7 +69,7 @@ class Child:
         self.starts += 1
         self.started = now
         self.pid = self.early_ready = self.mailbox = 0
-        self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = None
+        self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = self.stopped = None
         self.asked = self.killed = self.again = False
         self.hung = self.evidence = ""
 

@@ -15,7 +15,7 @@ from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, PeerStates
 from proto.common.backoff import Random
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
-from supervisor.supervision import policy, transitions
+from supervisor.supervision import hangs, policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
@@ -68,7 +68,7 @@ class ProcessTree:
 
     def next_wakeup(self) -> float | None:
         """The monotonic time of the next Tick; None while none is due."""
-        due = [at for child in self.children.values() for at in _due(child) if at is not None]
+        due = [at for child in self.children.values() for at in hangs.due(child) if at is not None]
         self._wanted = min(due, default=None)
         return self._wanted
 
@@ -105,6 +105,10 @@ class ProcessTree:
                 self._on_ended(child, status, detail)
             case transitions.PongReceived(mailbox=mailbox):
                 self._on_pong(child, mailbox)
+            case transitions.Halted():
+                child.stopped = self._now
+            case transitions.Continued():
+                child.stopped = None
             case transitions.EvidenceSaved(path=path):
                 self._on_evidence(child, path)
 
@@ -192,6 +196,8 @@ class ProcessTree:
         for child in self.children.values():
             if child.pinged is not None:
                 child.pinged = self._now
+            if child.stopped is not None:
+                child.stopped = self._now
             if child.deadline is None:
                 continue
             if child.state is State.STARTING:
@@ -202,10 +208,8 @@ class ProcessTree:
     def _tick(self, child: Child) -> None:
         if child.deadline is not None and self._now >= child.deadline:
             self._on_deadline(child)
-        elif child.state is State.READY and child.pinged is not None:
-            waited_s = self._now - child.pinged
-            if waited_s >= child.spec.heartbeat_deadline_s:
-                self._hang(child, f"mailbox did not answer within {child.spec.heartbeat_deadline_s:g} s")
+        elif why := hangs.why_hung(child, self._now):
+            self._hang(child, why)
         elif child.state is State.READY and child.next_ping is not None and self._now >= child.next_ping:
             child.pinged, child.next_ping = self._now, None
             self._out.append(transitions.SendPing(child.name, child.incarnation))
@@ -383,8 +387,3 @@ class ProcessTree:
 
     def _note(self, level: str, reason: str, child: Child, text: str) -> None:
         self._publish(Note(level=level, actor=child.name, text=text, reason=reason))
-
-
-def _due(child: Child) -> tuple[float | None, ...]:
-    hang_at = None if child.pinged is None else child.pinged + child.spec.heartbeat_deadline_s
-    return child.deadline, child.next_ping, hang_at

@@ -57,6 +57,9 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Between two Pings; 0 for no watchdog."""
     heartbeat_deadline_s: float = 10.0
     """From a Ping to its Pong, through the mailbox."""
+    stopped_deadline_s: float = 0.5
+    """From a signal that stops the process (SIGSTOP) to its replacement, unless SIGCONT comes; 0 leaves it to the
+    watchdog."""
     depends_on: tuple[str, ...] = ()
     """Actors that must have started, or failed to, before this one's first start. No effect on restarts."""
 

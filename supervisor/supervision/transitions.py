@@ -91,6 +91,16 @@ class PongReceived(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class Halted(_OfIncarnation):
+    """A signal stopped the process (SIGSTOP, state T)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued(_OfIncarnation):
+    """SIGCONT continued the process."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceSaved(_OfIncarnation):
     """The evidence of a hung child is on disk."""
 
@@ -122,7 +132,18 @@ class Tick:
 
 
 Event = (
-    Boot | Forked | ForkFailed | ReadyReceived | Ended | PongReceived | EvidenceSaved | RestartAsked | StopAsked | Tick
+    Boot
+    | Forked
+    | ForkFailed
+    | ReadyReceived
+    | Ended
+    | PongReceived
+    | Halted
+    | Continued
+    | EvidenceSaved
+    | RestartAsked
+    | StopAsked
+    | Tick
 )
 
 

@@ -16,17 +16,20 @@ from actors._base.messaging.futures import Future
 from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError, Unimplemented
 from actors.server.context import Context
+from actors.server.pod_copies import PodCopies
 from actors.server.policy import Table
 from actors.server.routes.zpages import version_of
 from actors.server.streaming.upstream import head_for
 from actors.server.table import read_only_table, secure_table
+from actors.status.server_feed import served
 from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.agent.settings import Settings
 from proto.agent.supervisor import ActorRow, ActorRows, ListActors
 from proto.cri import api_pb2 as pb
+from proto.node.server import ServedPod
 from proto.pods.status import FindPod, ListPods, Pods
 from proto.v1 import Pod, from_dict
-from proto.wire.errors import AskTimeout
+from proto.wire.errors import ActorDead, AskTimeout
 from proto.wire.message import Done
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 from tests.server.test_following import blocking
@@ -242,6 +245,49 @@ def test_exec_goes_to_the_container_that_runs_now(here: Here) -> None:
     assert asked_for(again) == ["id-new"]
     assert asked_for(pod("one", waiting={})) == []
     assert asked_for(again) == ["id-new"]
+
+
+def copied(*pods: Pod) -> tuple[ServedPod, ...]:
+    return tuple(served(one) for one in pods)
+
+
+@pytest.mark.parametrize("failure", [AskTimeout("status did not answer within 5 s"), ActorDead("status #1 exited")])
+def test_copy_answers_while_status_hangs_or_dies(here: Here, failure: Exception) -> None:
+    here.answers[FindPod] = here.answers[ListPods] = lambda _: failure
+    here.context.pods.replace(copied(pod("one"), pod("two", "u2", terminated={"exitCode": 0})))
+    here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
+    assert [call[1] for call in here.runtime.calls] == ["id-one"]
+    assert here.say("POST", "/exec/ns/two/c?command=x&output=1", UPGRADE)[0] == 404
+    assert here.say("POST", "/exec/ns/nope/c?command=x&output=1", UPGRADE)[0] == 404
+    status, page = here.say("GET", "/pods")
+    assert (status, [one["metadata"]["name"] for one in json.loads(page)["items"]]) == (200, ["one", "two"])
+
+
+def test_refusal_of_the_copy_is_checked_with_status(here: Here) -> None:
+    here.context.pods.replace(())
+    here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
+    assert [call[1] for call in here.runtime.calls] == ["id-one"]
+
+
+def test_changes_of_the_copy_count_once_it_is_complete() -> None:
+    copies = PodCopies()
+    (one,), (two,) = copied(pod("one", "u1")), copied(pod("two", "u2"))
+    copies.put(one)
+    assert not copies.complete
+    assert not copies.find("ns", "one")
+    copies.replace((one,))
+    copies.put(two)
+    copies.remove(("u1",))
+    assert (copies.find("ns", "one"), [found.metadata.uid for found in copies.find("ns", "two")]) == ([], ["u2"])
+
+
+def test_request_is_repeated_to_the_next_incarnation_once(here: Here) -> None:
+    answers: list[Any] = [ActorDead("status #1 exited"), Pods(pods=PODS)]
+    here.answers[FindPod] = lambda _: answers.pop(0)
+    here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
+    assert [call[1] for call in here.runtime.calls] == ["id-one"]
+    answers[:] = [ActorDead("status #1 exited"), ActorDead("status #2 exited")]
+    assert here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)[0] == 503
 
 
 def test_exec_in_a_container_that_ended_asks_no_runtime(here: Here) -> None:

@@ -113,12 +113,33 @@ def _evidence(deaths: Path, dump: str) -> str:
     return ""
 
 
-def test_stopped_process_is_replaced() -> None:
-    with Agent(spec("good_a", heartbeat_deadline_s=0.5)) as agent:
+def test_stopped_process_is_replaced_before_its_heartbeat() -> None:
+    with Agent(spec("good_a", heartbeat_period_s=0.0)) as agent:
         first = agent.wait_ready("good_a")["good_a"]
         os.kill(first.pid, signal.SIGSTOP)
-        agent.wait_ready("good_a", incarnation=2)
+        row = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        assert "stopped by a signal" in row.last_death
         wait_gone(first.pid)
+
+
+def test_stop_is_seen_without_the_forkserver_that_forked() -> None:
+    with Agent(spec("good_a", heartbeat_period_s=0.0)) as agent:
+        first, forkserver = agent.wait_ready("good_a")["good_a"], agent.row("forkserver")
+        kill(forkserver.pid)
+        agent.wait("forkserver", lambda row: row.state == "ready" and row.pid != forkserver.pid)
+        os.kill(first.pid, signal.SIGSTOP)
+        agent.wait_ready("good_a", incarnation=2)
+
+
+def test_process_continued_in_time_stays() -> None:
+    with Agent(spec("good_a", stopped_deadline_s=2.0)) as agent, Stalls() as machine:
+        first = agent.wait_ready("good_a")["good_a"]
+        for _ in range(3):
+            os.kill(first.pid, signal.SIGSTOP)
+            time.sleep(1.0)
+            os.kill(first.pid, signal.SIGCONT)
+            time.sleep(0.2)
+        assert agent.row("good_a").pid == first.pid or machine.longest_s > 0.9
 
 
 def test_never_ready_is_replaced_and_degrades() -> None:
@@ -316,6 +337,14 @@ def test_stuck_forkserver_is_replaced() -> None:
         os.kill(agent.row("forkserver").pid, signal.SIGSTOP)
         kill(before.pid)
         agent.wait("good_a", lambda row: row.state == "ready" and row.incarnation > 1, timeout_s=30)
+
+
+def test_idle_forkserver_that_is_stopped_is_replaced() -> None:
+    with Agent(spec("good_a")) as agent:
+        before, first = agent.wait_ready("good_a")["good_a"], agent.row("forkserver").pid
+        os.kill(first, signal.SIGSTOP)
+        agent.wait("forkserver", lambda row: row.state == "ready" and row.pid != first, timeout_s=30)
+        assert agent.row("good_a").pid == before.pid
 
 
 def test_killed_supervisor_ends_children_and_numbers_go_on() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors._base.messaging.futures import Future
 from actors._net.loop import Loop
 from proto.agent.settings import Settings
+from proto.wire.errors import ActorDead
 from proto.wire.message import Message
 from proto.wire.message import Request as Ask
 
@@ -34,6 +36,33 @@ class Peers:
         """A peer's answer. Fails as `RemoteRef.ask` does."""
         return self._ask(actor, request, timeout_s)
 
+    def ask_next(self, actor: str, request: Ask[R], timeout_s: float = 5.0) -> Future[R]:
+        """A peer's answer, asked for once more of the next incarnation when the present one ends before it answers.
+
+        For requests that may be repeated. A peer that is killed, or stopped and replaced, delays the client only.
+        """
+        deadline = time.monotonic() + timeout_s
+        result: Future[R] = Future()
+
+        def on_first(first: Future[R]) -> None:
+            try:
+                result.set(first.result(0))
+            except ActorDead:
+                left_s = max(0.0, deadline - time.monotonic())
+                self._ask(actor, request, left_s).add_done_callback(lambda again: _copy(again, result))
+            except Exception as error:
+                result.set_error(error)
+
+        self._ask(actor, request, timeout_s).add_done_callback(on_first)
+        return result
+
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a function that may block in a thread of a bounded pool. Fails with AskTimeout after `timeout_s`."""
         return self._blocking(timeout_s, function, *args)
+
+
+def _copy(source: Future[T], target: Future[T]) -> None:
+    try:
+        target.set(source.result(0))
+    except Exception as error:
+        target.set_error(error)

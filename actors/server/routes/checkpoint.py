@@ -19,8 +19,8 @@ DISK_S = 10.0
 
 async def post_checkpoint(context: Context, request: Request) -> Response:
     """The path of the new archive. 500 with the runtime's text when it fails."""
-    pod = await find_pod(context, request)
     name = request.params["container"]
+    pod = await find_pod(context, request, running=name)
     if name not in container_names(pod):
         raise ObjectNotFound(f"container {name} does not exist")
     timeouts = request.query.get("timeout", ["0"])

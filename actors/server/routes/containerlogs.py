@@ -107,7 +107,7 @@ async def get_container_logs(context: Context, request: Request) -> Response:
         return text(400, str(error))
     name = request.params["pod"]
     container = request.params["container"]
-    pod = await find_pod(context, request, f'pod "{name}" does not exist')
+    pod = await find_pod(context, request, f'pod "{name}" does not exist', running=container)
     if container not in container_names(pod):
         raise ObjectNotFound(f'container "{container}" not found in pod "{name}"')
     try:

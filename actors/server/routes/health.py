@@ -37,7 +37,7 @@ async def get_healthz(context: Context, request: Request) -> Response:
 
 async def _sync_loop(context: Context) -> str:
     try:
-        await context.ask("pod_workers", Ping(), SYNC_S)
+        await context.ask_next("pod_workers", Ping(), SYNC_S)
     except ActorError as error:
         return f"sync loop health check failed: {error}"
     return ""

@@ -57,7 +57,7 @@ def packed(data: bytes) -> bytes:
 
 
 async def _exposition(context: Context, request: Request, page: Literal["resource", "cadvisor"]) -> Response:
-    return await _page(context, request, (await context.ask("stats", GetExposition(page=page), STATS_S)).data)
+    return await _page(context, request, (await context.ask_next("stats", GetExposition(page=page), STATS_S)).data)
 
 
 async def get_resource(context: Context, request: Request) -> Response:
@@ -73,7 +73,7 @@ async def get_cadvisor(context: Context, request: Request) -> Response:
 async def get_summary(context: Context, request: Request) -> Response:
     """Usage of the node, its pods and containers; with only_cpu_and_memory=true, no other figures."""
     only = request.first("only_cpu_and_memory") in TRUE
-    found = await context.ask("stats", GetSummary(only_cpu_and_memory=only), STATS_S)
+    found = await context.ask_next("stats", GetSummary(only_cpu_and_memory=only), STATS_S)
     return Response(200, found.data, JSON)
 
 

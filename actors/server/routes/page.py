@@ -66,7 +66,7 @@ async def get_file(context: Context, request: Request) -> Response:
 async def state(context: Context) -> dict[str, Any]:
     """The page's JSON document. Actors that do not answer leave gaps and cause no delay."""
     found = context.collector
-    asked = context.ask("status", ListPods(), PODS_S)
+    asked = context.ask_next("status", ListPods(), PODS_S)
     samples = await found.samples()
     rows, use = found.rows, found.use
     now = time.time()

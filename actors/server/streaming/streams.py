@@ -14,7 +14,7 @@ from actors._cri.errors import CriError
 from actors._logs.files import config_uid
 from actors.server.base.http import Request, Response, Upgraded, text
 from actors.server.context import Context
-from actors.server.pods import ObjectNotFound, find_pod, running_container
+from actors.server.pods import ObjectNotFound, find_pod, find_running
 from actors.server.policy import Route
 from actors.server.streaming.upgrade import (
     is_translated,
@@ -50,13 +50,13 @@ async def get_exec(context: Context, request: Request) -> Response | Upgraded:
         await find_pod(context, request)
         return text(400, "you must specify a command for the container")
     if wrong := no_upgrade(request):
-        running_container(await find_pod(context, request), request.params["container"])
+        await find_running(context, request)
         return wrong
     return await _command(context, request, streams, lambda: _exec_target(context, request, command, streams))
 
 
 async def _exec_target(context: Context, request: Request, command: list[str], streams: dict[str, bool]) -> Upstream:
-    container = running_container(await find_pod(context, request), request.params["container"])
+    _, container = await find_running(context, request)
     context.moves.expect()
     return await connect_upstream(context, context.cri.exec(container, command, **streams))
 
@@ -66,9 +66,8 @@ async def get_attach(context: Context, request: Request) -> Response | Upgraded:
     streams = _streams(request)
     if isinstance(streams, Response):
         return streams
-    pod = await find_pod(context, request)
+    pod, container = await find_running(context, request)
     name = request.params["container"]
-    container = running_container(pod, name)
     spec = pod.spec
     tty = next(
         (bool(c.tty) for c in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers) if c.name == name),
@@ -140,8 +139,7 @@ async def _sandbox(context: Context, pod: Pod) -> str:
 
 async def run(context: Context, request: Request) -> Response:
     """Run the words of `cmd`, which spaces separate, and answer with the command's output."""
-    pod = await find_pod(context, request)
-    container = running_container(pod, request.params["container"])
+    _, container = await find_running(context, request)
     command = request.first("cmd").split(" ")
     context.moves.expect()
     try:

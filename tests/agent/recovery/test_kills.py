@@ -109,7 +109,7 @@ def test_a_hung_actor_is_replaced_with_evidence_and_pods_go_on(eye, name):
         return row if row is not None and row.state == "ready" and row.incarnation > before.incarnation else None
 
     row = wait_for(replaced, 30, "replaced")
-    assert "mailbox did not answer" in row.last_death
+    assert "stopped by a signal" in row.last_death
     evidence = row.last_death.partition("(evidence ")[2].rstrip(")")
     assert os.path.getsize(evidence) > 100
     eye.agent.write("c", pod("c"))

@@ -277,6 +277,45 @@ def test_stall_of_the_supervisor_counts_against_no_child() -> None:
     assert driver.state() is State.READY
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_stopped_process_is_replaced_after_its_own_deadline(ready: bool) -> None:
+    driver = Driver(spec(stopped_deadline_s=0.5))
+    driver(transitions.Boot())
+    driver(transitions.Forked("a", 1, 7))
+    if ready:
+        driver(transitions.ReadyReceived("a", 1, 7))
+    assert driver(transitions.Halted("a", 1)) == []
+    assert driver.tick(0.49) == []
+    (saved,) = of(transitions.SaveEvidence, driver.tick(0.02))
+    assert saved.why == "its process was stopped by a signal and not continued within 0.5 s"
+
+
+def test_continued_process_is_not_replaced() -> None:
+    driver = watched()
+    for _ in range(3):
+        driver(transitions.Halted("a", 1))
+        driver.tick(0.4)
+        driver(transitions.Continued("a", 1))
+        driver.tick(0.4)
+    assert driver.state() is State.READY
+
+
+def test_stop_of_an_earlier_incarnation_counts_against_none() -> None:
+    driver = watched()
+    driver.end()
+    driver.bring_up()
+    driver(transitions.Halted("a", 1))
+    driver.tick(1.0)
+    assert driver.state() is State.READY
+
+
+def test_stopped_deadline_of_zero_leaves_it_to_the_watchdog() -> None:
+    driver = Driver(spec(stopped_deadline_s=0.0, heartbeat_period_s=5.0, heartbeat_deadline_s=10.0)).in_service("a")
+    driver(transitions.Halted("a", 1))
+    assert not of(transitions.SaveEvidence, driver.tick(9.0))
+    assert of(transitions.SaveEvidence, driver.tick(7.0))
+
+
 # Stop
 
 
@@ -452,6 +491,11 @@ class AnyOrder(RuleBasedStateMachine):
     def ended(self, name: str, status: int | None) -> None:
         if name in self.alive:
             self.do(transitions.Ended(name, self.alive.pop(name), status))
+
+    @rule(name=names, stopped=st.booleans())
+    def stopped(self, name: str, stopped: bool) -> None:
+        event = transitions.Halted if stopped else transitions.Continued
+        self.do(event(name, self.driver.incarnation(name)))
 
     @rule(name=names, pid=st.sampled_from([1, 2]))
     def ready(self, name: str, pid: int) -> None:

@@ -1,0 +1,31 @@
+"""Decides when a child hangs: a process that is stopped, or a Ping without an answer. Pure."""
+
+from __future__ import annotations
+
+from supervisor.supervision.child import Child
+from supervisor.supervision.transitions import State
+
+
+def why_hung(child: Child, now: float) -> str:
+    """The reason to replace a child that does not serve; empty for a child that may still answer.
+
+    A stopped process (SIGSTOP, state T) cannot answer, so it has a short deadline. Another one may only be slow on a
+    busy machine, and has the watchdog's.
+    """
+    spec = child.spec
+    if child.state not in (State.STARTING, State.READY):
+        return ""
+    if child.stopped is not None and spec.stopped_deadline_s and now - child.stopped >= spec.stopped_deadline_s:
+        return f"its process was stopped by a signal and not continued within {spec.stopped_deadline_s:g} s"
+    if child.state is State.READY and child.pinged is not None and now - child.pinged >= spec.heartbeat_deadline_s:
+        return f"mailbox did not answer within {spec.heartbeat_deadline_s:g} s"
+    return ""
+
+
+def due(child: Child) -> tuple[float | None, ...]:
+    """The monotonic times at which the child must be looked at."""
+    spec = child.spec
+    hang_at = None if child.pinged is None else child.pinged + spec.heartbeat_deadline_s
+    watched = child.stopped is not None and spec.stopped_deadline_s and child.state in (State.STARTING, State.READY)
+    stop_ends = (child.stopped or 0.0) + spec.stopped_deadline_s if watched else None
+    return child.deadline, child.next_ping, hang_at, stop_ends
