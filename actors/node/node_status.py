@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from actors._base import Actor, gather
@@ -36,9 +36,10 @@ class NodeStatus:
 
     def __init__(self, actor: Actor, runtime: NodeRuntime, shutting_down: Callable[[], bool]) -> None:
         self._actor, self._runtime, self._shutting_down = actor, runtime, shutting_down
-        self.devices = SetDevices(capacity={}, allocatable={})
+        self.devices: SetDevices | None = None
+        """None until resources has told them; the status then repeats those of the Node."""
         self._machine: Machine | None = None
-        self._pressures: tuple[str, ...] = ()
+        self._pressures: tuple[str, ...] | None = None
         self._health = AgentHealth(degraded=(), configuration="")
         self._began = time.monotonic()
         self._csi_node_written = False
@@ -57,23 +58,31 @@ class NodeStatus:
         found, runtime, pressures, pleg, storage, health, written = await gather(
             *[self._actor.spawn(read(), read.__name__) for read in reads]
         )
+        self._wait_for_runtime(runtime, known)
         csi_node = policy.csi_node_problem(known, time.monotonic() - self._began, written=written)
         problems = [*runtime.problems, pleg, csi_node, NOT_READY if self._shutting_down() else ""]
         agent = policy.AgentProblems(health.degraded, health.configuration, storage)
         now = rfc3339.now()
+        devices = self.devices or SetDevices(
+            capacity=policy.devices_of(stored.get("capacity") or {}),
+            allocatable=policy.devices_of(stored.get("allocatable") or {}),
+        )
+        pressures = policy.pressures_of(known) if pressures is None else pressures
         status: Object = {
             "addresses": policy.addresses(
                 settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),
                 settings.cloud_provider == "external", stored.get("addresses") or (),
             ),
-            "capacity": policy.with_devices(capacity(found, settings), self.devices.capacity),
-            "allocatable": policy.with_devices(allocatable(found, settings), self.devices.allocatable),
+            "capacity": policy.with_devices(capacity(found, settings), devices.capacity),
+            "allocatable": policy.with_devices(allocatable(found, settings), devices.allocatable),
             "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
             "declaredFeatures": node_info.declared_features(settings),
             "nodeInfo": node_info.node_info(runtime.version),
             **runtime.status,
         }  # fmt: skip
+        if volumes_in_use is None:  # volume has not told them to this incarnation
+            volumes_in_use = tuple(stored.get("volumesInUse") or ()) or None
         if volumes_in_use is not None:
             status["volumesInUse"] = volumes_in_use
         return status
@@ -87,7 +96,16 @@ class NodeStatus:
             log.warning("cannot read the machine's capacity: %s; reporting the last one", error)
         return self._machine
 
-    async def _pressure(self) -> tuple[str, ...]:
+    def _wait_for_runtime(self, runtime: RuntimeStatus, known: Iterable[Object]) -> None:
+        """Raise AskTimeout while a runtime that this incarnation has not heard of may just be slow.
+
+        A restart of this actor beside a busy runtime, or a dead pleg, makes no Ready node NotReady.
+        """
+        was_ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in known)
+        if not runtime.version and was_ready and time.monotonic() - self._began < self._runtime.patience_s:
+            raise AskTimeout("the container runtime has not answered yet")
+
+    async def _pressure(self) -> tuple[str, ...] | None:
         try:
             self._pressures = (await self._actor.peer("eviction").ask(GetPressure(), PRESSURE_S)).conditions
         except ActorError as error:

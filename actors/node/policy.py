@@ -6,9 +6,12 @@ Source: pkg/kubelet/kubelet_node_status.go and pkg/kubelet/nodestatus of Kuberne
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+
+import msgspec
 
 from proto.common import rfc3339
 from proto.common.backoff import Backoff
@@ -281,6 +284,50 @@ class WrittenStatus(NamedTuple):
     stored: Object
     at: float
     """Monotonic seconds."""
+
+
+class SavedWrite(msgspec.Struct, frozen=True):
+    """A write, as its checkpoint has it."""
+
+    sent: str
+    """Digest of the status without heartbeats, as sent."""
+    stored: str
+    """Digest of the server's answer."""
+    at: float
+    """Unix seconds."""
+
+
+def saved(write: WrittenStatus, now: float) -> SavedWrite:
+    """The checkpoint of a write at `now`, Unix seconds."""
+    return SavedWrite(_digest(_without_heartbeats(write.sent)), _digest(_our_fields(write.stored, write.sent)), now)
+
+
+def restored(
+    write: SavedWrite | None, wanted: Object, stored: Object, now: float, monotonic: float
+) -> WrittenStatus | None:
+    """The write of an earlier incarnation; None when the wanted or the stored status differs from it.
+
+    Without it each restart of the actor would write a status in which nothing has changed. Times: `now` is Unix.
+    """
+    if write is None or write.at > now:
+        return None
+    found = WrittenStatus(wanted, stored, monotonic - (now - write.at))
+    return found if saved(found, write.at) == write else None
+
+
+def _digest(status: Object) -> str:
+    return hashlib.sha256(msgspec.json.encode(status, order="deterministic")).hexdigest()
+
+
+def pressures_of(stored: Iterable[Object]) -> tuple[str, ...]:
+    """The pressures that hold by the Node's conditions."""
+    return tuple(one["type"] for one in stored if one.get("type") in PRESSURES and one.get("status") == "True")
+
+
+def devices_of(stored: Mapping[str, Any]) -> dict[str, int]:
+    """The whole numbers of extended resources in a capacity or allocatable of the Node, by name."""
+    named = {name: str(amount) for name, amount in stored.items() if "/" in name}
+    return {name: int(amount) for name, amount in named.items() if amount.isascii() and amount.isdecimal()}
 
 
 def due(wanted: Object, stored: Object, last: WrittenStatus | None, report_s: float, now: float) -> bool:

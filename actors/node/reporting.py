@@ -1,7 +1,8 @@
 """Registers the Node, writes its status and starts its Lease, at the API server.
 
 Status and Lease have a loop and a client each, as in the kubelet. The Lease's client has no throttle and a short
-deadline, so that no other call delays a heartbeat. Nothing is kept on disk: after a kill the API server has the state.
+deadline, so that no other call delays a heartbeat. After a kill the API server has the state. A checkpoint says
+what was written last, so that a restart writes no status in which nothing has changed.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import logging
 import time
 from typing import Any
 
+import msgspec
+
 from actors._base import Actor, Future
 from actors._base.messaging.tasks import first_of
 from actors._events.recorder import Recorder
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
 from actors._kube.client import connect
 from actors._kube.errors import ApiError, NotFound
 from actors.node import node_info, policy
 from actors.node.lease import Lease
 from actors.node.node_status import NodeStatus
-from actors.node.policy import Object, WrittenStatus
+from actors.node.policy import Object, SavedWrite, WrittenStatus
 from actors.node.registration import is_fresh, register
 from actors.node.runtime_status import NodeRuntime
 from actors.node.startup import NodeStartup
@@ -33,6 +38,7 @@ FAST_S = 0.2
 """Status interval until the node was Ready once, at most for FAST_FOR_S: users wait for a new node."""
 FAST_FOR_S = 60.0
 STATUS_TRIES = 5
+SAVE_S = 5.0
 
 
 class NodeReport:
@@ -51,6 +57,10 @@ class NodeReport:
         self._lease = Lease(actor, self._heartbeat, lambda: self._uid, self._rebuild_connections)
         self._uid = ""
         self._written: WrittenStatus | None = None
+        path = f"{paths.checkpoints_dir(settings.root_dir)}/node.json"
+        loss = "a restart now would write the Node's status once more"
+        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=SAVE_S)
+        self._saved = self._load()
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
         self._volumes_in_use: tuple[str, ...] | None = None
@@ -61,6 +71,13 @@ class NodeReport:
         self._name_conflict = ""
         self._due: Future[None] = Future()
         self._startup = NodeStartup(actor.bus.supervisor_pidfd)
+
+    def _load(self) -> SavedWrite | None:
+        try:
+            return msgspec.convert(self._file.load(), SavedWrite | None)
+        except msgspec.ValidationError as error:
+            log.warning("cannot use %s: %s; writing the Node's status once more", self._file.path, error)
+            return None
 
     def start(self) -> None:
         """Start the loops. The Lease does not wait for the registration, as it needs no Node."""
@@ -180,11 +197,14 @@ class NodeReport:
         wanted = await self._status.compute(stored, self._volumes_in_use)
         external = settings.cloud_provider == "external"
         meta = policy.metadata_patch(node, architecture(), settings.node_ip, external)
-        last = self._written
+        saved, self._saved = self._saved, None
+        last = self._written or policy.restored(saved, wanted, stored, time.time(), time.monotonic())
+        self._written = last
         if meta or policy.due(wanted, stored, last, settings.node_status_report_frequency_s, time.monotonic()):
             patch = policy.patch_of(wanted, stored) | meta
             after = await self._heartbeat.patch(f"{self._path}/status", patch)
             self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
+            self._actor.spawn(self._file.save(policy.saved(self._written, time.time())), "save")
         self._confirm_volumes(wanted.get("volumesInUse"))
         self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
         if not self._was_ready and wanted["conditions"][-1]["status"] == "True":

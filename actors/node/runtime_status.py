@@ -39,7 +39,7 @@ class NodeRuntime:
     def __init__(self, cri: RelayedCri, settings: Settings) -> None:
         self._cri = cri
         self._max_images = settings.node_status_max_images
-        self._patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
+        self.patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
         self._last: tuple[float, RuntimeStatus] | None = None
         self._version = ""
         self.pod_cidr = ""
@@ -56,7 +56,7 @@ class NodeRuntime:
             if self._last is None:
                 return RuntimeStatus("", list(NEVER_SEEN), {})
             since, last = self._last
-            if time.monotonic() - since < self._patience_s:
+            if time.monotonic() - since < self.patience_s:
                 return last
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"

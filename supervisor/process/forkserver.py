@@ -15,7 +15,9 @@ The forkserver sends:
 - [loaded, {module: error}];
 - [forked, name, incarnation, pid], with a pidfd;
 - [failed, name, incarnation, error];
-- [exited, pid, wait status], also when a signal stops or continues a child (waitpid(2), WUNTRACED and WCONTINUED).
+- [exited, pid, wait status].
+
+A signal that stops or continues a child is such an exit, too (waitpid(2), WUNTRACED and WCONTINUED).
 """
 
 from __future__ import annotations

@@ -252,6 +252,47 @@ def test_actor_restart_repeats_no_event(server: FaultyServer, tmp_path: Path) ->
         assert one.node["metadata"]["uid"] == uid
 
 
+def test_restart_writes_no_status_in_which_nothing_changed(server: FaultyServer, tmp_path: Path) -> None:
+    assert isinstance(server.behind, Server)
+    # A server that drops a field and has devices and volumes, which their actors have not told the next incarnation.
+    server.behind.version = lambda status: {key: value for key, value in status.items() if key != "declaredFeatures"}
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        one.process.tell(SetDevices(capacity={"vendor.test/gpu": 2}, allocatable={"vendor.test/gpu": 1}))
+        one.process.tell(SetVolumesInUse(volumes=("kubernetes.io/csi/d^a",)))
+        wait_for(lambda: "vendor.test/gpu" in one.node["status"]["capacity"], 20)
+        wait_for(lambda: one.node["status"].get("volumesInUse"), 20)
+        for _ in range(2):
+            before = wait_for(lambda: settled(one), 10)
+            one.process.restart()
+            wait_for(lambda: one.state()["status_age_s"] is not None, 10)
+            assert one.node == before
+
+
+def settled(one: World) -> dict[str, Any]:
+    """The Node once its last write is saved."""
+    path = Path(one.process.settings.root_dir, "nodevisor", "node.json")
+    before = one.node
+    time.sleep(1.1)  # two periods of the status
+    return before if one.node == before and path.exists() else {}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_restart_beside_a_silent_runtime_waits_to_report(server: FaultyServer, tmp_path: Path, ready: bool) -> None:
+    with world(server, tmp_path, node_status_update_frequency_s=1.0) as one:
+        wait_for(one.ready, 20)
+        if not ready:
+            one.runtime.up = False
+            wait_for(lambda: not one.ready(), 20)
+        one.runtime.up = False
+        before = one.ready()
+        one.process.restart()
+        wait_for(lambda: one.state()["last_error"] or not before, 20)
+        assert one.ready() is before is ready
+        one.runtime.up = True
+        wait_for(one.ready, 20)
+
+
 def test_conditions_cordon_reboot_and_lost_runtime_are_events(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path) as one:
         wait_for(lambda: "NodeReady" in one.reasons(), 20)
