@@ -1,33 +1,85 @@
-"""Runs the benchmark on a private containerd and prints it: `python -m tests.bench [--pods 1,10,50,100] [--json]`."""
+"""Measures the agent next to floors in the same run, and prints it: `make bench`.
+
+`pods` starts and ends pods on a private containerd, beside the bare CRI calls. `bus` asks an actor, beside bare pyzmq
+with msgpack. `scale` has up to 1,000 pods on a runtime that does nothing. `--keep` adds the medians to the history that
+later runs are compared with, and draws it (etc/bench).
+"""
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 from actors._cri.client import Cri
-from tests.bench import agent, floor, latency
+from tests.bench import agent, bus, figures, floor, history, latency, scale
 from tests.bench.report import Report, Step
+from tests.bench.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
+
+HISTORY = history.DIRECTORY / "history.jsonl"
+PARTS = ("pods", "bus", "scale")
 
 
 def main() -> int:
     """Run it; 1 when the machine lacks what it needs."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="each figure's values")
     parser.add_argument("--pods", default="1,10,50,100", help="numbers of pods, the last of them with all figures")
+    parser.add_argument("--scale-pods", default="10,50,100,250,500,1000", help="numbers of pods of the part scale")
     parser.add_argument("--idle-seconds", type=float, default=20.0)
     parser.add_argument("--json", action="store_true", help="print one JSON object; progress goes to stderr")
+    parser.add_argument("--keep", action="store_true", help="add the medians to etc/bench")
     options = parser.parse_args()
-    if problem := missing_requirements():
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if "pods" in parts and (problem := missing_requirements()):
         print(problem, file=sys.stderr)
         return 1
-    report = run([int(part) for part in options.pods.split(",")], options.idle_seconds)
+    found, reports = measure(parts, options)
+    last = next(reversed(history.load(HISTORY)), None)
     if options.json:
-        print(json.dumps(report.plain(), indent=2))
+        print(json.dumps({"figures": found, "reports": [report.plain() for report in reports]}, indent=2))
     else:
-        report.show()
+        for report in reports[-1:]:
+            report.show()
+        print(f"\nMedians of {options.rounds} rounds" + (f", beside those of {last.commit}" if last else ""))
+        print_table(("FIGURE", "MEDIAN", "P99", "BEFORE", "CHANGE"), list(history.compared(found, last)))
+    if options.keep:
+        history.append(HISTORY, history.entry(_commit(), time.strftime("%Y-%m-%d"), found))
+        (history.DIRECTORY / "figures.svg").write_text(history.picture(history.load(HISTORY)))
     return 0
+
+
+def measure(parts: Collection[str], options: argparse.Namespace) -> tuple[dict[str, list[float]], list[Report]]:
+    """The figures of the parts by name, and the reports of the part `pods`."""
+    found: dict[str, list[float]] = {}
+    reports: list[Report] = []
+    for number in range(options.rounds if "pods" in parts else 0):
+        _progress(f"round {number + 1} of {options.rounds}")
+        reports.append(run(_numbers(options.pods), options.idle_seconds))
+    found |= figures.of_pods(reports)
+    if "bus" in parts:
+        _progress("two actors, beside bare pyzmq with msgpack ...")
+        found |= figures.of_bus(bus.measure(options.rounds))
+    if "scale" in parts:
+        _progress("pods on a runtime that does nothing ...")
+        found |= figures.of_scale([scale.measure(_numbers(options.scale_pods)) for _ in range(options.rounds)])
+    return found, reports
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def run(counts: list[int], idle_seconds: float) -> Report:

@@ -23,6 +23,7 @@ FOLDERS = {
     "agent/volumes": PROCESS,
     "base": PROCESS,
     "base/pure": PURE,
+    "bench/pure": PURE,
     "certificates": PROCESS,
     "certificates/pure": PURE,
     "cgroup": PURE,
