@@ -291,14 +291,15 @@ class PodWorkers(Actor):
     def _decided(self, uid: str) -> None:
         """Give an admitted or rejected pod its worker."""
         pod = self.allocations.current(self.desired.pods[uid])
-        name = full_name(pod)
         goes_on = uid in self._views and self._views[uid].has_processes  # it gets a worker in any case
-        unclaimed, workers = {} if self.desired.ready() else self._views, self.workers.values()
-        if is_static(pod) and not goes_on and runs_under(name, uid, [one.pod for one in workers], unclaimed):
+        unclaimed = {} if self.desired.ready() else self._views
+        others = (worker.pod for worker in self.workers.values())
+        if is_static(pod) and not goes_on and runs_under(pod, others, unclaimed):
             if uid in self.workers:
                 self.workers[uid].wanted_again()
-            if uid not in self._waiting[name]:
-                self._waiting[name].append(uid)  # static pods of one full name never run at the same time
+            waiting = self._waiting[full_name(pod)]  # static pods of one full name never run at the same time
+            if uid not in waiting:
+                waiting.append(uid)
             return
         self._admit_again.discard(uid)
         view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from actors._host.files.own_pods import OwnPods
 from actors._host.node.critical import is_static
-from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.common import untrusted
 from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
@@ -100,13 +100,18 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
     )
 
 
-def runs_under(name: str, uid: str, pods: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:
-    """Return True when another pod than `uid` may run under this full name.
+def runs_under(pod: Pod, others: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:
+    """Return True when a pod of another UID may run under this pod's full name.
 
     `unclaimed`: UID to view of pods in the runtime that no source has claimed yet.
     """
-    found = [*pods, *(orphan_pod(other, view) for other, view in unclaimed.items() if other != uid)]
-    return any(full_name(pod) == name for pod in found)
+    own = pod.metadata
+    orphans = (orphan_pod(other, view) for other, view in unclaimed.items() if other != own.uid)
+    # By parts: each new pod is compared with every other, and making a full name costs more than the comparison.
+    return any(
+        other.metadata.name == own.name and other.metadata.namespace == own.namespace
+        for other in chain(others, orphans)
+    )
 
 
 def restored_container(found: ContainerView) -> Container:
