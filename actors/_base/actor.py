@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import msgpack
 
-from actors._base import deaths
+from actors._base import deaths, recording
 from actors._base.messaging import tracing
 from actors._base.messaging.bus import Bus, Delivery
 from actors._base.messaging.futures import Future
@@ -199,14 +199,14 @@ class Actor(MailboxActor):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
         future: Future[T] = Future()
+        name = getattr(function, "__name__", "call")
 
         def work() -> None:
             try:
-                future.set(function(*args))
+                future.set(recording.watch(name, lambda: function(*args)))
             except BaseException as error:
                 future.set_error(error)
 
-        name = getattr(function, "__name__", "call")
         timer = self.bus.call_later(
             timeout_s, lambda: future.set_error(AskTimeout(f"{name} did not return within {timeout_s:g} s"))
         )
@@ -273,7 +273,9 @@ class Actor(MailboxActor):
 
     def crash(self, error: BaseException) -> NoReturn:
         """Save the traceback and end the process."""
-        deaths.crash(self.settings.run_dir, self.name, self.bus.incarnation, error)
+        if recording.current is not None:
+            recording.current.crash(error)
+        deaths.crash(self.settings.run_dir, self.name, self.bus.incarnation, error, recording.replay_line(self.name))
 
     # Messages
 

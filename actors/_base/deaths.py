@@ -18,13 +18,13 @@ def record_path(run_dir: str, name: str, incarnation: int) -> Path:
     return Path(run_dir, "deaths", f"{name}-{incarnation}.txt")
 
 
-def crash(run_dir: str, name: str, incarnation: int, error: BaseException) -> NoReturn:
-    """Save the traceback and end the process at once, because its state cannot be trusted."""
+def crash(run_dir: str, name: str, incarnation: int, error: BaseException, head: str = "") -> NoReturn:
+    """Save `head` and the traceback, and end the process at once, because its state cannot be trusted."""
     try:
         text = "".join(traceback.format_exception(error))
         os.write(2, indented(text).encode(errors="backslashreplace"))
         path = record_path(run_dir, name, incarnation)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.write_text(text, errors="backslashreplace")
+        path.write_text(head + text, errors="backslashreplace")
     finally:
         os._exit(CRASH_EXIT_CODE)

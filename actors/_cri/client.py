@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
-from actors._cri.counting import Metadata, counted, traced
+from actors._cri.counting import Metadata, counted, recorded, traced
 from actors._cri.errors import CriError
 from actors._cri.watch import EventWatch
 from proto.cri import api_pb2 as pb
@@ -275,7 +275,8 @@ class Cri(CriCalls):
     def _start(self, rpc: str, request: Message, deadline: float) -> Any:
         service, method = _SERVICE[rpc]
         callable_ = self._channel(service).unary(f"/{service}/{rpc}", method)
-        return traced(f"{service}/{rpc}", lambda metadata: callable_.future(request, deadline, metadata))
+        call = traced(f"{service}/{rpc}", lambda metadata: callable_.future(request, deadline, metadata))
+        return recorded(call, rpc, request.SerializeToString)
 
     def _channel(self, service: str) -> LazyChannel:
         return self._images if service.endswith("ImageService") else self._runtime
@@ -289,7 +290,9 @@ class Cri(CriCalls):
         def start(metadata: Metadata) -> Any:
             return self._channel(service).raw(f"/{service}/{rpc}").future(request, timeout, metadata)
 
-        return Call(rpc, lambda: traced(f"{service}/{rpc}", start), lambda answer: answer)
+        return Call(
+            rpc, lambda: recorded(traced(f"{service}/{rpc}", start), rpc, lambda: request), lambda answer: answer
+        )
 
     def container_events(
         self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]

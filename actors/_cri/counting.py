@@ -1,4 +1,4 @@
-"""Counts CRI calls as the kubelet does, by operation, and gives those of a sampled trace a span."""
+"""Counts CRI calls as the kubelet does, by operation, records their answers, and gives some a span."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from actors._base import recording
 from actors._base.messaging import tracing
-from actors._cri.call import Call
+from actors._cri.call import Call, wrapped
 from actors._metrics import kubelet as metrics
 
 T = TypeVar("T")
@@ -53,6 +54,27 @@ def traced(method: str, start: Callable[[Metadata], Any]) -> Any:
         code = over.code()
         span.attributes["rpc.grpc.status_code"] = str(code.value[0])
         span.end("" if code.value[0] == 0 else over.details() or code.name)
+
+    call.add_done_callback(ended)
+    return call
+
+
+def recorded(call: Any, rpc: str, request: Callable[[], bytes]) -> Any:
+    """The same call of gRPC; its answer is recorded before its other callbacks see it."""
+    if recording.current is None:
+        return call
+    digest = recording.digest(request())
+
+    def ended(over: Any) -> None:
+        if (recorder := recording.current) is None:
+            return
+        try:
+            response = over.result(0)
+        except Exception as error:
+            wrong = wrapped(error, rpc)
+            recorder.runtime_failure(rpc, digest, wrong.code, wrong.details)
+        else:
+            recorder.runtime(rpc, digest, response if isinstance(response, bytes) else response.SerializeToString())
 
     call.add_done_callback(ended)
     return call

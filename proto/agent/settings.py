@@ -286,6 +286,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """A collector of OTLP over gRPC, as a gRPC target; empty: nothing is traced."""
     tracing_sampling_rate_per_million: int = 0
     """Number of new traces, of a million, that are recorded. At 0 only the senders of requests decide."""
+    recorder_mib: int = 8
+    """The flight recorder's files of all actors together, in RUN_DIR/recorder; 0 switches it off."""
     log_format: str = "text"
     """logging.format: text or json."""
     vmodule: dict[str, int] = {}

@@ -34,6 +34,7 @@ COMMANDS = {
     "port-forward": "streams.remote",
     "events": "pods.events",
     "tap": "streams.tap",
+    "record": "agent.record",
     "console": "console",
     "completion": "completion",
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from proto.agent import recording
 from proto.agent.actor import Dumped
 from proto.common import procfs
 
@@ -49,6 +50,7 @@ class Deaths:
         stacks = path.with_suffix(".stacks")
         parts = [
             time.strftime(f"%Y-%m-%dT%H:%M:%S%z {name} incarnation {incarnation} pid {pid}\n"),
+            self._replay_line(name, incarnation),
             f"Python stacks: {stacks}\n\n" if stacks.exists() else "Python stacks: none\n\n",
             "In flight, and mailbox head, from its I/O thread:\n",
             msgspec.json.encode(dumped).decode() + "\n\n" if dumped is not None else "no answer\n\n",
@@ -62,6 +64,11 @@ class Deaths:
             log.error("cannot save %s: %s", path, error.strerror)
             return ""
         return str(path)
+
+    def _replay_line(self, name: str, incarnation: int) -> str:
+        """The command that replays its messages; empty without a recording."""
+        path = recording.path_of(str(self.directory.parent), name, incarnation)
+        return f"Replay: supervisor replay {name} {path}\n" if path.exists() else ""
 
     def prune(self, name: str) -> None:
         """Keep the newest `MAX_PER_ACTOR` records of an actor. Drop empty .stacks files, except the newest."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import zmq
 
+from actors._base import recording
 from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
@@ -62,6 +63,9 @@ class PendingAsk(NamedTuple):
     target: str
     answer: type[Message]
     timer: Timer
+    request: Message
+    digest: int
+    """Of the request's body, for the recording."""
 
 
 class Bus:
@@ -175,11 +179,11 @@ class Bus:
             future.add_done_callback(functools.partial(tracing.end_with, span))
         header = codec.encode_header(Kind.ASK, name, self.name, self.incarnation, correlation, trace)
         body = codec.encode(request)
-        answer = reply_type(type(request))
+        answer, digest = reply_type(type(request)), recording.digest(body)
 
         def send() -> None:
             timer = self._timers.add(timeout_s, lambda: self._expire(correlation, timeout_s))
-            self._pending[correlation] = PendingAsk(future, target, answer, timer)
+            self._pending[correlation] = PendingAsk(future, target, answer, timer, request, digest)
             if not self._send(target, header, body):
                 self._fail(
                     correlation, QueueFull(f"cannot ask {target}: {QUEUE_PER_PEER} messages wait for it already")
@@ -340,6 +344,8 @@ class Bus:
             self.answer(delivery, error)
             return
         delivery = delivery._replace(message=message)
+        if recording.current is not None:
+            recording.current.message(head, body, message)
         if isinstance(message, Dump):
             self.answer(delivery, self.dump())
         else:
@@ -355,19 +361,23 @@ class Bus:
                 if header.kind == Kind.ERROR:
                     self._fail(header.correlation, from_failure(codec.decode(frames[1], Failure)))
                 else:
-                    self._succeed(header.correlation, codec.decode(frames[1], pending.answer))
+                    self._succeed(header.correlation, codec.decode(frames[1], pending.answer), frames[1])
             except (ProtocolError, IndexError) as error:
                 self._drop("cannot decode an answer: %s", error)
 
-    def _succeed(self, correlation: int, answer: Message) -> None:
+    def _succeed(self, correlation: int, answer: Message, body: bytes) -> None:
         pending = self._pending.pop(correlation)
         pending.timer.cancel()
+        if recording.current is not None:
+            recording.current.answer(pending.target, pending.request, pending.digest, body)
         pending.future.set(answer)
 
     def _fail(self, correlation: int, error: Exception) -> None:
         pending = self._pending.pop(correlation, None)
         if pending is not None:
             pending.timer.cancel()
+            if recording.current is not None:
+                recording.current.failure(pending.target, pending.request, pending.digest, error)
             pending.future.set_error(error)
 
     def _expire(self, correlation: int, timeout_s: float) -> None:
@@ -415,7 +425,7 @@ class Bus:
             return
         self._alive[event.name] = event.incarnation
         self._oldest_valid[event.name] = event.incarnation
-        self.on_peer_event(event)
+        self._hand_on(event)
 
     def _peer_exited(self, event: Exited) -> None:
         if event.name == self.name:
@@ -426,4 +436,9 @@ class Bus:
         dead = [number for number, ask in self._pending.items() if ask.target == event.name]
         for correlation in dead:
             self._fail(correlation, ActorDead(f"{event.name} #{event.incarnation} exited: {event.reason}"))
+        self._hand_on(event)
+
+    def _hand_on(self, event: Started | Exited) -> None:
+        if recording.current is not None:
+            recording.current.peer(event)
         self.on_peer_event(event)

@@ -13,11 +13,12 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._base import deaths
+from actors._base import deaths, recording
 from actors._base.actor import Actor, ActorContext
 from actors._base.messaging import tracing
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store, prefork_heap
+from actors._host.files import checkpoint
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.wire.message import prepare_types
@@ -50,6 +51,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     listener_store.close_unless_used_by(name)
     try:
         _open_stacks_file(settings, name, incarnation)
+        _start_recorder(settings, name, incarnation)
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
         if settings.tracing_endpoint and name != "tracing":
@@ -59,8 +61,16 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()
     except Exception as error:
-        deaths.crash(settings.run_dir, name, incarnation, error)
+        if recording.current is not None:
+            recording.current.crash(error)
+        deaths.crash(settings.run_dir, name, incarnation, error, recording.replay_line(name))
     os._exit(code)
+
+
+def _start_recorder(settings: Settings, name: str, incarnation: int) -> None:
+    recording.start(settings, name, incarnation)
+    if recording.current is not None:
+        checkpoint.on_load = recording.current.checkpoint
 
 
 def _exclude_memory_from_core_dumps() -> None:

@@ -41,6 +41,8 @@ class _Writers:
         self.newest = 0
 
 
+on_load: Callable[[str, Any | None], None] | None = None
+"""Called with each checkpoint that was read, unless it has secrets."""
 _writers: WeakValueDictionary[str, _Writers] = WeakValueDictionary()
 _writers_lock = threading.Lock()
 _numbers = itertools.count(1)
@@ -122,12 +124,20 @@ def _replace(target: Path, version: int, data: Any, *, sync: bool) -> None:
         sync_directory(target.parent)
 
 
-def load(path: str | os.PathLike[str], version: int) -> Any | None:
+def load(path: str | os.PathLike[str], version: int, *, secret: bool = False) -> Any | None:
     """Return the data of the checkpoint at `path` as plain JSON values; None when there is no valid one.
+
+    With `secret` it has Secrets, which stay out of the flight recorder.
 
     A missing file is not logged. An unreadable, damaged or too large file, or another version, is logged.
     """
-    target = Path(path)
+    data = _load(Path(path), version)
+    if on_load is not None and not secret:
+        on_load(os.fspath(path), data)
+    return data
+
+
+def _load(target: Path, version: int) -> Any | None:
     try:
         content = _read(target)
     except FileNotFoundError:

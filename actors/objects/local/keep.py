@@ -47,7 +47,7 @@ def save(run_dir: str, files: Mapping[str, FileState]) -> None:
 
 def load(run_dir: str) -> dict[str, FileState]:
     """Load the saved objects. Raises OSError."""
-    plain = checkpoint.load(os.path.join(run_dir, NAME), VERSION) or {}
+    plain = checkpoint.load(os.path.join(run_dir, NAME), VERSION, secret=True) or {}
     try:
         kept = msgspec.convert(plain, dict[str, tuple[tuple[Loaded, ...], float]])
     except msgspec.ValidationError:

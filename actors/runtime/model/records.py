@@ -121,7 +121,7 @@ class Records:
     def load(self, clean_up: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
         """Yield every whole record. Remove unfinished directories, unless `clean_up` fails; the next start retries."""
         for path in sorted(self.directory.iterdir()):
-            data = checkpoint.load(path / "record.json", VERSION)
+            data = checkpoint.load(path / "record.json", VERSION, secret=True)
             record = None
             if data is not None:
                 with contextlib.suppress(msgspec.ValidationError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from proto.agent import recording
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
@@ -150,6 +151,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
         flags["container_gc_min_age_s"] = parse_seconds(flags["container_gc_min_age_s"])
     if "protected_images" in flags:
         flags["protected_images"] = tuple(flags["protected_images"])
+    check_recorder_size(flags.get("recorder_mib", 0))
     flags["page_address"] = page_address(flags.get("page_address", ""))
     flags["node_name"] = _node_name(flags.get("node_name", ""))
     flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
@@ -178,6 +180,12 @@ def page_address(given: str) -> str:
     if not given:
         return ""
     return f"[{known}]:{port}" if known.version == 6 else f"{known}:{port}"
+
+
+def check_recorder_size(mebibytes: int) -> None:
+    """Raises CommandError for a size that the flight recorder cannot have."""
+    if not 0 <= mebibytes <= recording.MAX_MIB:
+        raise CommandError(f"cannot use --recorder-size {mebibytes}: write 0 to {recording.MAX_MIB}")
 
 
 def _node_name(override: str) -> str:

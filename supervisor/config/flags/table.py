@@ -51,7 +51,7 @@ class Flag(NamedTuple):
 def _own(
     name: str, group: str, metavar: str, help_: str, default: str = "", field: str = "", setting: str = ""
 ) -> Flag:
-    kinds = {"DURATION": "duration", "NAMES": "stringSlice", "": "bool"}
+    kinds = {"DURATION": "duration", "NAMES": "stringSlice", "MIB": "int32", "": "bool"}
     kind = KINDS[kinds.get(metavar, "string")]
     return Flag(name, kind, group, default, metavar, help_, own=True, field=field, setting=setting)
 
@@ -116,6 +116,14 @@ OWN = (
         "[ADDRESS:]PORT",
         "Serve a web page of processes and pods without authentication; by default on 127.0.0.1.",
         setting="page_address",
+    ),
+    _own(
+        "recorder-size",
+        "Logging",
+        "MIB",
+        "MiB of the flight recorder's files in RUN-DIR/recorder, at most 64; 0 switches it off.",
+        "8",
+        setting="recorder_mib",
     ),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(

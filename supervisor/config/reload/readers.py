@@ -116,7 +116,16 @@ FIXED: dict[str, str] = {
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
 
-EVERYWHERE = frozenset({"log_format", "vmodule", "tracing_endpoint", "tracing_sampling_rate_per_million", "extra"})
+EVERYWHERE = frozenset(
+    {
+        "log_format",
+        "vmodule",
+        "recorder_mib",
+        "tracing_endpoint",
+        "tracing_sampling_rate_per_million",
+        "extra",
+    }
+)
 """Read in every process."""
 
 TOLD = frozenset({"verbosity"})

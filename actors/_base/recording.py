@@ -1,0 +1,226 @@
+"""The flight recorder of an actor process: writes what the actor receives to RUN_DIR/recorder.
+
+The format is in proto/agent/recording.py. The file is written by pwrite, so its content survives any death of the
+process, and a full disk costs the recording, never the actor. Secrets are removed before the write (`redaction`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgspec
+
+from actors._base import redaction
+from proto.agent import recording
+from proto.agent.recording import Kind
+from proto.agent.settings import Settings
+from proto.wire import codec
+from proto.wire.message import Message
+
+log = logging.getLogger(__name__)
+
+START_PART = 4
+"""The start takes at most one of so many parts of the file."""
+LARGEST_PART = 8
+"""A frame larger than one of so many parts of the ring is written without its body."""
+
+current: Recorder | None = None
+"""The recorder of this process; None when it is off."""
+
+
+class Recorder:
+    """One incarnation's file. All methods may be called from any thread, and raise nothing."""
+
+    def __init__(self, path: Path, actor: str, incarnation: int, size: int) -> None:
+        """Create the file. Raises OSError."""
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self.path = path
+        self._lock = threading.Lock()
+        self._cookie = os.urandom(8)
+        self._number = 0
+        self._start_end = size // START_PART
+        self._ring, self._end = self._start_end, size
+        self._start_at = recording.HEAD.size
+        self._ring_at = self._ring
+        began = (time.monotonic_ns(), time.time())
+        sizes = (self._start_end - recording.HEAD.size, size - self._ring)
+        os.pwrite(self._fd, recording.head(actor, incarnation, os.getpid(), self._cookie, sizes, began), 0)
+
+    def _write(self, kind: Kind, payload: Any, *, start: bool = False) -> None:
+        try:
+            packed: bytes = msgpack.packb(payload, buf_size=1024)
+            if len(packed) > (self._end - self._ring) // LARGEST_PART and not start:
+                packed = msgpack.packb(_without_body(payload))
+            with self._lock:
+                self._number += 1
+                frame = recording.frame(self._cookie, self._number, time.monotonic_ns(), kind, packed)
+                at = self._place(len(frame), start=start)
+                if at >= 0:
+                    os.pwrite(self._fd, frame, at)
+        except Exception as error:  # a recorder's failure must not become its actor's
+            self._give_up(error)
+
+    def _place(self, size: int, *, start: bool) -> int:
+        """The place of the next frame; -1 when it does not fit. Called with the lock."""
+        if start:
+            at = self._start_at
+            if at + size > self._start_end:
+                return -1
+            self._start_at += size
+            return at
+        at = self._ring_at if self._ring_at + size <= self._end else self._ring
+        if at + size > self._end:
+            return -1
+        self._ring_at = at + size
+        return at
+
+    def _give_up(self, error: Exception) -> None:
+        global current  # noqa: PLW0603
+        if current is self:
+            current = None
+            log.error("cannot write %s: %s; this process records nothing more", self.path, error)
+
+    def begin(self, settings: Settings, seed: int) -> None:
+        """Record the start."""
+        shown = msgspec.json.encode(redaction.settings(settings))
+        self._write(Kind.START, {"settings": shown, "seed": seed}, start=True)
+
+    def checkpoint(self, path: str, data: Any | None) -> None:
+        """Record a checkpoint that was read."""
+        self._write(Kind.CHECKPOINT, [path, None if data is None else msgspec.json.encode(data)], start=True)
+
+    def message(self, head: bytes, body: bytes, message: Message) -> None:
+        """Record a received message."""
+        if type(message).__name__ not in redaction.UNRECORDED:
+            self._write(Kind.MESSAGE, [head, redaction.message_body(message, body)])
+
+    def peer(self, event: Message) -> None:
+        """Record an event of the event stream."""
+        self._write(Kind.PEER, [type(event).__name__, codec.encode(event)])
+
+    def answer(self, target: str, request: Message, digest: int, body: bytes) -> None:
+        """Record the answer to an ask."""
+        try:
+            hide = redaction.answer_of(request)
+            shown = body if hide is None else hide(body)
+        except Exception:  # an answer of another shape: it may have secrets anywhere
+            shown = None
+        self._write(Kind.ANSWER, [target, type(request).__name__, digest, None, shown])
+
+    def failure(self, target: str, request: Message, digest: int, error: Exception) -> None:
+        """Record the failure of an ask."""
+        arguments = [getattr(error, "reason", ""), str(error), getattr(error, "retry", True)]
+        self._write(Kind.ANSWER, [target, type(request).__name__, digest, [type(error).__name__, *arguments], None])
+
+    def runtime(self, rpc: str, digest: int, response: bytes) -> None:
+        """Record the runtime's answer."""
+        try:
+            shown: bytes | None = redaction.response(rpc, response)
+        except Exception:  # not a message of that type
+            shown = None
+        self._write(Kind.CRI, [rpc, digest, None, shown])
+
+    def runtime_failure(self, rpc: str, digest: int, code: str, details: str) -> None:
+        """Record the failure of a CRI call."""
+        self._write(Kind.CRI, [rpc, digest, [code, details], None])
+
+    def blocking(self, name: str, value: Any, error: BaseException | None) -> None:
+        """Record the end of blocking work. The content of files stays out: only numbers and None are recorded."""
+        if error is not None:
+            self._write(
+                Kind.BLOCKING, [name, [type(error).__name__, getattr(error, "errno", None), str(error)], True, None]
+            )
+            return
+        known = value is None or isinstance(value, bool | int | float)
+        self._write(Kind.BLOCKING, [name, None, known, value if known else None])
+
+    def crash(self, error: BaseException) -> None:
+        """Record the exception that ends the process."""
+        self._write(Kind.CRASH, list(described(error)))
+
+
+def described(error: BaseException) -> tuple[str, str, str, str]:
+    """An exception's class, text, and the file and function that raised it."""
+    kind = type(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = ("/".join(frames[-1].filename.rsplit("/", 3)[-3:]), frames[-1].name) if frames else ("", "")
+    return (f"{kind.__module__}.{kind.__qualname__}", str(error)[:4096], *place)
+
+
+def digest(content: bytes) -> int:
+    """A number that tells requests apart; 0 while the recorder is off."""
+    return zlib.crc32(content) if current is not None else 0
+
+
+def replay_line(actor: str) -> str:
+    """A line for a death record: the command that replays this process; empty while the recorder is off."""
+    return f"Replay: supervisor replay {actor} {current.path}\n\n" if current is not None else ""
+
+
+def start(settings: Settings, actor: str, incarnation: int) -> None:
+    """Start the recorder of this process, unless the settings switch it off. Removes recordings that are not kept."""
+    global current  # noqa: PLW0603
+    size = recording.bytes_of(actor, settings.recorder_mib)
+    if size < recording.HEAD.size * START_PART * LARGEST_PART:
+        return
+    _remove_old(settings.run_dir, actor)
+    path = recording.path_of(settings.run_dir, actor, incarnation)
+    try:
+        current = Recorder(path, actor, incarnation, size)
+    except OSError as error:
+        log.error("cannot write %s: %s; this process records nothing", path, error.strerror)
+        return
+    seed = int.from_bytes(os.urandom(4), "little")
+    random.seed(seed)  # a replay makes the same choices
+    current.begin(settings, seed)
+
+
+def _remove_old(run_dir: str, actor: str) -> None:
+    """Keep the newest recording that ends with a crash, or else the newest one."""
+    present = recording.files(run_dir, actor)
+    crashed = [path for path in present if _crashed(path)]
+    kept = (crashed or present)[-1:]
+    for path in present:
+        if path not in kept:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _crashed(path: Path) -> bool:
+    try:
+        found = recording.read(path.read_bytes())
+    except OSError:
+        return False
+    return any(frame.kind is Kind.CRASH for one in found for frame in one.frames[-1:])
+
+
+def watch(name: str, work: Callable[[], Any]) -> Any:
+    """Call `work` and record its end as that of blocking work."""
+    recorder = current
+    if recorder is None:
+        return work()
+    try:
+        value = work()
+    except BaseException as error:
+        recorder.blocking(name, None, error)
+        raise
+    recorder.blocking(name, value, None)
+    return value
+
+
+def _without_body(payload: Any) -> Any:
+    """A payload that fits: byte strings of more than 256 bytes are left out."""
+    return [None if isinstance(part, bytes) and len(part) > 256 else part for part in payload]

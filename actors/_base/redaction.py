@@ -1,0 +1,156 @@
+"""Removes secrets from everything that the flight recorder writes.
+
+A Secret's values, tokens, files of volumes, output and command lines of containers, the runtime's verbose information
+(which has variables) and URLs of streams are replaced or left out. Other content is as public as manifests are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from proto.agent.settings import Settings
+from proto.pods.objects import Objects, Token
+from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.pods.volume import VolumeFile
+from proto.wire import codec
+from proto.wire.message import Message
+
+HIDDEN = "(redacted)"
+UNRECORDED = frozenset({"Ping", "Dump", "GetMetrics", "Describe", "Profile", "Stacks"})
+"""Requests that only look: they change nothing, and would push out what does."""
+_READS = frozenset(
+    [
+        "Version",
+        "RuntimeConfig",
+        "ListPodSandbox",
+        "PodSandboxStatus",
+        "ListContainers",
+        "ContainerStatus",
+        "ContainerStats",
+        "ListContainerStats",
+        "ListImages",
+        "ImageStatus",
+        "ImageFsInfo",
+        "RemoveImage",
+    ]
+)
+"""Rpcs whose requests have no command lines, variables or credentials."""
+_PLAIN = frozenset(
+    [
+        "Version",
+        "RuntimeConfig",
+        "UpdateRuntimeConfig",
+        "RunPodSandbox",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+        "ListPodSandbox",
+        "CreateContainer",
+        "StartContainer",
+        "StopContainer",
+        "RemoveContainer",
+        "ListContainers",
+        "CheckpointContainer",
+        "UpdateContainerResources",
+        "ReopenContainerLog",
+        "ContainerStats",
+        "ListContainerStats",
+        "ListImages",
+        "ImageStatus",
+        "PullImage",
+        "RemoveImage",
+        "ImageFsInfo",
+    ]
+)
+"""Rpcs whose answers are recorded as they are."""
+
+
+def settings(given: Settings) -> Settings:
+    """The settings without header values and the password of a URL."""
+    header = {name: (HIDDEN,) * len(values) for name, values in given.static_pod_url_header.items()}
+    url = given.static_pod_url
+    if "@" in (place := urlsplit(url).netloc):
+        url = url.replace(f"{place.rpartition('@')[0]}@", f"{HIDDEN}@", 1)
+    return msgspec.structs.replace(given, static_pod_url=url, static_pod_url_header=header)
+
+
+def message_body(message: Message, body: bytes) -> bytes | None:
+    """The body of a received message; None when it may have secrets."""
+    if isinstance(message, CallRuntime) and message.rpc not in _READS:
+        return None
+    return body
+
+
+def answer_of(request: Message) -> Callable[[bytes], bytes] | None:
+    """The function that removes secrets from the answer to this request; None when there are none."""
+    if isinstance(request, CallRuntime):
+        return None if request.rpc in _PLAIN else lambda body: _runtime_answer(request.rpc, body)
+    return _ANSWERS.get(type(request).__name__)
+
+
+def response(rpc: str, content: bytes) -> bytes:
+    """A CRI response without secrets."""
+    return content if rpc in _PLAIN else _without_secrets(rpc, content)
+
+
+def _runtime_answer(rpc: str, body: bytes) -> bytes:
+    answer = codec.decode(body, RuntimeAnswer)
+    return codec.encode(RuntimeAnswer(response=_without_secrets(rpc, answer.response)))
+
+
+def _without_secrets(rpc: str, content: bytes) -> bytes:
+    """Hide output, URLs and verbose information, of which a process's pid stays. Unknown rpcs have an empty answer."""
+    from proto.cri import api_pb2 as pb  # noqa: PLC0415 - 3 MB in a process without a runtime
+
+    kind = getattr(pb, f"{rpc}Response", None)
+    if kind is None or rpc not in ("ExecSync", "ContainerStatus", "PodSandboxStatus", "Status"):
+        return b""
+    answer = kind.FromString(content)
+    if rpc == "ExecSync":
+        answer.ClearField("stdout")
+        answer.ClearField("stderr")
+        return bytes(answer.SerializeToString())
+    pid = _pid(answer.info.get("info", ""))
+    answer.info.clear()
+    if pid:
+        answer.info["info"] = f'{{"pid":{pid}}}'
+    return bytes(answer.SerializeToString())
+
+
+def _pid(info: str) -> int:
+    try:
+        found = msgspec.json.decode(info, type=_Info).pid
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return 0
+    return found
+
+
+class _Info(msgspec.Struct):
+    pid: int = 0
+
+
+def _objects(body: bytes) -> bytes:
+    answer = codec.decode(body, Objects)
+    found = tuple(
+        msgspec.structs.replace(one, data=dict.fromkeys(one.data, HIDDEN.encode())) if one.ref.kind == "Secret" else one
+        for one in answer.found
+    )
+    return codec.encode(msgspec.structs.replace(answer, found=found))
+
+
+def _token(body: bytes) -> bytes:
+    return codec.encode(msgspec.structs.replace(codec.decode(body, Token), token=HIDDEN))
+
+
+def _volume_file(_: bytes) -> bytes:
+    return codec.encode(VolumeFile(data=HIDDEN.encode()))
+
+
+_ANSWERS: dict[str, Callable[[bytes], bytes]] = {
+    "GetObjects": _objects,
+    "GetToken": _token,
+    "ReadVolumeFile": _volume_file,
+}
+"""By the type of the request."""

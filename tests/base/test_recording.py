@@ -1,0 +1,200 @@
+"""The flight recorder in an actor process: what it writes, keeps and leaves out."""
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors._base import recording as recorder
+from actors._base import redaction
+from proto.agent import recording
+from proto.agent.actor import Ping
+from proto.agent.recording import Kind, Recording
+from proto.agent.settings import Settings
+from proto.cri import api_pb2 as pb
+from proto.pods.objects import ApiObject, GetObjects, GetToken, ObjectRef, Objects, Token
+from proto.pods.pleg import CallRuntime, RuntimeAnswer
+from proto.pods.volume import ReadVolumeFile, VolumeFile
+from proto.wire import codec
+from proto.wire.envelope import Kind as MessageKind
+from proto.wire.message import type_named
+from tests.base import toy_messages as m
+from tests.base.test_actor import PRELUDE
+from tests.harness import ActorProcess, wait_for
+
+CANARY = b"c4n4ry-in-a-recording"
+
+
+def recorded(run_dir: str, incarnation: int = 1) -> Recording:
+    (one,) = recording.read(recording.path_of(run_dir, "toy", incarnation).read_bytes())
+    return one
+
+
+def types_in(one: Recording) -> list[str]:
+    heads = [codec.decode_header(frame.payload[0]) for frame in one.frames if frame.kind is Kind.MESSAGE]
+    return [head.type for head in heads]
+
+
+def test_messages_and_answers_survive_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.harness.type_named", lambda actor, name: getattr(m, name, None) or type_named(actor, name)
+    )
+    with ActorProcess("toy", peers=("peer",), prelude=PRELUDE) as toy:
+        toy.peers["peer"].answers[m.Recall] = lambda _: m.Seen(values=(7,))
+        toy.tell(m.Remember(value=1))
+        assert toy.ask(m.AskPeer(timeout_s=5.0)).values == (7,)
+        toy.ask(Ping())
+        toy.kill()
+        one = recorded(toy.dir)
+        assert types_in(one) == ["Remember", "AskPeer"]
+        (answer,) = [frame.payload for frame in one.frames if frame.kind is Kind.ANSWER]
+        assert answer[:2] == ["peer", "Recall"]
+        assert codec.decode(answer[4], m.Seen).values == (7,)
+        settings = one.frames[0].payload["settings"]
+        assert msgspec.json.decode(settings, type=Settings) == toy.settings
+
+
+def test_crash_is_recorded_and_its_death_record_says_how_to_replay() -> None:
+    with ActorProcess("toy", prelude=PRELUDE) as toy:
+        with pytest.raises(Exception, match="toy"):
+            toy.ask(m.Crash(where="handler"), timeout_s=5)
+        assert toy.wait_exit() == 70
+        crash = recorded(toy.dir).frames[-1]
+        assert crash.kind is Kind.CRASH
+        assert crash.payload[:2] == ["builtins.KeyError", "'toy'"]
+        path = recording.path_of(toy.dir, "toy", 1)
+        text = Path(toy.dir, "deaths", "toy-1.txt").read_text()
+        assert text.startswith(f"Replay: supervisor replay toy {path}\n")
+        assert text.rstrip().endswith("KeyError: 'toy'")
+
+
+def test_a_crash_is_kept_until_the_next_crash() -> None:
+    with ActorProcess("toy", prelude=PRELUDE) as toy:
+        with pytest.raises(Exception, match="toy"):
+            toy.ask(m.Crash(where="handler"), timeout_s=5)
+        toy.wait_exit()
+        toy.start()
+        toy.restart()
+        toy.restart()
+        names = [path.name for path in recording.files(toy.dir, "toy")]
+        assert names == ["toy-1.rec", "toy-4.rec"]
+
+
+def test_file_stays_within_its_bound() -> None:
+    with ActorProcess("toy", prelude=PRELUDE) as toy:
+        path = recording.path_of(toy.dir, "toy", 1)
+        for value in range(20_000):
+            toy.tell(m.Remember(value=value))
+        toy.ask(m.Recall(), timeout_s=30)
+        assert path.stat().st_size <= recording.bytes_of("toy", 8)
+        one = recorded(toy.dir)
+        last = codec.decode(one.frames[-2].payload[1], m.Remember)
+        assert last.value == 19_999
+        assert one.frames[0].kind is Kind.START
+
+
+def test_size_zero_records_nothing() -> None:
+    with ActorProcess("toy", prelude=PRELUDE, recorder_mib=0) as toy:
+        toy.tell(m.Remember(value=1))
+        toy.ask(m.Recall())
+        assert recording.files(toy.dir) == []
+
+
+def test_a_full_disk_ends_the_recording_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = recorder.Recorder(tmp_path / "recorder" / "toy-1.rec", "toy", 1, 65_536)
+    monkeypatch.setattr(recorder, "current", one)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    one.peer(m.Remember(value=1))
+    assert recorder.current is None
+    assert "records nothing more" in caplog.text
+
+
+def secret_answers() -> dict[str, tuple[object, object]]:
+    """A request with an answer that has the canary, by name."""
+    ref = ObjectRef(kind="Secret", namespace="a", name="b")
+    url = pb.ExecResponse(url=f"http://127.0.0.1/exec/{CANARY.decode()}").SerializeToString()
+    info = {"info": f'{{"pid": 12, "config": {{"envs": [{{"key": "K", "value": "{CANARY.decode()}"}}]}}}}'}
+    status = pb.ContainerStatusResponse(info=info).SerializeToString()
+    output = pb.ExecSyncResponse(stdout=CANARY, exit_code=3).SerializeToString()
+    call = lambda rpc: CallRuntime(rpc=rpc, request=b"", timeout_s=1.0)  # noqa: E731
+    return {
+        "secret": (
+            GetObjects(refs=(ref,)),
+            Objects(found=(ApiObject(ref=ref, resource_version="1", data={"k": CANARY}),)),
+        ),
+        "token": (
+            GetToken(namespace="a", service_account="b", pod_name="c", pod_uid="d"),
+            Token(token=CANARY.decode(), expires=1.0, refresh=1.0),
+        ),
+        "file": (
+            ReadVolumeFile(pod_uid="a", volume="b", volume_path="/c", path="d", max_bytes=1),
+            VolumeFile(data=CANARY),
+        ),
+        "stream": (call("Exec"), RuntimeAnswer(response=url)),
+        "variables": (call("ContainerStatus"), RuntimeAnswer(response=status)),
+        "output": (call("ExecSync"), RuntimeAnswer(response=output)),
+        "a new rpc": (call("NoSuchRpc"), RuntimeAnswer(response=CANARY)),
+    }
+
+
+@pytest.mark.parametrize("name", secret_answers())
+def test_answers_are_recorded_without_secrets(name: str, tmp_path: Path) -> None:
+    request, answer = secret_answers()[name]
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    one.answer("peer", request, 1, codec.encode(answer))
+    if isinstance(request, CallRuntime):
+        one.runtime(request.rpc, 1, answer.response)
+    assert CANARY not in path.read_bytes()
+    (found,) = recording.read(path.read_bytes())
+    assert isinstance(codec.decode(found.frames[0].payload[4], type(answer)), type(answer))
+
+
+def test_pid_and_exit_code_stay_in_the_runtimes_answers() -> None:
+    info = pb.ContainerStatusResponse(info={"info": '{"pid": 12, "x": 1}'}).SerializeToString()
+    assert (
+        pb.ContainerStatusResponse.FromString(redaction.response("ContainerStatus", info)).info["info"] == '{"pid":12}'
+    )
+    output = pb.ExecSyncResponse(stdout=b"x", exit_code=3).SerializeToString()
+    assert pb.ExecSyncResponse.FromString(redaction.response("ExecSync", output)).exit_code == 3
+
+
+def test_requests_and_settings_are_recorded_without_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    request = pb.ExecSyncRequest(container_id="c", cmd=["echo", CANARY.decode()])
+    call = CallRuntime(rpc="ExecSync", request=request.SerializeToString(), timeout_s=1.0)
+    one.message(codec.encode_header(MessageKind.ASK, "CallRuntime", "server", 1, 1), codec.encode(call), call)
+    url = f"https://user:{CANARY.decode()}@host:1/pods"
+    one.begin(Settings(static_pod_url=url, static_pod_url_header={"Authorization": (CANARY.decode(),)}), 1)
+    one.blocking("read", CANARY, None)
+    one.blocking("read", CANARY.decode(), None)
+    assert CANARY not in path.read_bytes()
+    (found,) = recording.read(path.read_bytes())
+    assert len(found.frames) == 4
+    shown = msgspec.json.decode(found.frames[1].payload["settings"], type=Settings)
+    assert shown.static_pod_url == "https://(redacted)@host:1/pods"
+
+
+def test_secret_checkpoints_stay_out() -> None:
+    code = (
+        "from actors._host.files import checkpoint; "
+        "checkpoint.save('/tmp/{0}', 1, 'public'); checkpoint.load('/tmp/{0}', 1); "
+        "checkpoint.load('/tmp/{0}', 1, secret=True); "
+    )
+    with ActorProcess("toy", prelude=PRELUDE) as toy:
+        name = os.path.basename(toy.dir) + "/checkpoint"
+        toy.kill()
+        late = f"import threading; toy.Toy.on_ready = lambda self: exec({code.format(name)!r}); "
+        toy.prelude = PRELUDE + late
+        toy.start()
+        found = wait_for(lambda: [f for f in recorded(toy.dir, 2).frames if f.kind is Kind.CHECKPOINT], what="one")
+        assert [frame.payload[1] for frame in found] == [b'"public"']
