@@ -1,7 +1,8 @@
 """Removes secrets from everything that the flight recorder writes.
 
-A Secret's values, tokens, files of volumes, output and command lines of containers, the runtime's verbose information
-(which has variables) and URLs of streams are replaced or left out. Other content is as public as manifests are.
+Replaced or left out are: values of Secrets, tokens, files of volumes, command lines and output of containers, URLs of
+streams. The runtime's verbose information has variables, so only the pid of it stays. Other content is as public as
+manifests are.
 """
 
 from __future__ import annotations

@@ -26,11 +26,12 @@ from actors.oom.record import parse_record
 from actors.server.base.http import BadRequest, parse_target
 from actors.server.routes import logquery
 from actors.server.routes.zpages import version_of
-from proto.agent import registry
+from proto.agent import recording, registry
 from proto.wire import codec
 from proto.wire.envelope import TRACEPARENT, Kind
 from proto.wire.errors import ProtocolError
 from proto.wire.message import Message, prepare_types, types_for
+from supervisor.cli.agent.record import described
 from tests.fuzz.target import Target
 
 MSGPACK = (
@@ -240,7 +241,26 @@ KILL = (
 )
 """A record a line, as reads of /dev/kmsg return them one by one."""
 
+
+def _recording(data: bytes) -> None:
+    for one in recording.read(data):
+        recording.export([one])
+        for frame in one.frames:
+            described(frame)
+
+
+def _recording_seed() -> bytes:
+    payloads = {recording.Kind.PEER: ["Started", b"\x80"], recording.Kind.CRASH: ["KeyError", "'x'", "a.py", "f"]}
+    frames = [
+        recording.frame(b"c00kie!!", number, number, kind, msgpack.packb(payload))
+        for number, (kind, payload) in enumerate(payloads.items(), 1)
+    ]
+    sizes = (sum(map(len, frames)), 0)
+    return b"".join((recording.head("probe", 1, 1, b"c00kie!!", sizes, (1, 1.0)), *frames))
+
+
 TARGETS = (
+    Target("recording", _recording, (_recording_seed(),), (recording.MAGIC, b"c00kie!!", *MSGPACK)),
     Target("message-body", _body, _bodies(), MSGPACK),
     Target("message-header", _header, (codec.encode_header(Kind.ASK, "Describe", "test", 1, 7),), MSGPACK),
     Target("spdy", _spdy, _spdy_seeds(), (b"\x80\x03\x00\x01", b"\x80\x03\x00\x04", b"\x00\xff\xff\xff")),

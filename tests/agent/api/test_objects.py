@@ -253,4 +253,5 @@ def test_a_secret_is_in_no_file_log_or_answer_of_the_agent(table: Table) -> None
     assert CANARY not in shown
     there = [path for path in files(agent.dir) if agent.dir / "objects" not in path.parents]
     assert agent.log in there
+    assert any(path.suffix == ".rec" for path in there)
     assert holding(there, CANARY.encode()) == []

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 import yaml
 
+from proto.agent import recording
 from tests.agent.agent import Agent, container, pod
 from tests.agent.api.canary import holding, tap
 from tests.agent.changing import files
@@ -60,5 +61,6 @@ def test_a_secret_shows_in_no_log_tap_dump_or_death_record(eye: Eye) -> None:
         said += one.communicate()[0]
     assert "MountPod" in said
     assert CANARY not in said
+    assert {"volume", "pod_workers"} <= {path.name.rpartition("-")[0] for path in recording.files(str(agent.run_dir))}
     for top in (agent.run_dir, agent.root_dir / "nodevisor", agent.log):
         assert holding(files(top), CANARY.encode()) == []
