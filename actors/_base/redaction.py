@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from proto.agent.settings import Settings
+from proto.common import untrusted
 from proto.pods.objects import Objects, Token
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.pods.volume import VolumeFile
@@ -122,10 +123,9 @@ def _without_secrets(rpc: str, content: bytes) -> bytes:
 
 def _pid(info: str) -> int:
     try:
-        found = msgspec.json.decode(info, type=_Info).pid
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return untrusted.decode_json(info, _Info).pid
+    except msgspec.DecodeError:
         return 0
-    return found
 
 
 class _Info(msgspec.Struct):
