@@ -7,9 +7,7 @@ never admits pods to a node that was under pressure a moment ago.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -24,15 +22,27 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
+from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._metrics import kubelet as metrics
-from actors.eviction import local_storage, message, notification, policy, ranking
+from actors.eviction import local_storage, message, notification, planning, policy
 from actors.eviction.policy import ORDER, Observation
-from actors.eviction.thresholds import ALLOCATABLE, SIGNALS, BadThreshold, Condition, Threshold, parse_thresholds
+from actors.eviction.thresholds import (
+    ALLOCATABLE,
+    SIGNALS,
+    BadThreshold,
+    Condition,
+    DiskLayout,
+    Threshold,
+    configured_signal,
+    parse_thresholds,
+    supposed_threshold,
+    with_containerfs,
+)
 from proto.common.until import Until
 from proto.node.container_gc import CollectGarbage
-from proto.node.eviction import GetPressure, Plan, PlanEviction, PlannedVictim, Pressure, Signal
+from proto.node.eviction import GetPressure, Plan, PlanEviction, Pressure, Signal
 from proto.node.image_gc import DeleteUnusedImages
-from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats, PodUsage
+from proto.node.stats import GetNodeStats, GetPodUsages, PodUsage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
 from proto.v1 import Pod
 from proto.wire.errors import ActorError, Refused
@@ -61,13 +71,16 @@ class Eviction(Actor):
     async def rebuild(self) -> None:
         """Restore the conditions that held. Everything else is measured. Raises BadThreshold."""
         limited = self.settings.cgroups_per_qos and "pods" in self.settings.enforce_node_allocatable
-        self._thresholds = parse_thresholds(
+        self._configured = parse_thresholds(
             self.settings.eviction_hard,
             self.settings.eviction_soft,
             self.settings.eviction_soft_grace_s,
             self.settings.eviction_minimum_reclaim,
             pods_are_limited=limited,
         )
+        self._thresholds = self._configured
+        """With those of containerfs, which depend on the disks."""
+        self._layout: DiskLayout = "one disk"
         self._pods_limit: int | None = None
         if any(one.signal == ALLOCATABLE for one in self._thresholds):
             machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
@@ -87,11 +100,13 @@ class Eviction(Actor):
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
         self._looking = False
-        self._notice: int | None = None
-        self._noticed_usage = 0
         tree = hierarchy()
+        self._pods_cgroup = qos_cgroup(self.settings.cgroup_driver, self.settings.cgroup_root, "Guaranteed")
+        watched = notification.sources(tree, self._pods_cgroup) if self._memory_thresholds() else ()
+        self._notices = notification.Notices(self.bus, watched, self._noticed)
         wanted = self.settings.kernel_memcg_notification and not tree.unified
         self._memory_cgroup = tree.path("memory", "/") if wanted else None
+        self._plan_shown = LastPlan()
         self._last_error = ""
 
     def on_ready(self) -> None:
@@ -102,39 +117,31 @@ class Eviction(Actor):
 
     # Notices of the kernel
 
-    def _ask_for_notice(self) -> None:
-        """Have the kernel tell when memory falls below the highest threshold (kernelMemcgNotification)."""
-        seen = self._seen.get("memory.available")
-        if self._memory_cgroup is None or seen is None:
+    def _memory_thresholds(self) -> list[Threshold]:
+        return [one for one in self._configured if one.signal == "memory.available"]
+
+    def _ask_for_notices(self) -> None:
+        """Have the kernel tell when memory is short: see `notification`."""
+        self._notices.watch_sources()
+        seen, thresholds = self._seen.get("memory.available"), self._memory_thresholds()
+        if self._memory_cgroup is None or seen is None or not thresholds:
             return
-        least = [one.quantity(seen.capacity) for one in self._thresholds if one.signal == "memory.available"]
         try:
-            usage = notification.usage_at(self._memory_cgroup, seen.capacity, max(least, default=0)) if least else 0
-            if usage <= 0 or abs(usage - self._noticed_usage) < notification.TOLERANCE:
-                return
-            fd = notification.ask_kernel(self._memory_cgroup, usage)
+            least = max(one.quantity(seen.capacity) for one in thresholds)
+            self._notices.watch_usage(self._memory_cgroup, seen.capacity, least)
         except OSError as error:
             log.warning("cannot ask for notices about memory: %s; memory is looked at periodically", error)
             self._memory_cgroup = None
-            return
-        if (before := self._notice) is not None:
-            self.bus.unwatch_fd(before, lambda: os.close(before))
-        self._notice, self._noticed_usage = fd, usage
-        self._watch(fd)
 
-    def _watch(self, fd: int) -> None:
-        if fd == self._notice:
-            self.bus.watch_fd(fd, lambda: self._noticed(fd))
+    def _noticed(self, path: str, goes_on: bool) -> None:
+        """Runs in the I/O thread."""
+        self.post(self._look_at_once, path, goes_on, name="memory notice")
 
-    def _noticed(self, fd: int) -> None:
-        """Runs in the I/O thread. Stops watching for a pause, so that usage around the threshold costs little."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(fd)
-        self.bus.unwatch_fd(fd)
-        self.post(self._look_at_once, fd, name="memory notice")
-
-    def _look_at_once(self, fd: int) -> None:
-        self.after(notification.PAUSE_S, self._watch, fd)
+    def _look_at_once(self, path: str, goes_on: bool) -> None:
+        if goes_on:
+            self.after(notification.PAUSE_S, self._notices.resume, path)
+        else:
+            self._notices.drop(path)
         self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
@@ -143,8 +150,14 @@ class Eviction(Actor):
             self._tell()
 
     def describe(self) -> dict[str, Any]:
-        """Return the conditions and the number of evicted pods."""
-        return {"conditions": list(self._conditions), "evicted": self._evicted, "last_error": self._last_error}
+        """Return the conditions, the number of evicted pods, and the files whose notices wake it."""
+        return {
+            "conditions": list(self._conditions),
+            "evicted": self._evicted,
+            "disks": self._layout,
+            "notices": self._notices.paths(),
+            "last_error": self._last_error,
+        }
 
     @handles(GetPressure)
     def get_pressure(self, _: GetPressure) -> Pressure:
@@ -188,33 +201,34 @@ class Eviction(Actor):
 
     async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
-        node = await self._observe(max_age_s)
-        self._ask_for_notice()
+        await self._observe(max_age_s)
+        self._ask_for_notices()
         self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
-        evicted = await self._enforce_limits(node) if self.settings.local_storage_capacity_isolation else []
+        evicted = await self._enforce_limits() if self.settings.local_storage_capacity_isolation else []
         if evicted or not self._progress.acted_on:
             return evicted
-        threshold = self._progress.acted_on[0]
-        observed = self._seen[threshold.signal]
-        resource = SIGNALS[threshold.signal].resource
+        resource = SIGNALS[self._progress.acted_on[0].signal].resource
         log.warning("attempting to reclaim %s", resource)
         self._events.node("Warning", "EvictionThresholdMet", f"Attempting to reclaim {resource}")
-        dedicated = policy.has_dedicated_imagefs(node)
-        if await self._reclaim(threshold, dedicated_imagefs=dedicated):
+        if await self._reclaim(policy.reclaim_steps(self._progress.acted_on[0].signal, self._layout)):
+            # Figures from before a removal must not end a pod.
+            await self._observe(max_age_s=0.0)
+            self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
+        if not self._progress.acted_on:
             log.info("able to reduce resource pressure without evicting pods")
             return []
-        return await self._evict_one(threshold, observed, dedicated_imagefs=dedicated)
+        return await self._evict_one(self._progress.acted_on[0])
 
-    async def _observe(self, max_age_s: float) -> NodeStats:
+    async def _observe(self, max_age_s: float) -> None:
         node = await self.peer("stats").ask(GetNodeStats(max_age_s=max_age_s), STATS_S)
+        self._layout = policy.disk_layout(node)
+        self._thresholds = with_containerfs(self._configured, self._layout)
         self._seen = policy.observations(node)
         if self._pods_limit is not None:
-            name = qos_cgroup(self.settings.cgroup_driver, self.settings.cgroup_root, "Guaranteed")
-            used = fs.usage(name)
+            used = fs.usage(self._pods_cgroup)
             taken = used.memory_working_set_bytes if used is not None else 0
             self._seen[ALLOCATABLE] = Observation(max(0, self._pods_limit - taken), self._pods_limit)
-        return node
 
     async def _set_conditions(self, met: Iterable[Threshold]) -> None:
         period_s = self.settings.eviction_pressure_transition_period_s
@@ -235,9 +249,8 @@ class Eviction(Actor):
                 reason = message.condition_reason(condition, holds=condition in self._conditions)
                 self._events.node("Normal", reason, f"Node {self.settings.node_name} status is now: {reason}")
 
-    async def _reclaim(self, threshold: Threshold, *, dedicated_imagefs: bool) -> bool:
-        """Reclaim node resources; return True when no threshold needs an action any more."""
-        steps = policy.reclaim_steps(threshold.signal, dedicated_imagefs=dedicated_imagefs)
+    async def _reclaim(self, steps: Iterable[policy.Reclaim]) -> bool:
+        """Reclaim resources of the node; return True when there was something to try."""
         for step in steps:
             try:
                 if step == "containers":
@@ -246,14 +259,11 @@ class Eviction(Actor):
                     await self.peer("image_gc").ask(DeleteUnusedImages(), RECLAIM_S)
             except ActorError as error:
                 log.warning("cannot reclaim unused %s: %s", step, error)
-        if not steps:
-            return False
-        await self._observe(max_age_s=0.0)
-        return not self._progress.observe(self._thresholds, self._seen, time.monotonic()).acted_on
+        return bool(steps)
 
     # Pods
 
-    async def _enforce_limits(self, node: NodeStats) -> list[str]:
+    async def _enforce_limits(self) -> list[str]:
         """Evict every pod above its limits of ephemeral storage; return their UIDs.
 
         Measures only when a running pod has a limit.
@@ -261,11 +271,10 @@ class Eviction(Actor):
         limited = await self._limited_pods()
         if not limited:
             return []
-        dedicated = policy.has_dedicated_imagefs(node)
         usages = await self._usages(with_disk=True)
         evicted = []
         for uid, pod in limited.items():
-            text = local_storage.violation(pod, usages[uid], dedicated_imagefs=dedicated) if uid in usages else ""
+            text = local_storage.violation(pod, usages[uid], self._layout) if uid in usages else ""
             if text and not is_critical(pod) and await self._evict(pod, text, local_storage.GRACE_PERIOD_S):
                 metrics.EVICTIONS.inc(local_storage.signal(text))
                 evicted.append(uid)
@@ -283,35 +292,40 @@ class Eviction(Actor):
         found = ((worker.uid, self._known.get(worker.uid)) for worker in workers if worker.stage == "sync")
         return {uid: pod for uid, pod in found if pod is not None}
 
-    async def _evict_one(self, threshold: Threshold, observed: Observation, *, dedicated_imagefs: bool) -> list[str]:
+    async def _evict_one(self, threshold: Threshold) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
-        usages = await self._usages(with_disk=SIGNALS[threshold.signal].condition == "DiskPressure")
-        active = [worker.pod for worker in await self._active() if worker.pod is not None]
-        for pod in ranking.evictable(active, usages, threshold.signal, dedicated_imagefs=dedicated_imagefs):
-            configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
-            source = "memory.available" if threshold.signal == ALLOCATABLE else threshold.signal
-            usage = usages.get(pod.metadata.uid)
-            text = message.eviction_message(threshold, configured[source], observed, pod, usage)
-            own_s, maximum_s = pod.spec.termination_grace_period_seconds, self.settings.eviction_max_pod_grace_period_s
-            if await self._evict(pod, text, policy.grace_period_s(threshold, maximum_s, own_s)):
-                metrics.EVICTIONS.inc(threshold.signal)
-                return [pod.metadata.uid]
+        signal, layout, observed = threshold.signal, self._layout, self._seen[threshold.signal]
+        usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
+        configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
+        found = planning.candidates(await self._workers(with_pods=True), usages, signal, layout)
+        refused: dict[str, str] = {}
+        for one in found:
+            text = message.eviction_message(
+                threshold, configured[configured_signal(signal, layout)], observed, one.pod, one.usage
+            )
+            own_s = one.pod.spec.termination_grace_period_seconds
+            grace_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, own_s)
+            if await self._evict(one.pod, text, grace_s):
+                metrics.EVICTIONS.inc(signal)
+                self._compare(planning.basis(found, signal, refused, one.uid))
+                return [one.uid]
+            refused[one.uid] = "not to be ended"
         log.error("cannot relieve node pressure: there is no pod to evict")
         return []
 
-    async def _active(self) -> list[PodWorkerState]:
-        """Return the pods that have not begun to end."""
-        return [worker for worker in await self._workers(with_pods=True) if worker.stage == "sync"]
+    def _compare(self, act: Basis) -> None:
+        """Tell how an eviction differs from the plan that was shown."""
+        if text := self._plan_shown.compare(act, time.monotonic()):
+            log.warning("%s", text)
+            self._events.node("Normal", CHANGED, text)
 
     @handles(PlanEviction)
     async def plan_eviction(self, request: PlanEviction) -> Plan:
         """Return the order of eviction for a supposed threshold or the first met one. Raises Refused."""
         try:
-            supposed = parse_thresholds({request.signal: request.quantity}) if request.signal else ()
+            supposed = supposed_threshold(request.signal, request.quantity) if request.signal else ()
         except BadThreshold as error:
             raise Refused("InvalidThreshold", str(error), retry=False) from error
-        if request.signal and not supposed:
-            raise Refused("InvalidThreshold", f"{request.signal} has no order of eviction of its own", retry=False)
         try:
             return await self._plan(supposed)
         except ActorError as error:
@@ -319,31 +333,17 @@ class Eviction(Actor):
 
     async def _plan(self, supposed: tuple[Threshold, ...]) -> Plan:
         node = await self.peer("stats").ask(GetNodeStats(max_age_s=0.0), STATS_S)
+        layout = policy.disk_layout(node)
         seen = policy.observations(node) | {key: one for key, one in self._seen.items() if key == ALLOCATABLE}
         met = supposed or self._progress.observe(self._thresholds, seen, time.monotonic()).acted_on
         if not met:
             return Plan(victims=(), notes=("no eviction threshold is met",))
-        signal, dedicated = met[0].signal, policy.has_dedicated_imagefs(node)
+        signal = met[0].signal
         usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
-        workers = {worker.uid: worker for worker in await self._active() if worker.pod is not None}
-        pods = [worker.pod for worker in workers.values() if worker.pod is not None]
-        order = ranking.evictable(pods, usages, signal, dedicated_imagefs=dedicated)
-        now = time.time()
-        victims = (
-            PlannedVictim(
-                kind="pod",
-                name=f"{workers[pod.metadata.uid].namespace}/{workers[pod.metadata.uid].name}",
-                id=pod.metadata.uid,
-                rule=ranking.why(pod, usage, signal, dedicated_imagefs=dedicated),
-                age_s=max(0.0, now - (workers[pod.metadata.uid].start_time or now)),
-                bytes=None if usage is None else ranking.used(usage, signal, dedicated_imagefs=dedicated),
-            )
-            for pod in order
-            for usage in (usages.get(pod.metadata.uid),)
-        )
-        reclaim = " and ".join(policy.reclaim_steps(signal, dedicated_imagefs=dedicated))
-        first = (f"unused {reclaim} are removed before a pod is evicted",) if reclaim else ()
-        return Plan(victims=tuple(victims), notes=(*first, "pods go one at a time, until the threshold is not met"))
+        workers = await self._workers(with_pods=True)
+        found = planning.candidates(workers, usages, signal, layout)
+        self._plan_shown.keep(planning.basis(found, signal, {}), time.monotonic())
+        return Plan(victims=planning.victims(found, workers, time.time()), notes=planning.notes(signal, layout))
 
     async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
         request = ListPodWorkers(with_pods=with_pods, uids=uids)

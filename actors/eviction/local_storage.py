@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from actors._cgroup.quantities import totals
 from actors.eviction.message import binary_si, canonical, decimal_si
+from actors.eviction.thresholds import DiskLayout
 from proto.node.stats import PodUsage
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import value
@@ -23,13 +24,9 @@ def is_limited(pod: Pod) -> bool:
     return sized or RESOURCE in totals.limits(pod)
 
 
-def violation(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
+def violation(pod: Pod, usage: PodUsage, layout: DiskLayout) -> str:
     """Return the kubelet's eviction message for a pod above a limit; empty for other pods."""
-    return (
-        _of_volumes(pod, usage)
-        or _of_pod(pod, usage)
-        or _of_containers(pod, usage, dedicated_imagefs=dedicated_imagefs)
-    )
+    return _of_volumes(pod, usage) or _of_pod(pod, usage) or _of_containers(pod, usage, layout)
 
 
 _SIGNALS = {"Usage": "emptydirfs.limit", "Pod": "ephemeralpodfs.limit", "Container": "ephemeralcontainerfs.limit"}
@@ -61,10 +58,9 @@ def _of_pod(pod: Pod, usage: PodUsage) -> str:
     return f"Pod ephemeral local storage usage exceeds the total limit of containers {text}. "
 
 
-def _of_containers(pod: Pod, usage: PodUsage, *, dedicated_imagefs: bool) -> str:
-    used = {
-        one.name: one.log_bytes + (0 if dedicated_imagefs else one.writable_layer_bytes) for one in usage.containers
-    }
+def _of_containers(pod: Pod, usage: PodUsage, layout: DiskLayout) -> str:
+    with_layers = layout == "one disk"
+    used = {one.name: one.log_bytes + (one.writable_layer_bytes if with_layers else 0) for one in usage.containers}
     for container in pod.spec.containers:
         limit = container.resources.limits.get(RESOURCE)
         if limit is not None and 0 < value(limit) < used.get(container.name, 0):

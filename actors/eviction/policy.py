@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from actors.eviction.thresholds import SIGNALS, Condition, Threshold
+from actors.eviction.thresholds import SIGNALS, Condition, DiskLayout, Threshold
 from proto.node.stats import FsStats, NodeStats
 
 ORDER: tuple[Condition, ...] = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -35,6 +35,7 @@ def observations(node: NodeStats) -> dict[str, Observation]:
         "memory.available": Observation(node.memory_available_bytes, node.memory_capacity_bytes),
         **_file_system("nodefs", node.nodefs),
         **_file_system("imagefs", node.imagefs),
+        **_file_system("containerfs", _containerfs(node)),
         "pid.available": Observation(node.pids_max - node.pids_running, node.pids_max),
     }
     return {signal: seen for signal, seen in found.items() if seen.capacity > 0}
@@ -48,9 +49,15 @@ def _file_system(name: str, fs: FsStats) -> dict[str, Observation]:
     }
 
 
-def has_dedicated_imagefs(node: NodeStats) -> bool:
-    """Return True when images have a disk of their own; False while their disk is unknown."""
-    return node.imagefs.capacity_bytes > 0 and node.imagefs.device != node.nodefs.device
+def _containerfs(node: NodeStats) -> FsStats:
+    return node.imagefs if node.containerfs is None else node.containerfs
+
+
+def disk_layout(node: NodeStats) -> DiskLayout:
+    """Return where images and writable layers are; `one disk` while the disk of images is unknown."""
+    if node.imagefs.capacity_bytes == 0 or node.imagefs.device == node.nodefs.device:
+        return "one disk"
+    return "images apart" if node.containerfs is None else "split"
 
 
 def is_met(threshold: Threshold, seen: Mapping[str, Observation], *, with_reclaim: bool = False) -> bool:
@@ -112,10 +119,11 @@ def conditions(observed: Mapping[Condition, float]) -> tuple[Condition, ...]:
     return tuple(condition for condition in ORDER if condition in observed)
 
 
-def reclaim_steps(signal: str, *, dedicated_imagefs: bool) -> tuple[Reclaim, ...]:
-    """Return the reclaim steps before an eviction.
-
-    On one disk every step helps. With a separate image disk, the node has nothing to reclaim on nodefs.
-    """
-    on_disk = signal.startswith("imagefs") or (signal.startswith("nodefs") and not dedicated_imagefs)
-    return ("containers", "images") if on_disk else ()
+def reclaim_steps(signal: str, layout: DiskLayout) -> tuple[Reclaim, ...]:
+    """Return the reclaim steps before an eviction: those that free space on the signal's disk."""
+    disk = signal.partition(".")[0]
+    if disk not in ("nodefs", "imagefs", "containerfs"):
+        return ()
+    if layout == "split":
+        return ("images",) if disk == "imagefs" else ("containers",)
+    return () if layout == "images apart" and disk == "nodefs" else ("containers", "images")

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from actors._cgroup.quantities import totals
 from actors._host.node.critical import is_critical
-from actors.eviction.thresholds import SIGNALS
+from actors.eviction.thresholds import SIGNALS, DiskLayout
 from proto.node.stats import PodUsage
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import value
 
 
-def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool) -> list[Pod]:
+def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, layout: DiskLayout) -> list[Pod]:
     """Return `pods` in their order of eviction for `signal`.
 
     Pods without known usage come first, then pods above their requests, then the others. Within each group the lower
@@ -29,44 +29,44 @@ def ranked(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, 
         usage = usages.get(pod.metadata.uid)
         if usage is None:
             return (0, priority, 0, 0, pod.metadata.uid)
-        above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) - requested(pod, signal)
+        above = used(usage, signal, layout) - requested(pod, signal)
         exceeds = 0 if SIGNALS[signal].resource == "pids" else 1 if above > 0 else 2
         return (exceeds, priority, 1, -above, pod.metadata.uid)
 
     return sorted(pods, key=key)
 
 
-def evictable(
-    pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, *, dedicated_imagefs: bool
-) -> list[Pod]:
+def evictable(pods: Iterable[Pod], usages: Mapping[str, PodUsage], signal: str, layout: DiskLayout) -> list[Pod]:
     """Return the pods that may be evicted for `signal`, as `ranked`. Critical pods are left out."""
-    order = ranked(pods, usages, signal, dedicated_imagefs=dedicated_imagefs)
+    order = ranked(pods, usages, signal, layout)
     return [pod for pod in order if not is_critical(pod)]
 
 
-def why(pod: Pod, usage: PodUsage | None, signal: str, *, dedicated_imagefs: bool) -> str:
+def why(pod: Pod, usage: PodUsage | None, signal: str, layout: DiskLayout) -> str:
     """Return the rule that gives a pod its place in the order."""
     if usage is None:
         return "usage not known"
     if SIGNALS[signal].resource == "pids":
         return f"priority {pod.spec.priority or 0}, then processes"
-    above = used(usage, signal, dedicated_imagefs=dedicated_imagefs) > requested(pod, signal)
+    above = used(usage, signal, layout) > requested(pod, signal)
     return f"{'above' if above else 'within'} its request, priority {pod.spec.priority or 0}"
 
 
-def used(usage: PodUsage, signal: str, *, dedicated_imagefs: bool) -> int:
+def used(usage: PodUsage, signal: str, layout: DiskLayout) -> int:
     """Return the pod's use of the signal's resource, on the signal's disk."""
     resource = SIGNALS[signal].resource
     if resource == "memory":
         return usage.memory_working_set_bytes
     if resource == "pids":
         return usage.tasks
-    inodes = resource == "inodes"
+    inodes, on_images = resource == "inodes", signal.startswith("imagefs")
     whole = usage.inodes if inodes else usage.disk_bytes
     layers = usage.writable_layer_inodes if inodes else usage.writable_layer_bytes
-    if not dedicated_imagefs:
+    if layout == "one disk":
         return whole
-    return layers if signal.startswith("imagefs") else whole - layers
+    if layout == "split":  # pods have nothing on a disk of images; the layers are taken to be on nodefs
+        return 0 if on_images else whole
+    return whole - layers if signal.startswith("nodefs") else layers
 
 
 def requested(pod: Pod, signal: str) -> int:

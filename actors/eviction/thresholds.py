@@ -31,12 +31,20 @@ SIGNALS: dict[str, Signal] = {
     "nodefs.inodesFree": Signal("inodes", "DiskPressure"),
     "imagefs.available": Signal("ephemeral-storage", "DiskPressure"),
     "imagefs.inodesFree": Signal("inodes", "DiskPressure"),
+    "containerfs.available": Signal("ephemeral-storage", "DiskPressure"),
+    "containerfs.inodesFree": Signal("inodes", "DiskPressure"),
     "pid.available": Signal("pids", "PIDPressure"),
 }
 """Signals in the order of action when several are met. The kubelet specifies only that memory is first."""
 
-IGNORED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory.available")
-"""Accepted and not evaluated: as in the kubelet, they follow nodefs, imagefs and memory.available."""
+DERIVED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory.available")
+"""Accepted in the settings and not read: their thresholds are those of nodefs or imagefs, and of memory.available."""
+
+DiskLayout = Literal["one disk", "images apart", "split"]
+"""`images apart`: images and writable layers are on imagefs. `split`: images are on imagefs, layers on containerfs.
+
+As in the kubelet, a containerfs without a dedicated imagefs is taken to be the one disk.
+"""
 
 ALLOCATABLE = "allocatableMemory.available"
 NOTHING: Mapping[str, str] = {}
@@ -86,7 +94,7 @@ def parse_thresholds(
     `pods_are_limited`: the cgroup of all pods has a memory limit, so the hard memory threshold applies to it, too.
     """
     found = []
-    for signal in SIGNALS:
+    for signal in (one for one in SIGNALS if not one.startswith("containerfs.")):
         for configured, own_grace_s in ((hard, 0.0), (soft, grace_s.get(signal, 0.0))):
             _check_signals(configured)
             source = "memory.available" if signal == ALLOCATABLE and pods_are_limited and configured is hard else signal
@@ -98,10 +106,33 @@ def parse_thresholds(
     return tuple(found)
 
 
+def supposed_threshold(signal: str, quantity: str) -> tuple[Threshold, ...]:
+    """Return the threshold of a plan that supposes less than `quantity` of a signal. Raises BadThreshold."""
+    _check_signals({signal: quantity})
+    found = _parse(signal, quantity.strip())
+    if found is None:
+        raise BadThreshold(f"cannot suppose {signal}<{quantity}: it switches a threshold off; write 5%, for example")
+    return (found,)
+
+
+def configured_signal(signal: str, layout: DiskLayout) -> str:
+    """Return the signal under which the settings have a threshold."""
+    if signal == ALLOCATABLE:
+        return "memory.available"
+    return signal.replace("containerfs.", "imagefs." if layout == "images apart" else "nodefs.")
+
+
+def with_containerfs(thresholds: tuple[Threshold, ...], layout: DiskLayout) -> tuple[Threshold, ...]:
+    """Return the thresholds with those of containerfs: imagefs' when the layers are on it, else nodefs'."""
+    sources = {configured_signal(one, layout): one for one in SIGNALS if one.startswith("containerfs.")}
+    derived = (replace(one, signal=sources[one.signal]) for one in thresholds if one.signal in sources)
+    return (*thresholds, *derived)
+
+
 def _check_signals(configured: Mapping[str, str]) -> None:
-    unknown = [signal for signal in configured if signal not in SIGNALS and signal not in IGNORED]
+    unknown = [signal for signal in configured if signal not in SIGNALS]
     if unknown:
-        known = ", ".join(signal for signal in SIGNALS if signal not in IGNORED)
+        known = ", ".join(signal for signal in SIGNALS if signal not in DERIVED)
         raise BadThreshold(
             f"cannot use eviction threshold: unsupported eviction signal {unknown[0]}; there are {known}"
         )

@@ -18,7 +18,7 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
 from actors.stats import measure
-from actors.stats.policy import NO_USE, ContainerFigures, memory_available, pod_disks, pod_usages
+from actors.stats.policy import NO_USE, ContainerFigures, FileSystems, memory_available, pod_disks, pod_usages
 from proto.node.stats import (
     Document,
     FsStats,
@@ -58,7 +58,7 @@ class Stats(Actor):
         self._cri = RelayedCri(self.peer("pleg")) if endpoint else None
         self._node: Shared[NodeStats] = Shared(self, self._measure_node, "node")
         self._pods: dict[tuple[bool, bool], Shared[PodUsages]] = {}
-        self._image_path = ""
+        self._image_path = self._container_path = ""
         self._images: tuple[DiskUse, DiskUse | None] = (NO_USE, None)
         self._pages: Pages | None = None
 
@@ -104,10 +104,11 @@ class Stats(Actor):
             self._pages = Pages(self, self._cri, Disks(self._file_systems, self._walk, self._volumes))
         return self._pages
 
-    async def _file_systems(self) -> tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]:
+    async def _file_systems(self) -> FileSystems:
         nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest_file_system, self.settings.root_dir)
         self._image_path = ""  # forces rpc ImageFsInfo, whose answer has the images' disk use too
-        return nodefs, await self._measure_imagefs(), self._images
+        imagefs = await self._measure_imagefs()
+        return FileSystems(nodefs, imagefs, await self._measure_containerfs(imagefs) or imagefs, *self._images)
 
     # The node
 
@@ -123,6 +124,7 @@ class Stats(Actor):
             memory_available_bytes=memory_available(capacity, working_set),
             nodefs=nodefs,
             imagefs=imagefs,
+            containerfs=await self._measure_containerfs(imagefs),
             pids_max=pids_max,
             pids_running=pids_running,
         )
@@ -141,6 +143,22 @@ class Stats(Actor):
                 log.warning("cannot read the image file system at %s: %s; asking the runtime again", path, error)
         return measure.NO_FS
 
+    async def _measure_containerfs(self, imagefs: FsStats) -> FsStats | None:
+        """Read the disk of writable layers; None when it is imagefs. measure.NO_FS when it cannot be read.
+
+        The kubelet compares mount points. Two directories on one device would count as two disks there.
+        """
+        path = self._container_path if imagefs.capacity_bytes else ""
+        if not path or path == imagefs.path or not self.settings.separate_disk_gc:
+            return None
+        try:
+            found: FsStats = await self.blocking(FILE_SYSTEM_S, measure.file_system, path)
+        except (OSError, AskTimeout) as error:
+            log.warning("cannot read the containers' file system at %s: %s; its signals are not known", path, error)
+            self._image_path = ""  # asks the runtime again
+            return measure.NO_FS
+        return None if found.device == imagefs.device else found
+
     async def _find_images(self) -> str:
         if self._cri is None:
             return ""
@@ -150,7 +168,8 @@ class Stats(Actor):
             log.info("cannot get the path of the image file system: %s", error)
             return ""
         self._images = measure.image_use(answer)
-        return measure.image_mount_point(answer)
+        self._container_path = measure.mount_point(answer.container_filesystems)
+        return measure.mount_point(answer.image_filesystems)
 
     # Pods
 

@@ -56,12 +56,9 @@ def processes() -> tuple[int, int]:
     return most, int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
 
 
-def image_mount_point(answer: pb.ImageFsInfoResponse) -> str:
-    """The mount point of the first image file system; empty when the answer has none."""
-    for usage in answer.image_filesystems:
-        if usage.fs_id.mountpoint:
-            return str(usage.fs_id.mountpoint)
-    return ""
+def mount_point(file_systems: Iterable[pb.FilesystemUsage]) -> str:
+    """The mount point of the first of these file systems of rpc ImageFsInfo; empty when there is none."""
+    return next((str(one.fs_id.mountpoint) for one in file_systems if one.fs_id.mountpoint), "")
 
 
 def image_use(answer: pb.ImageFsInfoResponse) -> tuple[DiskUse, DiskUse | None]:

@@ -10,10 +10,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from actors._host.files.disk_use import DiskUse
-from proto.node.stats import ContainerUsage, PodUsage, VolumeUse
+from proto.node.stats import ContainerUsage, FsStats, PodUsage, VolumeUse
 from proto.pods.volume import PodVolumeUsage
 
 NO_USE = DiskUse()
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystems:
+    """The node's file systems, and the disk use of images and containers."""
+
+    nodefs: FsStats
+    imagefs: FsStats
+    containerfs: FsStats
+    """The disk of writable layers; equal to imagefs when they are on it."""
+    image_use: DiskUse
+    container_use: DiskUse | None
+    """None when the runtime does not separate it from `image_use`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     eviction_max_pod_grace_period_s: int = 0
     """Upper limit of the grace period in evictions for a soft threshold."""
     eviction_monitoring_period_s: float = 10.0
+    separate_disk_gc: bool = True
+    """Gate KubeletSeparateDiskGC: containers' writable layers may be on a disk of their own."""
     kernel_memcg_notification: bool = False
     """On cgroup v1, look at memory as soon as the kernel tells that it is short."""
     local_storage_capacity_isolation: bool = True

@@ -32,6 +32,8 @@ class NodeStats(Message, frozen=True, kw_only=True):
     memory_available_bytes: int
     nodefs: FsStats
     imagefs: FsStats
+    containerfs: FsStats | None = None
+    """The disk of containers' writable layers; None when they are on imagefs. Capacity 0: it cannot be read."""
     pids_max: int = 0
     pids_running: int = 0
 
@@ -68,7 +70,7 @@ class PodUsage(Record, frozen=True, kw_only=True):
     inodes: int = 0
     cpu_usage_ns: int = 0
     writable_layer_bytes: int = 0
-    """The part of `disk_bytes` on imagefs; the rest is on nodefs."""
+    """The part of `disk_bytes` on imagefs or containerfs; the rest is on nodefs."""
     writable_layer_inodes: int = 0
     tasks: int = 0
     """Processes and threads in the pod's cgroup, as pid.available counts them."""

@@ -1,9 +1,12 @@
 """The eviction actor as a process; stats, image_gc, container_gc and pod_workers are stand-ins."""
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
+from proto.agent.actor import Describe
 from proto.node.container_gc import Collected as CollectedContainers
 from proto.node.container_gc import CollectGarbage
 from proto.node.eviction import GetPressure, PlanEviction, Pressure
@@ -33,10 +37,13 @@ GIB = 1 << 30
 class FakeNode:
     """A node whose figures the test sets, and whose pods end when they are evicted."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, prelude: str = "", **settings: Any) -> None:
         self.memory_available = 8 * GIB
         self.disk_available = 80 * GIB
         self.imagefs_device = 1
+        self.containerfs_device = 0
+        """0: writable layers are on imagefs."""
+        self.containers_available = 80 * GIB
         self.freed_by_images = 0
         self.pods: dict[str, PodWorkerState] = {}
         self.usages: dict[str, int] = {}
@@ -48,6 +55,7 @@ class FakeNode:
             "eviction",
             None,
             ("stats", "image_gc", "container_gc", "pod_workers", "events"),
+            prelude=prelude,
             **{
                 "eviction_monitoring_period_s": 0.05,
                 "eviction_pressure_transition_period_s": 0.0,
@@ -69,12 +77,12 @@ class FakeNode:
         }
 
     def node(self, _: GetNodeStats) -> NodeStats:
-        def fs(device: int) -> FsStats:
+        def fs(device: int, available: int) -> FsStats:
             return FsStats(
                 path="/",
                 device=device,
                 capacity_bytes=100 * GIB,
-                available_bytes=self.disk_available,
+                available_bytes=available,
                 inodes=100,
                 inodes_free=100,
             )
@@ -84,8 +92,9 @@ class FakeNode:
             memory_capacity_bytes=16 * GIB,
             memory_working_set_bytes=16 * GIB - self.memory_available,
             memory_available_bytes=self.memory_available,
-            nodefs=fs(1),
-            imagefs=fs(self.imagefs_device),
+            nodefs=fs(1, self.disk_available),
+            imagefs=fs(self.imagefs_device, self.disk_available),
+            containerfs=fs(self.containerfs_device, self.containers_available) if self.containerfs_device else None,
         )
 
     def measure(self, request: GetPodUsages) -> PodUsages:
@@ -126,7 +135,12 @@ class FakeNode:
         pod = from_dict(
             Pod,
             {
-                "metadata": {"name": f"p-{uid}", "uid": uid, "annotations": {"kubernetes.io/config.source": source}},
+                "metadata": {
+                    "name": f"p-{uid}",
+                    "namespace": "ns",
+                    "uid": uid,
+                    "annotations": {"kubernetes.io/config.source": source},
+                },
                 "spec": {"containers": [{"name": "c"}], "priority": priority, "volumes": volumes},
             },
         )
@@ -164,6 +178,7 @@ def test_a_node_with_enough_of_everything_is_left_alone(fake: FakeNode) -> None:
     assert [(one.signal, one.threshold, one.met) for one in pressure.signals] == [
         ("memory.available", GIB, False),
         ("nodefs.available", 10737418400, False),  # a percentage is a 32 bit float, as in the kubelet
+        ("containerfs.available", 10737418400, False),
     ]
     wait_for(lambda: fake.told() == [()], 10, "the pod workers are told once, when they are seen")
     assert fake.order == []
@@ -211,13 +226,169 @@ def test_plan_names_the_pod_that_then_goes(fake: FakeNode) -> None:
     assert plan.victims[0].rule == "above its request, priority 0"
     disk = fake.actor.ask(PlanEviction(signal="nodefs.available", quantity="5%"))
     assert disk.notes[0] == "unused containers and images are removed before a pod is evicted"
-    for signal, quantity in (("memory.avail", "1Gi"), ("memory.available", "x"), ("containerfs.available", "1Gi")):
+    for signal, quantity in (("memory.avail", "1Gi"), ("memory.available", "x"), ("memory.available", "0%")):
         with pytest.raises(Refused):
             fake.actor.ask(PlanEviction(signal=signal, quantity=quantity))
     assert not fake.evictions(), "a plan evicts nothing"
     fake.memory_available = GIB // 2
     wait_for(fake.evictions, 10, "an eviction")
     assert fake.evictions()[0].pod_uid == plan.victims[0].id
+    assert "PlanChanged" not in [reason for _, _, reason, _ in fake.events()]
+
+
+def test_eviction_tells_how_it_differs_from_the_plan(fake: FakeNode) -> None:
+    fake.pod("a", 1 * GIB)
+    fake.pod("b", 5 * GIB)
+    assert fake.actor.ask(PlanEviction(signal="memory.available", quantity="500Mi")).victims[0].id == "b"
+    fake.usages["a"] = 6 * GIB
+    fake.memory_available = GIB // 2
+    wait_for(fake.evictions, 10, "an eviction")
+    assert fake.evictions()[0].pod_uid == "a"
+    (text,) = wait_for(
+        lambda: [message for _, _, reason, message in fake.events() if reason == "PlanChanged"], 10, "its event"
+    )
+    rule = "above its request, priority 0"
+    assert f"ns/p-a: was {rule}, {GIB} memory, is {rule}, {6 * GIB} memory" in text
+
+
+def test_figures_from_before_a_reclaim_end_no_pod(fake: FakeNode) -> None:
+    """The disk recovers by the reclaim, memory gets short meanwhile: the pod goes for memory, by its new figures."""
+    fake.pod("disk", 0)
+    fake.pod("memory", 3 * GIB)
+    fake.freed_by_images = 50 * GIB
+
+    def delete_images(request: DeleteUnusedImages) -> CollectedImages:
+        fake.memory_available = GIB // 2
+        return fake.delete_images(request)
+
+    fake.actor.peers["image_gc"].answers[DeleteUnusedImages] = delete_images
+    fake.disk_available = GIB
+    wait_for(fake.evictions, 10, "an eviction")
+    assert "low on resource: memory. Threshold quantity: 1Gi, available: 512Mi." in fake.evictions()[0].message
+    assert fake.order[:4] == ["containers True", "images", "usages", "evict memory"]
+
+
+def test_without_figures_after_a_reclaim_no_pod_ends(fake: FakeNode) -> None:
+    fake.pod("a", GIB)
+    reclaimed = threading.Event()
+    node = fake.actor.peers["stats"].answers[GetNodeStats]
+
+    def collect(request: CollectGarbage) -> CollectedContainers:
+        reclaimed.set()
+        return fake.collect_containers(request)
+
+    def figures_of(request: GetNodeStats) -> NodeStats:
+        if reclaimed.is_set():
+            raise Refused("Unavailable", "cannot measure")
+        return node(request)
+
+    fake.actor.peers["container_gc"].answers[CollectGarbage] = collect
+    fake.actor.peers["stats"].answers[GetNodeStats] = figures_of
+    fake.disk_available = GIB
+    wait_for(reclaimed.is_set, 10, "a reclaim")
+    asked = len(fake.actor.peers["stats"].received)
+    wait_for(lambda: len(fake.actor.peers["stats"].received) > asked + 3, 10, "it looks on")
+    assert not fake.evictions()
+
+
+def test_writable_layers_on_a_disk_of_their_own() -> None:
+    fake = FakeNode(eviction_hard={"nodefs.available": "10%", "imagefs.available": "15%"})
+    fake.imagefs_device, fake.containerfs_device = 2, 3
+    with fake.actor:
+        fake.pod("a", GIB)
+        fake.pod("b", 3 * GIB)
+        wait_for(lambda: fake.pressure().signals, 10, "the first look")
+        fake.containers_available = GIB
+        wait_for(fake.evictions, 10, "an eviction")
+        assert fake.order[:3] == ["containers True", "disk usages", "evict b"], "images are on another disk"
+        words = "low on resource: ephemeral-storage. Threshold quantity: 10737418400, available: 1Gi. "
+        assert words in fake.evictions()[0].message
+        assert [one.signal for one in fake.pressure().signals if one.met] == ["containerfs.available"]
+        assert fake.pressure().conditions == ("DiskPressure",)
+
+
+UNIFIED = """
+import actors.eviction.actor as module
+from actors._cgroup.hierarchy import Hierarchy
+from actors.eviction import notification
+module.hierarchy = lambda: Hierarchy(unified=True, mounts={{"": {root!r}}})
+notification.MACHINE_STALLS = {stalls!r}
+"""
+
+
+def unified(root: Path, stalls: str) -> FakeNode:
+    """A node whose eviction sees cgroup v2 in `root`, and looks by itself once an hour."""
+    (root / "pods/kubepods").mkdir(parents=True)
+    fake = FakeNode(
+        prelude=UNIFIED.format(root=str(root), stalls=stalls),
+        eviction_monitoring_period_s=3600.0,
+        cgroup_root="/pods",
+        local_storage_capacity_isolation=False,
+    )
+    fake.memory_available = 16 * GIB
+    return fake
+
+
+def test_memory_events_of_the_pods_wake_the_actor(tmp_path: Path) -> None:
+    fake = unified(tmp_path, str(tmp_path / "none"))
+    events = tmp_path / "pods/kubepods/memory.events"
+    events.write_text("low 0\nhigh 0\nmax 0\noom 0\n")
+    with fake.actor:
+        wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [str(events)], 10, "it watches")
+        for number, available in enumerate((0, 16 * GIB, 0)):  # a second notice is heard, too
+            fake.memory_available = available
+            events.write_text(f"low 0\nhigh 0\nmax {number + 1}\noom 0\n")
+            wait_for(lambda low=available == 0: fake.pressure().signals[0].met == low, 10, "a look before its period")
+        events.unlink()
+        wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [], 10, "it stops to watch")
+
+
+STALLS = "/proc/pressure/memory"
+
+
+@pytest.mark.needs("root", "cgroups")
+@pytest.mark.skipif(not os.access(STALLS, os.W_OK), reason="the kernel counts no stalls")
+def test_stalls_of_the_machine_wake_the_actor(tmp_path: Path) -> None:
+    fake = unified(tmp_path, STALLS)
+    with fake.actor:
+        wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [STALLS], 10, "it watches")
+        wait_for(lambda: fake.pressure().signals, 10, "the first look")
+        fake.memory_available = 0
+        with limited_memory(64 << 20) as procs:
+            hog = subprocess.Popen([sys.executable, "-c", THRASH, procs, str(tmp_path / "file")])
+            try:
+                wait_for(lambda: fake.told()[-1:] == [("MemoryPressure",)], 30, "a look before its period")
+            finally:
+                hog.kill()
+                hog.wait()
+
+
+THRASH = """
+import os, sys
+open(sys.argv[1], "w").write(str(os.getpid()))
+with open(sys.argv[2], "wb") as file:
+    file.truncate(0)
+    for _ in range(160):
+        file.write(os.urandom(1 << 20))
+while True:
+    with open(sys.argv[2], "rb") as file:
+        while file.read(1 << 20):
+            pass
+"""
+
+
+@contextmanager
+def limited_memory(most: int) -> Iterator[str]:
+    """Yield the file of processes of a new cgroup with so many bytes."""
+    tree = hierarchy()
+    where = Path(tree.path("memory", f"/nvtest-{os.getpid()}") or "")
+    where.mkdir()
+    (where / ("memory.max" if tree.unified else "memory.limit_in_bytes")).write_text(str(most))
+    try:
+        yield str(where / "cgroup.procs")
+    finally:
+        wait_for(lambda: not (where / "cgroup.procs").read_text(), 10, "its processes have ended")
+        where.rmdir()
 
 
 @pytest.mark.needs("root", "cgroups")

@@ -79,6 +79,7 @@ DISK = Disk(
     time=NOW,
     nodefs=NODEFS,
     imagefs=NODEFS,
+    containerfs=NODEFS,
     image_use=DiskUse(300, 30),
     layers={one.identity.id: DiskUse(50, 5) for reading in READING.pods for one in reading.containers},
     logs={"uid-full": {"web": DiskUse(7, 1)}},

@@ -1,19 +1,28 @@
 """The stats actor as a process on the real kernel, and on the real runtime where marked."""
 
+import json
+import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import Cri
 from actors._host.machine import memory_capacity
+from actors.stats import measure
 from proto.agent.actor import Describe
-from proto.node.stats import GetNodeStats, GetPodUsages, NodeStats
+from proto.cri import api_pb2 as pb
+from proto.node.stats import GetNodeStats, GetPodUsages, GetSummary, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
+from tests.cri.fake import FakeRuntime
 from tests.harness import Stalls, actor_process, wait_for
 
 
@@ -100,3 +109,69 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
         cri.stop_pod_sandbox(sandbox).result()
         cri.remove_pod_sandbox(sandbox).result()
         wait_for(lambda: fs.remove(root, hierarchy()), 10, "the pod's cgroup goes")
+
+
+class SplitRuntime(FakeRuntime):
+    """A runtime that reports the disks of images and of writable layers, as CRI-O does; containerd 1.6 reports one."""
+
+    def __init__(self, socket: Path, images: Path, containers: Path | None) -> None:
+        self.images, self.containers = images, containers
+        super().__init__(socket)
+
+    def ImageFsInfo(self, request: pb.ImageFsInfoRequest, context: Any) -> pb.ImageFsInfoResponse:  # noqa: ARG002, N802
+        def usage(path: Path, used: int) -> pb.FilesystemUsage:
+            return pb.FilesystemUsage(
+                fs_id=pb.FilesystemIdentifier(mountpoint=str(path)),
+                used_bytes=pb.UInt64Value(value=used),
+                inodes_used=pb.UInt64Value(value=7),
+            )
+
+        return pb.ImageFsInfoResponse(
+            image_filesystems=[usage(self.images, 1000)],
+            container_filesystems=[usage(self.containers, 50)] if self.containers else [],
+        )
+
+    def ListContainerStats(self, request: pb.ListContainerStatsRequest, context: Any) -> pb.ListContainerStatsResponse:  # noqa: ARG002, N802
+        return pb.ListContainerStatsResponse()
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Two small file systems."""
+    found = (tmp_path / "images", tmp_path / "layers")
+    for number, path in enumerate(found):
+        path.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={number + 2}m", "none", path], check=True)
+    yield found
+    for path in found:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.needs("root", "mounts")
+def test_disk_of_writable_layers_is_told_apart(tmp_path: Path, disks: tuple[Path, Path]) -> None:
+    images, layers = disks
+    runtime = SplitRuntime(tmp_path / "r.sock", images, layers)
+    settings = {"container_runtime_endpoint": runtime.endpoint, "cgroup_root": "/nvtest-none"}
+    try:
+        with actor_process("stats", ("pleg", "volume"), **settings) as stats:
+            stats.peers["volume"].answers[GetVolumeUsages] = lambda _: VolumeUsages()
+            node = stats.ask(GetNodeStats())
+            assert node.containerfs is not None
+            assert (node.imagefs.capacity_bytes, node.containerfs.capacity_bytes) == (2 << 20, 3 << 20)
+            shown = json.loads(stats.ask(GetSummary()).data)["node"]["runtime"]
+            assert [shown[name]["capacityBytes"] for name in ("imageFs", "containerFs")] == [2 << 20, 3 << 20]
+            assert [shown[name]["usedBytes"] for name in ("imageFs", "containerFs")] == [1000, 50]
+        (images / "below").mkdir()
+        for path in (None, images, images / "below", tmp_path / "missing"):
+            runtime.containers = path
+            with actor_process("stats", ("pleg",), **settings) as stats:
+                seen = stats.ask(GetNodeStats()).containerfs
+                if path == tmp_path / "missing":
+                    assert seen == measure.NO_FS, "it is not taken for the disk of images"
+                else:
+                    assert seen is None, "one disk, as on containerd 1.6"
+        runtime.containers = layers
+        with actor_process("stats", ("pleg",), separate_disk_gc=False, **settings) as stats:
+            assert stats.ask(GetNodeStats()).containerfs is None
+    finally:
+        runtime.close()

@@ -22,12 +22,12 @@ from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
 from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse
-from actors.stats import measure, reading
+from actors.stats import reading
 from actors.stats.inventory import Inventory
 from actors.stats.pages import cadvisor, hardware, resource, summary
+from actors.stats.policy import FileSystems
 from actors.stats.rates import MIN_INTERVAL_S, Rates
 from actors.stats.reading import PodCgroups, Reading
-from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage
 from proto.wire.errors import AskTimeout
 
@@ -46,8 +46,7 @@ SECOND_READING_S = MIN_INTERVAL_S + 0.1
 class Disks:
     """The actor's functions that measure disks."""
 
-    file_systems: Callable[[], Awaitable[tuple[FsStats, FsStats, tuple[DiskUse, DiskUse | None]]]]
-    """(nodefs, imagefs, (images, containers)): the last two are the disk use of both on imagefs."""
+    file_systems: Callable[[], Awaitable[FileSystems]]
     logs: Callable[[], Awaitable[dict[str, dict[str, DiskUse]]]]
     """Disk use of logs by pod UID and container."""
     volumes: Callable[[], Awaitable[tuple[PodVolumeUsage, ...]]]
@@ -130,13 +129,14 @@ class Pages:
     async def _cadvisor(self) -> bytes:
         latest = await self._or_none(self._detailed)
         try:
-            nodefs, imagefs, _ = await self._disks.file_systems()
+            found = await self._disks.file_systems()
+            disks = [found.nodefs, found.imagefs, found.containerfs]
         except (OSError, AskTimeout) as error:
             log.warning("cannot read file systems for /metrics/cadvisor: %s; going on without them", error)
-            nodefs = imagefs = measure.NO_FS
+            disks = []
 
         def write() -> bytes:
-            devices = hardware.devices(nodefs, imagefs)
+            devices = hardware.devices(*disks)
             return cadvisor.text(latest, hardware.hardware(), hardware.processes, devices)
 
         return await self._actor.blocking(READ_S, write)
@@ -151,7 +151,7 @@ class Pages:
     # Disks
 
     async def _measure_disk(self) -> summary.Disk:
-        nodefs, imagefs, (images, containers) = await self._disks.file_systems()
+        found = await self._disks.file_systems()
         layers: dict[str, DiskUse] = {}
         if self._cri is not None:
             try:
@@ -160,10 +160,11 @@ class Pages:
                 log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
         return summary.Disk(
             time=time.time(),
-            nodefs=nodefs,
-            imagefs=imagefs,
-            image_use=images,
-            container_use=containers,
+            nodefs=found.nodefs,
+            imagefs=found.imagefs,
+            containerfs=found.containerfs,
+            image_use=found.image_use,
+            container_use=found.container_use,
             layers=layers,
             logs=await self._disks.logs(),
             volumes={one.pod_uid: one for one in await self._disks.volumes()},

@@ -46,6 +46,7 @@ class Disk:
     time: float
     nodefs: FsStats
     imagefs: FsStats
+    containerfs: FsStats
     image_use: DiskUse = NO_USE
     container_use: DiskUse | None = None
     """None: the runtime does not separate images from writable layers."""
@@ -119,7 +120,7 @@ def _runtime(disk: Disk) -> shape.Runtime | None:
     if not disk.imagefs.capacity_bytes:
         return None
     images = _file_system(disk.imagefs, disk.image_use, disk.time)
-    containers = images if disk.container_use is None else _file_system(disk.imagefs, disk.container_use, disk.time)
+    containers = images if disk.container_use is None else _file_system(disk.containerfs, disk.container_use, disk.time)
     return shape.Runtime(image_fs=images, container_fs=containers)
 
 
@@ -155,8 +156,8 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
     if disk is not None:
         io = _io(own)
         layer = disk.layers.get(id_.id)
-        if layer is not None and disk.imagefs.capacity_bytes:
-            rootfs = _file_system(disk.imagefs, layer, disk.time)
+        if layer is not None and disk.containerfs.capacity_bytes:
+            rootfs = _file_system(disk.containerfs, layer, disk.time)
         logs = _file_system(disk.nodefs, disk.logs.get(id_.pod_uid, {}).get(id_.name, NO_USE), disk.time)
     left = max(0, own.swap_limit_bytes - own.swap_bytes) if own.swap_limit_bytes else None
     return shape.Container(

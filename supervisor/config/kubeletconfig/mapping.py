@@ -145,7 +145,7 @@ EFFECTIVE: dict[str, Effect] = {
     "cpuCFSQuota": Effect("cpu_cfs_quota", "pod_workers", _same),
     "cpuCFSQuotaPeriod": Effect("cpu_cfs_quota_period_us", "pod_workers", _microseconds),
     "kernelMemcgNotification": Effect(
-        "kernel_memcg_notification", "eviction; without effect on cgroup v2, as in the kubelet", _same
+        "kernel_memcg_notification", "eviction; on cgroup v2 notices need no setting", _same
     ),
     "serializeImagePulls": Effect("serialize_image_pulls", "image_pull", _same),
     "maxParallelImagePulls": Effect("max_parallel_image_pulls", "image_pull", _same),
@@ -248,6 +248,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
+    values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
     values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")
     values["pod_resources_active_pods"] = gates.enabled("KubeletPodResourcesListUseActivePods")

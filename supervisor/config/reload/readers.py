@@ -83,7 +83,10 @@ _READ_BY = {
         enable_debug_flags_handler enable_system_log_handler enable_system_log_query streaming_idle_timeout_s
         extend_websockets_to_kubelet runtime_request_timeout_s
     """,
-    "stats": "root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos",
+    "stats": """
+        root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos
+        separate_disk_gc
+    """,
     "status": "root_dir kubeconfig kube_api_qps kube_api_burst node_name",
     "tracing": "tracing_endpoint node_name",
     "volume": """

@@ -64,13 +64,14 @@ def usage(disk: int = 0, logs: int = 0, layer: int = 0, **volumes: int) -> PodUs
     ],
 )
 def test_pods_above_a_limit_get_the_kubelets_message(subject: Pod, used: PodUsage, message: str) -> None:
-    assert violation(subject, used, dedicated_imagefs=False) == message
+    assert violation(subject, used, "one disk") == message
 
 
 def test_a_writable_layer_on_a_disk_of_its_own_does_not_count() -> None:
     used = usage(logs=MI, layer=MI)
-    assert violation(pod("1Mi", "9Mi"), used, dedicated_imagefs=True) == ""
-    assert violation(pod("1Mi", "9Mi"), used, dedicated_imagefs=False) != ""
+    assert violation(pod("1Mi", "9Mi"), used, "images apart") == ""
+    assert violation(pod("1Mi", "9Mi"), used, "split") == ""
+    assert violation(pod("1Mi", "9Mi"), used, "one disk") != ""
 
 
 @pytest.mark.parametrize(

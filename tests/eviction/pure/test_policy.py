@@ -8,14 +8,23 @@ from actors.eviction.policy import (
     Observation,
     Progress,
     conditions,
+    disk_layout,
     grace_period_s,
-    has_dedicated_imagefs,
     is_met,
     last_observed,
     observations,
     reclaim_steps,
 )
-from actors.eviction.thresholds import SIGNALS, BadThreshold, Threshold, parse_thresholds
+from actors.eviction.thresholds import (
+    SIGNALS,
+    BadThreshold,
+    DiskLayout,
+    Threshold,
+    configured_signal,
+    parse_thresholds,
+    supposed_threshold,
+    with_containerfs,
+)
 from proto.agent.settings import DEFAULT_EVICTION_HARD
 from proto.node.stats import FsStats, NodeStats
 
@@ -81,7 +90,7 @@ def fs(device: int, capacity: int = 1000, inodes: int = 100) -> FsStats:
     return FsStats(path="/", device=device, capacity_bytes=capacity, available_bytes=10, inodes=inodes, inodes_free=5)
 
 
-def node(imagefs: FsStats) -> NodeStats:
+def node(imagefs: FsStats, containerfs: FsStats | None = None) -> NodeStats:
     return NodeStats(
         time=0.0,
         memory_capacity_bytes=100,
@@ -89,6 +98,7 @@ def node(imagefs: FsStats) -> NodeStats:
         memory_available_bytes=60,
         nodefs=fs(1, inodes=0),
         imagefs=imagefs,
+        containerfs=containerfs,
     )
 
 
@@ -99,9 +109,55 @@ def test_unmeasured_signals_are_not_observed() -> None:
     }
 
 
-@pytest.mark.parametrize(("imagefs", "dedicated"), [(fs(1), False), (fs(2), True), (fs(0, capacity=0), False)])
-def test_dedicated_image_disk(imagefs: FsStats, dedicated: bool) -> None:
-    assert has_dedicated_imagefs(node(imagefs)) is dedicated
+@pytest.mark.parametrize(
+    ("imagefs", "containerfs", "layout"),
+    [
+        (fs(1), None, "one disk"),
+        (fs(0, capacity=0), None, "one disk"),
+        (fs(1), fs(3), "one disk"),  # as in the kubelet
+        (fs(2), None, "images apart"),
+        (fs(2), fs(1), "split"),
+        (fs(2), fs(3), "split"),
+        (fs(2), fs(0, capacity=0), "split"),  # it cannot be read now
+    ],
+)
+def test_disks_of_images_and_writable_layers(imagefs: FsStats, containerfs: FsStats | None, layout: str) -> None:
+    assert disk_layout(node(imagefs, containerfs)) == layout
+
+
+def test_containerfs_is_observed_on_its_own_disk() -> None:
+    seen = observations(node(fs(2), fs(1, capacity=500)))
+    assert seen["containerfs.available"] == Observation(10, 500)
+    assert observations(node(fs(2)))["containerfs.available"] == Observation(10, 1000), "those of imagefs"
+    assert "containerfs.available" not in observations(node(fs(2), fs(0, capacity=0, inodes=0)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "source"), [("one disk", "nodefs"), ("images apart", "imagefs"), ("split", "nodefs")]
+)
+def test_containerfs_has_the_thresholds_of_its_disk(layout: DiskLayout, source: str) -> None:
+    configured = parse_thresholds(
+        {"nodefs.available": "10%", "imagefs.available": "15%"},
+        {"nodefs.inodesFree": "5%", "imagefs.inodesFree": "6%"},
+        {"nodefs.inodesFree": 10.0, "imagefs.inodesFree": 20.0},
+    )
+    assert len(configured) == 4
+    found = [one for one in with_containerfs(configured, layout) if one not in configured]
+    percents = {"nodefs": (10.0, 5.0, 10.0), "imagefs": (15.0, 6.0, 20.0)}[source]
+    assert found == [
+        Threshold("containerfs.available", percent=percents[0]),
+        Threshold("containerfs.inodesFree", percent=percents[1], grace_s=percents[2]),
+    ]
+    assert configured_signal("containerfs.available", layout) == f"{source}.available"
+    assert configured_signal("allocatableMemory.available", layout) == "memory.available"
+
+
+def test_plan_may_suppose_each_signal() -> None:
+    for signal in SIGNALS:
+        assert supposed_threshold(signal, "7") == (Threshold(signal, amount=7),)
+    for signal, quantity in (("cpu.available", "1"), ("memory.available", "0%"), ("memory.available", "x")):
+        with pytest.raises(BadThreshold):
+            supposed_threshold(signal, quantity)
 
 
 MEMORY, DISK = Threshold("memory.available", amount=1), Threshold("nodefs.available", amount=1)
@@ -130,18 +186,24 @@ def test_condition_holds_exactly_for_the_transition_period(looks: list[tuple[flo
 
 
 @pytest.mark.parametrize(
-    ("signal", "dedicated", "steps"),
+    ("signal", "layout", "steps"),
     [
-        ("memory.available", False, ()),
-        ("pid.available", True, ()),
-        ("nodefs.available", False, ("containers", "images")),
-        ("nodefs.inodesFree", True, ()),
-        ("imagefs.available", True, ("containers", "images")),
-        ("imagefs.inodesFree", False, ("containers", "images")),
+        ("memory.available", "one disk", ()),
+        ("allocatableMemory.available", "split", ()),
+        ("pid.available", "images apart", ()),
+        ("nodefs.available", "one disk", ("containers", "images")),
+        ("nodefs.inodesFree", "images apart", ()),
+        ("nodefs.available", "split", ("containers",)),
+        ("imagefs.available", "images apart", ("containers", "images")),
+        ("imagefs.inodesFree", "one disk", ("containers", "images")),
+        ("imagefs.available", "split", ("images",)),
+        ("containerfs.available", "one disk", ("containers", "images")),
+        ("containerfs.inodesFree", "images apart", ("containers", "images")),
+        ("containerfs.available", "split", ("containers",)),
     ],
 )
-def test_reclaim_steps(signal: str, dedicated: bool, steps: tuple[str, ...]) -> None:
-    assert reclaim_steps(signal, dedicated_imagefs=dedicated) == steps
+def test_reclaim_steps(signal: str, layout: DiskLayout, steps: tuple[str, ...]) -> None:
+    assert reclaim_steps(signal, layout) == steps
 
 
 # Soft thresholds and minimum reclaim

@@ -28,7 +28,7 @@ def usage(uid: str, memory: int = 0, **more: Any) -> PodUsage:
 
 def order(pods: list[Pod], usages: list[PodUsage], signal: str = "memory.available", **more: Any) -> str:
     by_uid = {one.pod_uid: one for one in usages}
-    result = ranked(pods, by_uid, signal, **{"dedicated_imagefs": False} | more)
+    result = ranked(pods, by_uid, signal, **{"layout": "one disk"} | more)
     return "".join(one.metadata.uid for one in result)
 
 
@@ -55,11 +55,15 @@ def test_disk_by_the_disk_that_is_short() -> None:
         usage("b", disk_bytes=10 * MIB, writable_layer_bytes=9 * MIB, inodes=4),
     ]
     assert order(pods, usages, "nodefs.available") == "ab"
-    assert order(pods, usages, "imagefs.available", dedicated_imagefs=True) == "ba"
-    assert order(pods, usages, "nodefs.available", dedicated_imagefs=True) == "ab"
+    assert order(pods, usages, "imagefs.available", layout="images apart") == "ba"
+    assert order(pods, usages, "nodefs.available", layout="images apart") == "ab"
+    assert order(pods, usages, "containerfs.available", layout="images apart") == "ba"
+    assert order(pods, usages, "containerfs.available", layout="split") == "ab", "with logs and volumes, as upstream"
+    assert order(pods, usages, "nodefs.available", layout="split") == "ab"
+    assert used(usages[1], "imagefs.available", "split") == 0, "pods have nothing on a disk of images"
     assert order(pods, usages, "nodefs.inodesFree") == "ab"
-    assert order(pods, usages, "nodefs.inodesFree", dedicated_imagefs=True) == "ba"
-    assert used(usages[0], "nodefs.available", dedicated_imagefs=True) == 11 * MIB
+    assert order(pods, usages, "nodefs.inodesFree", layout="images apart") == "ba"
+    assert used(usages[0], "nodefs.available", layout="images apart") == 11 * MIB
 
 
 def test_processes_by_priority_then_unknown_then_most_tasks() -> None:
@@ -80,7 +84,7 @@ def test_pods_above_their_request_rank_first_and_none_is_lost(
 ) -> None:
     pods = [pod(str(uid), request, priority) for uid, priority, request, _ in drawn]
     usages = {str(uid): usage(str(uid), taken) for uid, _, _, taken in drawn}
-    result = ranked(pods, usages, "memory.available", dedicated_imagefs=False)
+    result = ranked(pods, usages, "memory.available", layout="one disk")
     assert sorted(one.metadata.uid for one in result) == sorted(usages)
     request = {str(uid): request for uid, _, request, _ in drawn}
     above = [usages[p.metadata.uid].memory_working_set_bytes > request[p.metadata.uid] for p in result]

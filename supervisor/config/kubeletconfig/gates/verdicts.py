@@ -55,6 +55,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "image_pull verifies credentials of present images",
         "image_pull/pure/test_verification.py",
     ),
+    "KubeletSeparateDiskGC": (
+        "eviction knows a disk of writable layers; without it they are taken to be on imagefs",
+        "eviction/pure/test_policy.py",
+    ),
     "KubeletServiceAccountTokenForCredentialProviders": (
         "needed for tokenAttributes of credential providers",
         "image_pull/test_accounts.py",
@@ -165,7 +169,6 @@ _NOT_BUILT: dict[str, str] = {
     "digests of image volumes are not in the status": "ImageVolumeWithDigest",
     "errors of a user namespace are not ignored": "KubeletInUserNamespace",
     "the Node is read first, and created if it does not exist": "KubeletRegistrationGetOnExistsOnly",
-    "containers' writable layers are taken to be on the image file system": "KubeletSeparateDiskGC",
     "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "metrics have classic histograms": "NativeHistograms",
     "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",
