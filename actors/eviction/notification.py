@@ -1,10 +1,10 @@
 """Has the kernel tell of short memory, so that eviction looks at once.
 
-cgroup v1: an eventfd for the usage at which the highest threshold is met, with kernelMemcgNotification.
+With kernelMemcgNotification, cgroup v1 signals an eventfd at the usage that meets the highest threshold.
 Source: section 9 of admin-guide/cgroup-v1/memory.rst of Linux, and pkg/kubelet/eviction/memory_threshold_notifier.go of
 Kubernetes 1.36.
 
-cgroup v2, where the kubelet only polls: PSI triggers of the machine and of all pods, and the pods' memory.events.
+On cgroup v2 the kubelet only polls. Here PSI triggers of the machine and of all pods tell, and the pods' memory.events.
 Source: accounting/psi.rst and admin-guide/cgroup-v2.rst of Linux.
 """
 

@@ -120,7 +120,7 @@ def conditions(observed: Mapping[Condition, float]) -> tuple[Condition, ...]:
 
 
 def reclaim_steps(signal: str, layout: DiskLayout) -> tuple[Reclaim, ...]:
-    """Return the reclaim steps before an eviction: those that free space on the signal's disk."""
+    """Return the reclaim steps before an eviction, which free space on the signal's disk."""
     disk = signal.partition(".")[0]
     if disk not in ("nodefs", "imagefs", "containerfs"):
         return ()
