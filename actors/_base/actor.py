@@ -20,11 +20,11 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import msgpack
 
-from actors._base import deaths, recording
+from actors._base import deaths, profile, recording, views
 from actors._base.messaging import tracing
 from actors._base.messaging.bus import Bus, Delivery
 from actors._base.messaging.futures import Future
-from actors._base.messaging.mailbox import Call, MailboxActor
+from actors._base.messaging.mailbox import MailboxActor
 from actors._base.messaging.ref import RemoteRef
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._base.messaging.tracing import Span
@@ -34,7 +34,8 @@ from proto.agent.actor import (
     Counter,
     Describe,
     Description,
-    Dumped,
+    Evaluate,
+    Evaluated,
     GetMetrics,
     Metrics,
     Ping,
@@ -42,8 +43,6 @@ from proto.agent.actor import (
     Profile,
     Samples,
     SetVerbosity,
-    Stacks,
-    StackTraces,
     Stop,
 )
 from proto.agent.settings import Settings
@@ -136,7 +135,7 @@ class Actor(MailboxActor):
         self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
         self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
-        self.bus.dump = self._dump
+        self.bus.io_handlers = self._io_handlers()
 
     # Methods that a manager overrides
 
@@ -374,15 +373,11 @@ class Actor(MailboxActor):
     async def on_profile(self, request: Profile) -> Samples:
         if not 0 < request.seconds <= MAX_PROFILE_S:
             raise Refused("InvalidTime", f"cannot profile for {request.seconds:g} s: at most {MAX_PROFILE_S} s")
-        from actors._base import profile  # noqa: PLC0415 - seldom needed
-
         return Samples(samples=await profile.sample(request.seconds))
 
-    @handles(Stacks)
-    def on_stacks(self, _: Stacks) -> StackTraces:
-        from actors._base import profile  # noqa: PLC0415 - seldom needed
-
-        return StackTraces(text=profile.stacks())
+    @handles(Evaluate)
+    def on_evaluate(self, request: Evaluate) -> Evaluated:
+        return views.evaluate(self, request.expression)
 
     @handles(Describe)
     def on_describe(self, _: Describe) -> Description:
@@ -428,12 +423,9 @@ class Actor(MailboxActor):
         metrics.MESSAGE_SECONDS.replace(((name, key), tally.total_s) for key, tally in tallies)
         metrics.MESSAGES_DROPPED.replace(((name, cause), count) for cause, count in self.bus.dropped.items())
 
-    def _dump(self) -> Dumped:
-        busy = self.in_flight
-        head = tuple(_name_of(item) for item in self.mailbox_head(20))
-        if busy is None:
-            return Dumped(mailbox_head=head)
-        return Dumped(in_flight=busy[0], in_flight_s=time.monotonic() - busy[1], mailbox_head=head)
+    def _io_handlers(self) -> dict[type[Message], Callable[[Any], Message]]:
+        """Requests about this actor that the I/O thread answers."""
+        return {kind: functools.partial(view, self) for kind, view in views.IO_VIEWS.items()}
 
 
 _BEFORE_READY: dict[type[Message], Callable[..., Any]] = {
@@ -442,11 +434,5 @@ _BEFORE_READY: dict[type[Message], Callable[..., Any]] = {
     SetVerbosity: Actor.on_set_verbosity,
     GetMetrics: Actor.on_get_metrics,
     Profile: Actor.on_profile,
-    Stacks: Actor.on_stacks,
 }
 """Handlers of the base class, also used before the actor is ready: a manager's own need the state from `rebuild`."""
-
-
-def _name_of(item: Any) -> str:
-    message = getattr(item, "message", item)
-    return message.name if isinstance(message, Call) else type(message).__name__

@@ -116,3 +116,69 @@ class Dumped(Message, frozen=True, kw_only=True):
 
 class Dump(Request[Dumped], frozen=True, kw_only=True):
     """Ask the actor's I/O thread for the mailbox's state, before the watchdog kills the actor. A repeat is harmless."""
+
+
+class Inspected(Message, frozen=True, kw_only=True):
+    """A part of an actor's state."""
+
+    value: Any = None
+    """Plain values. Bytes, secrets and what exceeds the bounds are replaced by a text in angle brackets."""
+
+
+class Inspect(Request[Inspected], frozen=True, kw_only=True):
+    """Ask the actor's I/O thread for a part of its state, also while a handler hangs. A repeat is harmless.
+
+    Refused: NoSuchPath.
+    """
+
+    path: str = ""
+    """Attributes and keys, such as `workers[default/web].stage`; empty: the actor itself."""
+    depth: int = 3
+    """Levels below the path, at most 8."""
+
+
+class WaitingMessage(Record, frozen=True, kw_only=True):
+    """A message in a mailbox."""
+
+    type: str
+    """Of a coroutine that goes on, its name."""
+    source: str = ""
+    """The sender; empty for the actor's own work."""
+    waited_ms: float = 0.0
+    """Since it was sent; 0 for the actor's own work."""
+    bytes: int = 0
+
+
+class MailboxContent(Message, frozen=True, kw_only=True):
+    """A mailbox as the I/O thread sees it."""
+
+    in_flight: str = ""
+    """The message in its handler; empty when idle."""
+    in_flight_ms: float = 0.0
+    depth: int = 0
+    head: tuple[WaitingMessage, ...] = ()
+    """The messages that wait longest, oldest first, at most 100."""
+    counts: dict[str, int] = {}
+    """Waiting messages by type, of the first 10,000."""
+
+
+class ListMailbox(Request[MailboxContent], frozen=True, kw_only=True):
+    """Ask the actor's I/O thread for its mailbox. A repeat is harmless."""
+
+
+class Evaluated(Message, frozen=True, kw_only=True):
+    """The value of an expression."""
+
+    text: str
+    """Its repr, at most 64 KiB."""
+    error: str = ""
+    """The exception that it raised; empty: none."""
+
+
+class Evaluate(Request[Evaluated], frozen=True, kw_only=True):
+    """Evaluate a Python expression in the actor's mailbox thread, where `actor` is the actor. For debugging only.
+
+    It may change anything, and a long one delays the actor as a handler does. A repeat evaluates it again.
+    """
+
+    expression: str

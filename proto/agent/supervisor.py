@@ -1,6 +1,7 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
-From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopAgent.
+From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
+StartActor, KillActor, StopAgent.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ class ActorRow(Message, frozen=True, kw_only=True):
     """Mailbox depth at the last heartbeat."""
     pss_kib: int = 0
     """Proportional set size; 0 when not measured."""
+    cpu_s: float = 0.0
+    """CPU time of the process so far; 0 when not measured."""
     restart_in_s: float = 0.0
     """Seconds until the next start, in backoff and degraded."""
+    held: bool = False
+    """An operator has stopped it: it stays so until an operator starts it."""
 
 
 class ActorRows(Message, frozen=True, kw_only=True):
@@ -48,6 +53,8 @@ class ListActors(Request[ActorRows], frozen=True, kw_only=True):
 
     with_memory: bool = True
     """Measure the memory too, which takes the supervisor's loop a millisecond for each process."""
+    with_cpu: bool = False
+    """Read the CPU time, too."""
 
 
 class AgentHealth(Message, frozen=True, kw_only=True):
@@ -65,6 +72,30 @@ class GetAgentHealth(Request[AgentHealth], frozen=True, kw_only=True):
 
 class RestartActor(Request[ActorRow], frozen=True, kw_only=True):
     """End an actor and start its next incarnation. Answered when that is ready. A repeat restarts again."""
+
+    name: str
+
+
+class StopActor(Request[ActorRow], frozen=True, kw_only=True):
+    """End an actor and keep it stopped until StartActor, RestartActor or the next start of the agent.
+
+    Answered when it has ended. A repeat is harmless.
+    """
+
+    name: str
+
+
+class StartActor(Request[ActorRow], frozen=True, kw_only=True):
+    """Start a stopped actor, or one in back-off at once. Answered when it is ready. Harmless when it runs."""
+
+    name: str
+
+
+class KillActor(Request[ActorRow], frozen=True, kw_only=True):
+    """Send an actor SIGKILL, as a fault. Answered at once with its row before; it restarts as after any death.
+
+    Refused: NotRunning. A repeat kills the next incarnation.
+    """
 
     name: str
 

@@ -55,6 +55,12 @@ def pss_kib(pid: int) -> int:
     return 0
 
 
+def cpu_s(pid: int) -> float:
+    """CPU time of a process in seconds, of user and kernel. 0 if unknown."""
+    fields = _read(pid, "stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
+
+
 def waits(pid: int) -> str:
     """Name, state and wait channel of each thread, and its kernel stack if readable."""
     lines: list[str] = []

@@ -20,7 +20,14 @@ COMMANDS = {
     "ps": "agent.processes",
     "restart": "agent.processes",
     "stop": "agent.processes",
+    "kill": "actors.service",
     "describe": "agent.processes",
+    "state": "actors.inside",
+    "mailbox": "actors.inside",
+    "stacks": "actors.inside",
+    "profile": "actors.profile",
+    "ask": "actors.ask",
+    "eval": "actors.ask:evaluate",
     "verbosity": "agent.processes",
     "config": "agent.config",
     "pods": "pods.pods",
@@ -35,10 +42,10 @@ COMMANDS = {
     "events": "pods.events",
     "tap": "streams.tap",
     "record": "agent.record",
-    "console": "console",
+    "console": "console.command",
     "completion": "completion",
 }
-"""Module of each subcommand below this package, in the order of the help."""
+"""Module of each subcommand below this package, in the order of the help; `:NAME` of another attribute."""
 
 
 class Commands(click.Group):
@@ -52,8 +59,9 @@ class Commands(click.Group):
         """Load a subcommand; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        found = importlib.import_module(f"supervisor.cli.{module}")
+        command: click.Command = getattr(found, attribute or cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -23,6 +23,32 @@ RUN_DIR_VARIABLE = "NODEVISOR_RUN_DIR"
 COMPLETION_TIMEOUT_S = 0.5
 
 
+class Session(NamedTuple):
+    """A console: the agent that its commands talk to, and its role."""
+
+    place: str
+    """Its run directory."""
+    role: str = ""
+    """Empty: everything but `eval`."""
+
+
+def session_of(ctx: click.Context | None) -> Session | None:
+    """The console that runs the command; None in a shell."""
+    found = ctx.find_root().obj if ctx is not None else None
+    return found if isinstance(found, Session) else None
+
+
+def connect(run_dir: str, role: str = "") -> Client:
+    """A client of the agent, with the console's role and key, or with `role` in a shell."""
+    return client_of(session_of(click.get_current_context(silent=True)), run_dir, role)
+
+
+def client_of(session: Session | None, run_dir: str, role: str = "") -> Client:
+    """The same for a session; None: a shell."""
+    role = role or (session.role if session is not None else "")
+    return Client(run_dir, role)
+
+
 def usual_run_dir() -> str:
     """The default: /run/nodevisor for root, a directory of their own for other users."""
     return default_run_dir(os.environ, os.geteuid())
@@ -35,7 +61,8 @@ def chosen_run_dir(given: str | None) -> str:
 
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
     """The absolute path of --run-dir, else of the console, else of the environment, else of the default."""
-    return os.path.abspath(chosen_run_dir(value or ctx.find_root().obj))
+    session = session_of(ctx)
+    return os.path.abspath(chosen_run_dir(value or (session.place if session is not None else None)))
 
 
 def _run_dir_callback(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
@@ -104,7 +131,7 @@ def pods_not_begun(client: Client) -> list[str]:
 def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of actors that commands accept."""
     try:
-        with Client(_run_dir_of(ctx)) as client:
+        with client_of(session_of(ctx), _run_dir_of(ctx)) as client:
             names = [row.name for row in client.actors()]
     except (ActorError, ProtocolError, OSError):
         return []
@@ -114,7 +141,7 @@ def complete_actor(ctx: click.Context, _param: click.Parameter, incomplete: str)
 def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Pods as NAME, or as NAMESPACE/NAME for names in several namespaces and after a typed slash."""
     try:
-        with Client(_run_dir_of(ctx)) as client:
+        with client_of(session_of(ctx), _run_dir_of(ctx)) as client:
             pods = list_pods(client, COMPLETION_TIMEOUT_S)
     except (ActorError, ProtocolError, OSError):
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -14,14 +14,17 @@ from proto.agent.supervisor import (
     ActorRows,
     AgentHealth,
     GetAgentHealth,
+    KillActor,
     ListActors,
     Ready,
     RestartActor,
+    StartActor,
+    StopActor,
     StopAgent,
 )
 from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
-from proto.wire.message import Done
+from proto.wire.message import Done, Message
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions
@@ -46,6 +49,13 @@ class Daemon(Protocol):
         """Queue an event for the state machine."""
 
 
+_ORDERS: dict[type[Message], Literal["stop", "start", "kill"]] = {
+    StopActor: "stop",
+    StartActor: "start",
+    KillActor: "kill",
+}
+
+
 def serve(daemon: Daemon) -> None:
     """Carry out or answer every message that has arrived."""
     for received in daemon.control.read():
@@ -59,10 +69,12 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.push(transitions.ReadyReceived(header.source, header.incarnation, pid))
         case RestartActor(name=name):
             daemon.push(transitions.RestartAsked(name, asker))
+        case StopActor(name=name) | StartActor(name=name) | KillActor(name=name):
+            daemon.push(transitions.ActorOrdered(_ORDERS[type(received.message)], name, asker))
         case StopAgent():
             daemon.push(transitions.StopAsked(asker))
-        case ListActors(with_memory=with_memory):
-            daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory)))
+        case ListActors(with_memory=with_memory, with_cpu=with_cpu):
+            daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory, with_cpu=with_cpu)))
         case GetAgentHealth():
             daemon.control.answer(asker, health(daemon))
         case Ping():
@@ -79,7 +91,7 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.control.answer(asker, ProtocolError(f"the supervisor takes no {type(other).__name__}"))
 
 
-def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
+def rows(daemon: Daemon, *, with_memory: bool = True, with_cpu: bool = False) -> tuple[ActorRow, ...]:
     """The rows of supervisor, forkserver and actors, in start order. Reading PSS takes about 1 ms a process."""
     now = time.monotonic()
     forkserver = daemon.forkserver
@@ -102,7 +114,11 @@ def rows(daemon: Daemon, *, with_memory: bool = True) -> tuple[ActorRow, ...]:
         ),
     )
     return tuple(
-        msgspec.structs.replace(row, pss_kib=procfs.pss_kib(row.pid) if row.pid and with_memory else 0)
+        msgspec.structs.replace(
+            row,
+            pss_kib=procfs.pss_kib(row.pid) if row.pid and with_memory else 0,
+            cpu_s=procfs.cpu_s(row.pid) if row.pid and with_cpu else 0.0,
+        )
         for row in (*first, *daemon.tree.rows(now))
     )
 
@@ -116,7 +132,7 @@ def health(daemon: Daemon) -> AgentHealth:
 
 
 def _degraded(daemon: Daemon) -> list[str]:
-    return [child.name for child in daemon.tree.children.values() if child.history.degraded]
+    return [child.name for child in daemon.tree.children.values() if child.history.degraded or child.held]
 
 
 def describe(daemon: Daemon) -> Description:

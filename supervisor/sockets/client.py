@@ -6,12 +6,13 @@ supervisor. It is not used between actors: they have `actors._base`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +21,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgpack
 import zmq
 
+from proto.agent import console_roles
 from proto.agent.supervisor import EVENTS, ActorRow, ListActors
 from proto.wire import codec
 from proto.wire.envelope import Header, Kind
-from proto.wire.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, from_failure
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, Refused, from_failure
 from proto.wire.message import Message, Request, reply_type
 
 R = TypeVar("R", bound=Message)
@@ -31,6 +33,8 @@ R = TypeVar("R", bound=Message)
 SOURCE = "console"
 RETRY_S = 0.02
 """Between two checks for an actor that restarts; a restart takes some 10 ms."""
+TELL_S = 1.0
+"""The longest wait for a tell to be sent."""
 _LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
 
 
@@ -48,13 +52,19 @@ class Tapped(NamedTuple):
     type: str
     record: dict[str, Any]
     """As the actor's tap publishes it: type, source, incarnation, queued_ms, handled_ms, failed."""
+    actor: str = ""
+    """The actor that handled it."""
 
 
 class Client:
     """One agent, by its run directory. For one thread; close it, or use it in a `with`."""
 
-    def __init__(self, run_dir: str | Path) -> None:
+    is_local = True
+
+    def __init__(self, run_dir: str | Path, role: str = "") -> None:
+        """With `role`, it sends only what that role may; without, all but what always needs the role debug."""
         self.run_dir = Path(run_dir)
+        self.role = role
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._correlations = itertools.count(1)
 
@@ -64,10 +74,10 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Drop every connection. The client can be used again afterwards."""
+    def close(self, linger_s: float = 0.0) -> None:
+        """Drop every connection, after at most `linger_s` for what is not sent. Usable again afterwards."""
         if self._context is not None:
-            self._context.destroy(linger=0)
+            self._context.destroy(linger=int(linger_s * 1000))
             self._context = None
 
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
@@ -77,6 +87,7 @@ class Client:
         Raises NoSuchActor for an unknown name, and ActorDead when the target ended before its answer. Also raises
         AskTimeout, Refused, and ProtocolError when one side cannot decode the other's message.
         """
+        self._check_role(type(request).__name__)
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
         with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
@@ -91,22 +102,40 @@ class Client:
                     raise ActorDead(f"{target} ended before it answered {name}; it may have acted on it")
         raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
 
+    def tell(self, target: str, message: Message) -> None:
+        """Send a message without an answer. Raises as `ask` when the target does not listen."""
+        self._check_role(type(message).__name__)
+        self._wait_for(target, 0.0)
+        with self._connect(zmq.DEALER, self.path_of(target)) as (peer, _):
+            peer.set(zmq.LINGER, int(TELL_S * 1000))
+            peer.send_multipart(
+                [codec.encode_header(Kind.TELL, type(message).__name__, SOURCE, 0), codec.encode(message)]
+            )
+        self.close(TELL_S)
+
+    def _check_role(self, name: str) -> None:
+        needs_debug = name in console_roles.ALWAYS_DEBUG
+        if (self.role or needs_debug) and not console_roles.allows(self.role, name):
+            raise Refused("Forbidden", console_roles.refusal(self.role, name), retry=False)
+
     def events(self) -> Iterator[Message]:
         """Yield the supervisor's events from now on, PeerStates first. Raises CannotReach when the supervisor ends."""
         self._wait_for("supervisor", 0.0)
-        for frames in self._subscribe(self.run_dir / "world.sock", "supervisor"):
+        for _, frames in self._subscribe({"supervisor": self.run_dir / "world.sock"}):
             header = codec.decode_header(frames[1])
             kind = EVENTS.get(header.type)
             if kind is None:
                 raise ProtocolError(f"cannot decode the supervisor's event {header.type!r}: unknown type")
             yield codec.decode(frames[2], kind)
 
-    def tap(self, actor: str) -> Iterator[Tapped]:
-        """Yield the messages that `actor` handles from now on, also after restarts. Raises CannotReach at the agent's
+    def tap(self, actors: str | Sequence[str]) -> Generator[Tapped, None, None]:
+        """Yield the messages that the actors handle from now on, also after restarts. Raises CannotReach at the agent's
         end."""
-        self._wait_for(actor, 0.0)
-        for frames in self._subscribe(self.run_dir / f"{actor}.tap", actor):
-            yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]))
+        names = (actors,) if isinstance(actors, str) else tuple(actors)
+        for name in names:
+            self._wait_for(name, 0.0)
+        for name, frames in self._subscribe({name: self.run_dir / f"{name}.tap" for name in names}):
+            yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]), name)
 
     def actors(self) -> tuple[ActorRow, ...]:
         """The rows of `supervisor ps`."""
@@ -192,15 +221,24 @@ class Client:
         answer: R = codec.decode(frames[1], reply_type(type(request)))  # type: ignore[assignment]
         return answer
 
-    def _subscribe(self, path: Path, publisher: str) -> Iterator[list[bytes]]:
-        with self._connect(zmq.SUB, path) as (stream, gone):
+    def _subscribe(self, paths: Mapping[str, Path]) -> Iterator[tuple[str, list[bytes]]]:
+        """Frames of several publishers by their names."""
+        with contextlib.ExitStack() as stack:
+            poller = zmq.Poller()
+            owners: dict[Any, tuple[str, bool]] = {}
+            for name, path in paths.items():
+                stream, gone = stack.enter_context(self._connect(zmq.SUB, path))
+                for socket_, is_stream in ((stream, True), (gone, False)):
+                    poller.register(socket_, zmq.POLLIN)
+                    owners[socket_] = (name, is_stream)
             while True:
-                ready = _wait(stream, gone)
-                if stream in ready:
-                    yield stream.recv_multipart()
-                elif gone in ready:
-                    gone.recv_multipart()
-                    self._lost(publisher)
+                for ready, _ in poller.poll():
+                    name, is_stream = owners[ready]
+                    frames = ready.recv_multipart()
+                    if is_stream:
+                        yield name, frames
+                    else:
+                        self._lost(name)
 
     def _lost(self, publisher: str) -> None:
         """Raise CannotReach after a publisher's end, unless it is an actor that the supervisor restarts."""

@@ -50,6 +50,10 @@ class Child:
     last_death: str = ""
     evidence: str = ""
     mailbox: int = 0
+    held: bool = False
+    """An operator has stopped it: it does not start by itself."""
+    stop_askers: list[object] = field(default_factory=list)
+    """Requests that wait for its end."""
     askers: list[object] = field(default_factory=list)
     """Requests that wait for its next Ready."""
 
@@ -89,5 +93,6 @@ class Child:
             restarts=max(0, self.starts - 1),
             last_death=self.last_death,
             mailbox=self.mailbox,
+            held=self.held,
             restart_in_s=round(max(0.0, (self.deadline or 0.0) - now), 3) if waiting else 0.0,
         )

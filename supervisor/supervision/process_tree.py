@@ -15,7 +15,7 @@ from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, PeerStates
 from proto.common.backoff import Random
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
-from supervisor.supervision import hangs, policy, transitions
+from supervisor.supervision import hangs, orders, policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
@@ -53,6 +53,11 @@ class ProcessTree:
         """True once every child has ended after a request to stop."""
         return self.stopping and not any(child.alive for child in self.children.values())
 
+    @property
+    def now(self) -> float:
+        """Monotonic time of the event that is handled."""
+        return self._now
+
     def rows(self, now: float) -> list[ActorRow]:
         """The rows of all children, then those of written off incarnations."""
         return [child.row(now) for child in self.children.values()] + self.lost
@@ -82,8 +87,8 @@ class ProcessTree:
                 self._on_stop_asked(asker)
             case transitions.Tick():
                 self._on_tick()
-            case transitions.RestartAsked():
-                self._on_restart_asked(event)
+            case transitions.RestartAsked() | transitions.ActorOrdered():
+                orders.carry_out(self, event)
             case _:
                 self._on_child_event(event)
         return self._out
@@ -117,15 +122,17 @@ class ProcessTree:
     def _start_unblocked(self) -> None:
         for child in self.children.values():
             blocked = any(not self.children[name].tried for name in child.spec.depends_on)
-            if not child.starts and not blocked:
-                self._start(child)
+            if not child.starts and not blocked and not child.held:
+                self.start(child)
 
-    def _start(self, child: Child) -> None:
+    def start(self, child: Child) -> None:
+        """Fork the next incarnation."""
         child.begin(self._now)
-        self._transition(child, State.STARTING)
+        self.transition(child, State.STARTING)
         self._out.append(transitions.Fork(child.name, child.incarnation))
 
-    def _tried(self, child: Child) -> None:
+    def tried(self, child: Child) -> None:
+        """Note that the first start has succeeded or failed, and start what depends on it."""
         if not child.tried:
             child.tried = True
             if not self.stopping:
@@ -144,7 +151,7 @@ class ProcessTree:
         if lost and not child.asked:
             child.starts -= 1  # the child did not fail: neither a restart nor a step of the back-off
             self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
-            self._start(child)
+            self.start(child)
             return
         self._end(child, Cause.SHUTDOWN if child.asked else Cause.CRASH, f"cannot be forked: {reason}")
 
@@ -157,15 +164,15 @@ class ProcessTree:
             return
         if child.state is not State.STARTING:
             return
-        self._transition(child, State.READY)
+        self.transition(child, State.READY)
         child.ready = self._now
         child.deadline = None
         child.next_ping = self._next_ping(child)
         self._publish(Started(name=child.name, incarnation=child.incarnation))
         askers, child.askers = child.askers, []
         for asker in askers:
-            self._out.append(transitions.Answer(asker, child.row(self._now)))
-        self._tried(child)
+            self.answer(asker, child.row(self._now))
+        self.tried(child)
 
     # Watching
 
@@ -182,7 +189,7 @@ class ProcessTree:
         child.next_ping = self._next_ping(child)
         if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
             child.history = History()
-            self._note("info", "Recovered", child, "in service for long enough, no longer degraded")
+            self.note("info", "Recovered", child, "in service for long enough, no longer degraded")
 
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
@@ -222,19 +229,19 @@ class ProcessTree:
                 self._write_off(child)
             case State.STOPPING:
                 if not child.hung:
-                    self._note(
+                    self.note(
                         "warning", "StopTimedOut", child, f"did not stop within {child.spec.shutdown_s:g} s, killing it"
                     )
                 self._kill(child)
             case State.BACKOFF | State.DEGRADED:
-                self._start(child)
+                self.start(child)
 
     def _hang(self, child: Child, why: str) -> None:
         child.hung = why
-        self._transition(child, State.STOPPING)
+        self.transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + EVIDENCE_WAIT_S
-        self._note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
+        self.note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
         self._out.append(transitions.SaveEvidence(child.name, child.incarnation, why))
 
     def _on_evidence(self, child: Child, path: str) -> None:
@@ -244,12 +251,13 @@ class ProcessTree:
 
     # Ending
 
-    def _stop(self, child: Child) -> None:
+    def stop(self, child: Child) -> None:
+        """Request an orderly end."""
         child.asked = True
         if child.state is State.STOPPING:
             return
         in_service = child.state is State.READY
-        self._transition(child, State.STOPPING)
+        self.transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
         child.deadline = self._now + child.spec.shutdown_s
         if child.pid:
@@ -261,12 +269,12 @@ class ProcessTree:
         self._out.append(transitions.Kill(child.name, child.incarnation))
 
     def _write_off(self, child: Child) -> None:
-        self._transition(child, State.LOST)
+        self.transition(child, State.LOST)
         row = child.row(self._now)
         self.lost.append(msgspec.structs.replace(row, name=f"{child.name}#{child.incarnation}"))
         self._out.append(transitions.WriteOff(child.name, child.incarnation))
         reason = f"SIGKILL did not end process {child.pid} within {KILL_WAIT_S:g} s, written off"
-        self._note("error", "WrittenOff", child, reason)
+        self.note("error", "WrittenOff", child, reason)
         cause = Cause.HUNG if child.hung else Cause.SHUTDOWN
         self._end(child, cause, f"{child.hung}; {reason}" if child.hung else reason)
 
@@ -286,28 +294,30 @@ class ProcessTree:
         child.pid = 0
         child.deadline = child.next_ping = child.pinged = None
         if self.stopping:
-            self._transition(child, State.STOPPED)
+            self.transition(child, State.STOPPED)
             self._stop_next()
+        elif child.held:
+            orders.held(self, child)
         elif child.again:
             child.history = History()
-            self._start(child)
+            self.start(child)
         else:
             self._decide(child, cause, reason)
-        self._tried(child)
+        self.tried(child)
 
     def _decide(self, child: Child, cause: Cause, reason: str) -> None:
         was_degraded = child.history.degraded
         decision = policy.decide(child.spec, child.history, child.run(self._now), cause, self._random)
         child.history = decision.history
-        self._refuse_askers(child, reason)
+        self.refuse_askers(child, reason)
         if decision.start_at is None:
-            self._transition(child, State.STOPPED)
-            self._note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
+            self.transition(child, State.STOPPED)
+            self.note("info", "Ended", child, f"ended ({reason}), is {child.spec.restart.value} and stays so")
             return
         delay_s = decision.start_at - self._now
         degraded = decision.history.degraded
         if degraded and not was_degraded:
-            self._note(
+            self.note(
                 "error",
                 "Degraded",
                 child,
@@ -316,41 +326,20 @@ class ProcessTree:
             )
         else:
             when = f"in {delay_s:.3g} s" if delay_s > 0 else "now"
-            self._note("warning", "Died", child, f"{reason}, starts again {when}")
+            self.note("warning", "Died", child, f"{reason}, starts again {when}")
         if delay_s <= 0:
-            self._start(child)
+            self.start(child)
             return
-        self._transition(child, State.DEGRADED if degraded else State.BACKOFF)
+        self.transition(child, State.DEGRADED if degraded else State.BACKOFF)
         child.deadline = decision.start_at
 
     # Requests
 
-    def _on_restart_asked(self, event: transitions.RestartAsked) -> None:
-        name, asker = event.name, event.asker
-        child = self.children.get(name)
-        if child is None:
-            known = ", ".join(self.children)
-            refusal = Refused("NotFound", f"cannot restart {name!r}: no such actor; there are: {known}", retry=False)
-            self._out.append(transitions.Answer(asker, refusal))
-            return
-        if self.stopping:
-            self._out.append(transitions.Answer(asker, Refused("Stopping", "the agent is stopping", retry=False)))
-            return
-        child.askers.append(asker)
-        if child.alive:
-            self._stop(child)
-            child.again = True
-            if event.end_within_s is not None and child.deadline is not None:
-                child.deadline = min(child.deadline, self._now + event.end_within_s)
-        else:
-            child.history = History()
-            self._start(child)
-
-    def _refuse_askers(self, child: Child, reason: str) -> None:
+    def refuse_askers(self, child: Child, reason: str) -> None:
+        """Refuse the requests that wait for the next Ready."""
         askers, child.askers = child.askers, []
         for asker in askers:
-            refusal = Refused("NotReady", f"{child.name} ended before it was ready: {reason}")
-            self._out.append(transitions.Answer(asker, refusal))
+            self.answer(asker, Refused("NotReady", f"{child.name} ended before it was ready: {reason}"))
 
     def _on_stop_asked(self, asker: object) -> None:
         if asker is not None:
@@ -359,10 +348,11 @@ class ProcessTree:
             self.stopping = True
             for child in self.children.values():
                 child.again = False
-                self._refuse_askers(child, "the agent is stopping")
+                orders.drop_stop_askers(self, child)
+                self.refuse_askers(child, "the agent is stopping")
                 if child.state in (State.BACKOFF, State.DEGRADED):
                     child.deadline = None
-                    self._transition(child, State.STOPPED)
+                    self.transition(child, State.STOPPED)
         self._stop_next()
 
     def _stop_next(self) -> None:
@@ -370,14 +360,23 @@ class ProcessTree:
         needed = {name for child in self.children.values() if child.alive for name in child.spec.depends_on}
         for child in reversed(self.children.values()):
             if child.alive and not child.asked and child.name not in needed:
-                self._stop(child)
+                self.stop(child)
         if self.finished:
             askers, self._stop_askers = self._stop_askers, []
             self._out.extend(transitions.Answer(asker, Done()) for asker in askers)
 
     # Output
 
-    def _transition(self, child: Child, to: State) -> None:
+    def answer(self, asker: object, answer: Message | Exception) -> None:
+        """Answer a request."""
+        self._out.append(transitions.Answer(asker, answer))
+
+    def send(self, instruction: Instruction) -> None:
+        """Add an instruction."""
+        self._out.append(instruction)
+
+    def transition(self, child: Child, to: State) -> None:
+        """Change a child's state."""
         if to not in TRANSITIONS[child.state]:
             raise AssertionError(f"{child.name}: no move from {child.state.value} to {to.value}")
         child.state = to
@@ -385,5 +384,6 @@ class ProcessTree:
     def _publish(self, message: Message) -> None:
         self._out.append(transitions.Publish(message))
 
-    def _note(self, level: str, reason: str, child: Child, text: str) -> None:
+    def note(self, level: str, reason: str, child: Child, text: str) -> None:
+        """Publish a remark for operators."""
         self._publish(Note(level=level, actor=child.name, text=text, reason=reason))

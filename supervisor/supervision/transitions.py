@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
 from proto.wire.message import Message
 
@@ -120,6 +121,15 @@ class RestartAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorOrdered:
+    """An operator's request about one actor. `asker` comes back in the answer."""
+
+    order: Literal["stop", "start", "kill"]
+    name: str
+    asker: object
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """Stop the tree. `asker` is None after a signal."""
 
@@ -142,6 +152,7 @@ Event = (
     | Continued
     | EvidenceSaved
     | RestartAsked
+    | ActorOrdered
     | StopAsked
     | Tick
 )

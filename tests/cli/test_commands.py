@@ -68,6 +68,17 @@ COMMANDS = [
     ["events", "--processes"],
     ["describe", "pod", "x"],
     ["tap", "x"],
+    ["tap"],
+    ["top", "actors"],
+    ["state", "x"],
+    ["mailbox", "x"],
+    ["stacks", "x"],
+    ["profile", "x", "1"],
+    ["ask", "pleg", "Ping"],
+    ["eval", "x", "1", "--role", "debug"],
+    ["kill", "x"],
+    ["stop", "x"],
+    ["start", "pleg"],
     ["console", "-c", "ps"],
 ]
 
@@ -130,7 +141,9 @@ def test_ps_for_programs_has_every_field(runner: CliRunner, run_dir: Path) -> No
         "last_death": "",
         "mailbox": 0,
         "pss_kib": 0,
+        "cpu_s": 0.0,
         "restart_in_s": 0.0,
+        "held": False,
     }
 
 

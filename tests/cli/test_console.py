@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from proto.pods.status import Pods
 from supervisor.cli import group
-from supervisor.cli.console import complete, history_file, run_line
+from supervisor.cli.console.lines import complete, run_line
+from supervisor.cli.console.repl import history_file
 from tests.cli.fake_agent import FakeAgent
 from tests.cli.test_commands import agent_with, make_pod
 

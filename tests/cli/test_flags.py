@@ -45,7 +45,9 @@ def value_of(kind: click.ParamType, directory: Path) -> str:
             file = directory / "file"
             file.touch()
             return str(file)
-    return "3" if kind.name in ("integer", "float") else "a"
+        case click.FloatRange():
+            return "3"
+    return {"integer": "3", "float": "3", "duration": "3ms"}.get(kind.name, "a")
 
 
 def words_of(option: click.Option, directory: Path) -> list[str]:

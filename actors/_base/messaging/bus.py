@@ -23,12 +23,20 @@ from actors._base.messaging import tracing
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
-from proto.agent.actor import Dump, Dumped
 from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started
 from proto.common.logs import Limited
 from proto.wire import codec
 from proto.wire.envelope import MAX_BODY_BYTES, Header, Kind
-from proto.wire.errors import ActorDead, AskTimeout, Failure, ProtocolError, QueueFull, from_failure, to_failure
+from proto.wire.errors import (
+    ActorDead,
+    AskTimeout,
+    Failure,
+    ProtocolError,
+    QueueFull,
+    Refused,
+    from_failure,
+    to_failure,
+)
 from proto.wire.message import Message, Request, reply_type, type_named
 
 R = TypeVar("R", bound=Message)
@@ -68,6 +76,17 @@ class PendingAsk(NamedTuple):
     """Of the request's body, for the recording."""
 
 
+def _outcome(handler: Callable[[Any], Message], message: Message) -> Message | Exception:
+    """An error here is the asker's: the I/O thread must go on."""
+    try:
+        return handler(message)
+    except Refused as refusal:
+        return refusal
+    except Exception as error:
+        log.exception("cannot answer %s", type(message).__name__)
+        return Refused("InternalError", f"cannot answer {type(message).__name__}: {type(error).__name__}: {error}")
+
+
 class Bus:
     """Peer-to-peer messages of one actor. Call `tell`, `ask`, `answer`, `call_later` and `stop` from any thread."""
 
@@ -79,7 +98,8 @@ class Bus:
         self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
         self.on_note: Callable[[Note], None] = lambda _: None
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
-        self.dump: Callable[[], Dumped] = Dumped
+        self.io_handlers: dict[type[Message], Callable[[Any], Message]] = {}
+        """Handlers of requests that the I/O thread answers, also while the mailbox thread hangs. They must be short."""
         self.tapped = False
         self._topics = 0
         """Number of topics with subscribers on the tap."""
@@ -346,10 +366,11 @@ class Bus:
         delivery = delivery._replace(message=message)
         if recording.current is not None:
             recording.current.message(head, body, message)
-        if isinstance(message, Dump):
-            self.answer(delivery, self.dump())
-        else:
+        handler = self.io_handlers.get(type(message))
+        if handler is None:
             self.deliver(delivery)
+        else:
+            self.answer(delivery, _outcome(handler, message))
 
     def _receive_answers(self, socket: zmq.Socket[bytes]) -> None:
         for frames in self._frames(socket):

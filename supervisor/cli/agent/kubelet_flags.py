@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from proto.agent import registry
 from supervisor.config.flags import table
 from supervisor.config.flags.parser import FlagError, Given, parse
 
@@ -22,11 +23,19 @@ class WrongFlags(click.UsageError):
 
 
 class KubeletCommand(click.Command):
-    """A command with the kubelet's flags. Its function gets them as `given`."""
+    """A command with the kubelet's flags. Its function gets them as `given`.
+
+    A line that its `alternative` takes has other words: `given` is that command's context then.
+    """
+
+    alternative: click.Command | None = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the flags. Raises WrongFlags."""
         if ctx.resilient_parsing:  # completion: the line is not finished
+            return []
+        if self.alternative is not None and (words := _words_of(self.alternative, args)) is not None:
+            ctx.params["given"] = words
             return []
         try:
             given = parse(args)
@@ -43,8 +52,8 @@ class KubeletCommand(click.Command):
         return [*options(), *super().get_params(ctx)]
 
     def collect_usage_pieces(self, _ctx: click.Context) -> list[str]:
-        """The usage: flags only."""
-        return ["[FLAG]..."]
+        """The usage: flags only, or an actor."""
+        return ["[FLAG]..."] if self.alternative is None else ["[FLAG]... | ACTOR"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags by group; cAdvisor's flags by name only."""
@@ -61,6 +70,16 @@ class KubeletCommand(click.Command):
                 formatter.write(_entry(flag, width))
         formatter.write("\nOther:\n")
         formatter.write(_indented("-h, --help".ljust(HELP_COLUMN - 2) + "Show this.", 2, width))
+
+
+def _words_of(command: click.Command, args: list[str]) -> click.Context | None:
+    """The context of the command with these arguments; None when they are not its own, or name no actor."""
+    if registry.NAMES.isdisjoint(args):
+        return None
+    try:
+        return command.make_context(command.name, list(args), parent=click.get_current_context().parent)
+    except click.UsageError:
+        return None
 
 
 def options() -> Iterable[click.Option]:

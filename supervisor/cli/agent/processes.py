@@ -15,7 +15,8 @@ from proto.agent.supervisor import ActorRow, RestartActor, StopAgent
 from proto.common.logs import MOST_VERBOSITY
 from proto.pods.pod_columns import human_duration
 from proto.wire.errors import ActorDead
-from supervisor.cli.common import complete_actor, complete_pod, output_option, run_dir_option
+from supervisor.cli.actors.service import stop_actor
+from supervisor.cli.common import complete_actor, complete_pod, connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.pods.described_pod import describe_pod
 from supervisor.cli.views import render
@@ -50,7 +51,7 @@ def complete_described(ctx: click.Context, param: click.Parameter, incomplete: s
 @output_option("json")
 def ps(run_dir: str, output: str | None) -> None:
     """Show the agent's processes: the supervisor, and one per actor."""
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         rows = client.actors()
     if output == "json":
         render.echo(render.json_text([render.fields(row) for row in rows]))
@@ -74,10 +75,11 @@ def _branch(index: int, count: int, drawn: bool) -> str:
 
 def _ps_row(row: ActorRow, name: str) -> list[str]:
     state = f"{row.state} {row.restart_in_s:.1f}s" if row.restart_in_s else row.state
+    state += " (on request)" if row.held and row.state == "stopped" else ""
     return [
         name,
         str(row.pid) if row.pid else "",
-        Cell(state, STATE_STYLES.get(row.state, "")),
+        Cell(state, "bold yellow" if row.held else STATE_STYLES.get(row.state, "")),
         str(row.incarnation),
         human_duration(row.uptime_s) if row.uptime_s else "",
         Cell(str(row.restarts), "yellow" if row.restarts else ""),
@@ -94,7 +96,7 @@ def _ps_row(row: ActorRow, name: str) -> list[str]:
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new process.")
 def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
     """End ACTOR and start its next incarnation. Pods continue to run."""
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         before = next((row for row in client.actors() if row.name == actor), None)
         if before is None:
             names = ", ".join(row.name for row in client.actors()[2:])
@@ -114,12 +116,23 @@ def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> Non
 
 
 @click.command()
+@click.argument("actor", required=False, shell_complete=complete_actor)
 @run_dir_option
+@output_option("json")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for its end.")
-def stop(run_dir: str, timeout: float) -> None:
-    """End the agent and wait until it has ended. Pods continue to run."""
+def stop(actor: str | None, run_dir: str, output: str | None, timeout: float) -> None:
+    r"""End the agent and wait until it has ended, or with ACTOR end one actor and keep it stopped. Pods go on running.
+
+    A stopped actor starts again with `start ACTOR`, `restart ACTOR` or the next start of the agent.
+
+    \b
+    Example: supervisor stop image_gc
+    """
+    if actor is not None:
+        stop_actor(actor, run_dir, output, timeout)
+        return
     deadline = time.monotonic() + timeout
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         pid = next((row.pid for row in client.actors() if row.name == "supervisor"), 0)
         try:
             pidfd = os.pidfd_open(pid) if pid else None
@@ -128,7 +141,10 @@ def stop(run_dir: str, timeout: float) -> None:
         with contextlib.suppress(ActorDead, CannotReach):  # it has ended, as requested
             client.ask("supervisor", StopAgent(), timeout)
         _wait_gone(client, pidfd, deadline)
-    render.echo("the agent has ended; its pods go on running")
+    if output == "json":
+        render.echo(render.json_text({"pid": pid, "state": "stopped"}))
+    else:
+        render.echo("the agent has ended; its pods go on running")
 
 
 def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
@@ -155,7 +171,7 @@ def verbosity(actor: str, level: int, run_dir: str) -> None:
     N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. After a restart, the actor has the
     configured verbosity again.
     """
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         client.ask(actor, SetVerbosity(v=level))
 
 
@@ -167,7 +183,7 @@ def verbosity(actor: str, level: int, run_dir: str) -> None:
 @output_option("json")
 def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, output: str | None) -> None:
     """Show the counters and the state of ACTOR, or with `describe pod POD` a pod and its events."""
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         if pod is not None:
             if actor not in ("pod", "pods", "po"):
                 raise click.UsageError(f"{actor!r} takes no name; write `describe pod {pod}`")

@@ -17,6 +17,7 @@ from proto.agent import recording
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
+from supervisor.cli.actors.service import start_actor
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
 from supervisor.cli.common import chosen_run_dir
 from supervisor.cli.errors import CommandError
@@ -52,13 +53,20 @@ PATHS = (
 """Settings with paths, made absolute because actors have another working directory."""
 
 
-@click.command(cls=KubeletCommand)
-def start(given: Given) -> None:
-    """Run the agent in the foreground until SIGTERM or SIGINT. Pods outlive it.
+class _Start(KubeletCommand):
+    alternative = start_actor
+
+
+@click.command(cls=_Start)
+def start(given: Given | click.Context) -> None:
+    """Run the agent in the foreground until SIGTERM or SIGINT, or with ACTOR start a stopped actor. Pods outlive it.
 
     Flags have the kubelet's names and meaning, with `_` or `-`. Flags win over --config-dir, which wins over --config.
     Most flags are deprecated in favour of that file; `supervisor config fields` lists its fields.
     """
+    if isinstance(given, click.Context):
+        given.command.invoke(given)
+        return
     if version_asked(given):
         render.echo(f"supervisor, version {importlib.metadata.version('nodevisor')}")
         return

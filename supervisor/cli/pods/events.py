@@ -11,7 +11,7 @@ import click
 
 from proto.v1 import Event, to_dict
 from proto.wire.errors import ActorDead
-from supervisor.cli.common import count_option, output_option, run_dir_option
+from supervisor.cli.common import connect, count_option, output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.cli.views.event_table import HEADERS, About, cells, is_about, ordered, parse_about
 from supervisor.cli.views.render import Cell
@@ -80,7 +80,7 @@ def events(
             if one.type in types and namespace in (None, one.metadata.namespace) and is_about(one, about)
         )
 
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         if watch or count:
             batches = (wanted(batch) for batch in _changes(client))
             _follow(itertools.islice(itertools.chain.from_iterable(batches), count), output)

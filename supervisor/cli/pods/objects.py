@@ -9,9 +9,9 @@ import click
 
 from proto.pods.objects import ListObjects, ObjectList, ObjectRow
 from proto.pods.pod_columns import human_duration
-from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.common import connect, output_option, run_dir_option
 from supervisor.cli.views import render
-from supervisor.sockets.client import Client, NoSuchActor
+from supervisor.sockets.client import NoSuchActor
 
 HEADERS = ("KIND", "NAMESPACE", "NAME", "KEYS", "PODS", "FILE", "AGE")
 
@@ -26,7 +26,7 @@ def objects(run_dir: str, namespace: str | None, output: str | None) -> None:
     These are the objects in --objects-dir, and Secrets and ConfigMaps of the API server that pods refer to. Rejected
     files are listed on stderr.
     """
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         try:
             found = client.ask("objects", ListObjects())
         except NoSuchActor:

@@ -12,10 +12,9 @@ from proto.node import container_gc, eviction, image_gc
 from proto.node.eviction import PlannedVictim
 from proto.pods.pod_columns import human_duration
 from proto.v1.scalars.quantity import QuantityError, value
-from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.common import connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
-from supervisor.sockets.client import Client
 
 PLAN_S = 60.0
 """A plan lists the runtime and may measure the pods' disks."""
@@ -35,7 +34,7 @@ def plan(what: str, supposed: str | None, run_dir: str, output: str | None) -> N
     AMOUNT is in bytes; for pods it is the use of the resource that is short: bytes, inodes or processes.
     """
     signal, quantity = condition(supposed, what)
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         found: eviction.Plan | image_gc.Plan | container_gc.Plan
         if what == "eviction":
             found = client.ask("eviction", eviction.PlanEviction(signal=signal, quantity=quantity), PLAN_S)

@@ -13,6 +13,7 @@ from proto.v1 import Pod, to_dict
 from proto.wire.errors import ActorError
 from supervisor.cli.common import (
     complete_pod,
+    connect,
     find_pod,
     list_pods,
     output_option,
@@ -40,7 +41,7 @@ def pods(
     names: tuple[str, ...], run_dir: str, namespace: str | None, output: str | None, watch: bool, wait: float
 ) -> None:
     """Show pods with their state: all, or the named ones (NAME or NAMESPACE/NAME)."""
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         if watch:
             _watch(client, names, namespace, output, wait)
             return

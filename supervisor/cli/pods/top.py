@@ -10,9 +10,8 @@ import click
 from proto.common import untrusted
 from proto.node.stats import GetSummary
 from proto.node.summary import Container, Node, Summary
-from supervisor.cli.common import list_pods, output_option, run_dir_option
+from supervisor.cli.common import connect, count_option, list_pods, output_option, run_dir_option
 from supervisor.cli.views import render
-from supervisor.sockets.client import Client
 
 SUMMARY_S = 20.0
 NO_FIGURES = (
@@ -45,11 +44,13 @@ class Line(NamedTuple):
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["pods", "node"]), default="pods")
+@click.argument("what", type=click.Choice(["pods", "node", "actors"]), default="pods")
 @run_dir_option
 @click.option("-n", "--namespace", metavar="NS", help="Show only pods of this namespace.")
 @click.option("--containers", is_flag=True, help="Show a line for each container.")
 @click.option("--sort-by", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True)
+@click.option("-w", "--watch", is_flag=True, help="Of actors: measure again and again, until Ctrl-C.")
+@count_option
 @output_option("json")
 def top(
     what: str,
@@ -57,13 +58,24 @@ def top(
     namespace: str | None,
     containers: bool,
     sort_by: Literal["name", "cpu", "memory"],
+    watch: bool,
+    count: int | None,
     output: str | None,
 ) -> None:
-    """Show the CPU and memory usage of pods or of the node.
+    r"""Show the CPU and memory usage of pods, of the node, or of the agent's actors.
 
-    The first answer takes a second, because CPU usage needs two readings. Memory is the working set.
+    The first answer takes a second, because CPU usage needs two readings. Memory is the working set; of actors the
+    proportional set size. Of actors, the mailbox and the messages a second are shown, too.
+
+    \b
+    Example: supervisor top actors --watch --sort-by cpu
     """
-    with Client(run_dir) as client:
+    if what == "actors":
+        from supervisor.cli.actors.top import top_actors  # noqa: PLC0415 - of processes, not of pods
+
+        top_actors(run_dir, sort_by, output, count if watch or count else 1)
+        return
+    with connect(run_dir) as client:
         data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
         found = untrusted.decode_json(data, Summary)
         if what == "node":

@@ -137,7 +137,12 @@ class ReloadController:
     def _healths(self) -> dict[str, policy.Health]:
         return {
             child.name: policy.Health(
-                child.incarnation, child.deaths, child.state is State.READY, child.ponged, child.last_death
+                child.incarnation,
+                child.deaths,
+                child.state is State.READY,
+                child.ponged,
+                child.last_death,
+                child.held,
             )
             for child in self._daemon.tree.children.values()
         }

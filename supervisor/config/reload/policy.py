@@ -37,6 +37,8 @@ class Health:
     ponged: float | None = None
     """The present incarnation's last answer to a heartbeat."""
     last_death: str = ""
+    held: bool = False
+    """An operator has stopped it, so it proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ class Machine:
                 trial.asked_at = now
                 self._out.append(AskHeartbeat(tuple(trial.above)))
         elif now >= trial.asked_at + ANSWER_S:
-            silent = [name for name in trial.above if (healths[name].ponged or 0.0) < trial.asked_at]
+            checked = [name for name in trial.above if not healths[name].held]
+            silent = [name for name in checked if (healths[name].ponged or 0.0) < trial.asked_at]
             if silent:
                 self._fail(f"{', '.join(silent)}: does not answer its heartbeat", healths)
             else:
@@ -280,4 +283,4 @@ def _trial(names: Iterable[str], healths: Healths, ready_by: float, found: tuple
 
 
 def _serves(health: Health, above: int) -> bool:
-    return health.ready and health.incarnation > above
+    return health.held or (health.ready and health.incarnation > above)

@@ -513,6 +513,15 @@ class AnyOrder(RuleBasedStateMachine):
     def restart(self, name: str) -> None:
         self.do(transitions.RestartAsked(name, "me"))
 
+    @rule(name=names, order=st.sampled_from(["stop", "start", "kill"]))
+    def order(self, name: str, order: Any) -> None:
+        self.do(transitions.ActorOrdered(order, name, "me"))
+
+    @invariant()
+    def a_held_child_is_not_about_to_start(self) -> None:
+        for child in self.driver.tree.children.values():
+            assert not child.held or not child.again
+
     @rule(after_s=st.floats(min_value=0.0, max_value=40.0))
     def tick(self, after_s: float) -> None:
         self.follow(self.driver.tick(after_s))

@@ -1,0 +1,1 @@
+"""The console: lines, prompt, and keys of remote consoles."""

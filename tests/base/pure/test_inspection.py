@@ -1,0 +1,145 @@
+"""The reader of an actor's state: bounded, blind to secrets, and it calls no code of what it reads."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors._base import inspection
+from actors._base.inspection import NoSuchPath, inspect
+from proto.common.secret_names import HIDDEN, redacted
+from proto.v1 import EnvVar
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+class Slotted:
+    __slots__ = ("unset", "x")
+
+    def __init__(self) -> None:
+        self.x = 7
+
+
+class Hostile(dict):  # type: ignore[type-arg]
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError("code of the value was called")
+
+    def items(self) -> Any:
+        raise AssertionError
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+    def __repr__(self) -> str:
+        raise AssertionError
+
+    def __len__(self) -> int:
+        raise AssertionError
+
+
+class Struct(msgspec.Struct):
+    name: str = "n"
+    count: int = 2
+
+
+@dataclass
+class Root:
+    pods: dict[str, Any] = field(default_factory=lambda: {"default/web.1": Struct(), "other": None})
+    pair: Pair = field(default_factory=lambda: Pair(1, "r"))
+    colour: Colour = Colour.RED
+    slotted: Slotted = field(default_factory=Slotted)
+    waiting: deque[int] = field(default_factory=lambda: deque([1, 2]))
+    hostile: Any = field(default_factory=lambda: Hostile(a=1))
+    body: bytes = b"secret bytes"
+    env: Any = field(default_factory=lambda: EnvVar(name="A", value="planted"))
+
+    @property
+    def computed(self) -> int:
+        raise AssertionError("a property was called")
+
+
+def test_every_kind_of_member_is_read() -> None:
+    found = inspect(Root(), "", 3)
+    assert found["pods"]["default/web.1"] == {"name": "n", "count": 2}
+    assert (found["pair"], found["colour"]) == ({"left": 1, "right": "r"}, "RED")
+    assert (found["slotted"], found["waiting"]) == ({"x": 7}, [1, 2])
+    assert found["body"] == "<12 bytes>"
+    assert "computed" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("pods[default/web.1].count", 2), ("pods.other", None), ("waiting[1]", 2), ("pair.right", "r"), ("hostile.a", 1)],
+)
+def test_path_leads_to_attributes_keys_and_indices(path: str, value: Any) -> None:
+    assert inspect(Root(), path) == value
+
+
+@pytest.mark.parametrize("path", ["nothing", "pods.nothing.x", "waiting[9]", "[[", "a" * 2000, "pods[", "computed"])
+def test_wrong_path_is_refused_with_what_there_is(path: str) -> None:
+    with pytest.raises(NoSuchPath):
+        inspect(Root(), path)
+
+
+def test_no_code_of_a_value_runs() -> None:
+    assert inspect(Root(), "hostile") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "_token", "bearer_token", "api_key", "data", "string_data", "env", "auth"]
+)
+def test_values_with_secret_names_are_hidden(name: str) -> None:
+    holder = {name: "planted", "inner": {name: {"deep": "planted"}}}
+    assert "planted" not in str(inspect(holder, "", 5))
+    assert inspect(holder, name) == HIDDEN
+    assert inspect(holder, f"inner.{name}.deep") == HIDDEN
+    assert "planted" not in str(redacted(holder))
+
+
+def test_variables_of_containers_are_hidden() -> None:
+    assert "planted" not in str(inspect(Root(), "env", 5))
+    assert inspect({"one": EnvVar(name="A", value="planted")}, "one.value") == HIDDEN
+    assert redacted([{"name": "A", "value": "planted"}]) == [{"name": "A", "value": HIDDEN}]
+
+
+@pytest.mark.parametrize("name", ["name", "secret_name", "token_count", "key_file", "pods", "keys", "stage", "uid"])
+def test_harmless_names_are_shown(name: str) -> None:
+    assert inspect({name: "x"}, name) == "x"
+
+
+def test_answer_is_bounded() -> None:
+    wide = {str(at): {str(one): "x" * 1000 for one in range(1000)} for at in range(1000)}
+    assert len(str(inspect(wide, "", 8))) < inspection.MOST_VALUES * 300
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    assert len(str(inspect(endless, "", 8))) < 300
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=50,
+    ),
+    st.text(max_size=30),
+)
+def test_any_value_and_path_end_in_plain_values_or_a_refusal(value: Any, path: str) -> None:
+    try:
+        found = inspect(value, path, 8)
+    except NoSuchPath:
+        return
+    msgspec.json.encode(found)
