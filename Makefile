@@ -52,7 +52,7 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: five hour
 	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
 	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/recovery/test_lying_server.py \
 	    tests/agent/api/test_storms.py \
-	    tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
+	    tests/resources/test_kills.py tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
 	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \

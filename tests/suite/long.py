@@ -18,6 +18,7 @@ LONG: tuple[str, ...] = (
     "agent/api/test_api_objects.py",
     "live/test_agent.py",
     "agent/recovery/test_embedded_kills.py",
+    "resources/test_kills.py",
     "runtime/test_levels.py",
     "runtime/test_containers.py",
     "runtime/test_streaming.py",
