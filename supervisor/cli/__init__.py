@@ -42,6 +42,7 @@ COMMANDS = {
     "events": "pods.events",
     "tap": "streams.tap",
     "record": "agent.record",
+    "replay": "agent.replay",
     "console": "console.command",
     "completion": "completion",
 }

@@ -66,6 +66,8 @@ FOLDERS = {
     "node/pure": PURE,
     "objects": PROCESS,
     "objects/pure": PURE,
+    "replay": PROCESS,
+    "replay/pure": PURE,
     "oom": PROCESS,
     "oom/pure": PURE,
     "pages": PURE,

@@ -1,0 +1,1 @@
+"""Replays of recordings: the matching of answers, the sandbox, and crashes that come again."""

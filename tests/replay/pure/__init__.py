@@ -1,0 +1,1 @@
+"""Of the replay, what only computes."""
