@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +22,10 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import msgpack
 
 from actors._base import deaths, profile, recording, views
-from actors._base.messaging import tracing
+from actors._base.messaging import tracing, waits
 from actors._base.messaging.bus import Bus, Delivery
 from actors._base.messaging.futures import Future
-from actors._base.messaging.mailbox import MailboxActor
+from actors._base.messaging.mailbox import Call, MailboxActor
 from actors._base.messaging.ref import RemoteRef
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._base.messaging.tracing import Span
@@ -50,7 +51,8 @@ from proto.agent.supervisor import Exited, Started
 from proto.agent.tracing import SpanKind
 from proto.common import logs
 from proto.common.until import Until
-from proto.wire.envelope import Kind
+from proto.waits.record import AskId
+from proto.wire.envelope import Header, Kind
 from proto.wire.errors import AskTimeout, ProtocolError, Refused
 from proto.wire.message import Done, Message
 
@@ -131,8 +133,9 @@ class Actor(MailboxActor):
         self._tallies: dict[str, Tally] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._peers: dict[str, int] = {}
+        self._running = waits.Running()
         # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
-        self.bus.deliver = lambda delivery: self.post(self._receive, delivery, name=delivery.header.type)
+        self.bus.deliver = self._deliver
         self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
         self.bus.io_handlers = self._io_handlers()
@@ -199,12 +202,16 @@ class Actor(MailboxActor):
             self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
         future: Future[T] = Future()
         name = getattr(function, "__name__", "call")
+        waiting = waits.begin("blocking", "thread/0", name, timeout_s=timeout_s)
 
         def work() -> None:
+            waiting.change(target=f"thread/{threading.get_native_id()}")
             try:
                 future.set(recording.watch(name, lambda: function(*args)))
             except BaseException as error:
                 future.set_error(error)
+            finally:
+                waiting.end()
 
         timer = self.bus.call_later(
             timeout_s, lambda: future.set_error(AskTimeout(f"{name} did not return within {timeout_s:g} s"))
@@ -278,6 +285,20 @@ class Actor(MailboxActor):
 
     # Messages
 
+    def _deliver(self, delivery: Delivery) -> None:
+        self.post(self._receive, delivery, name=delivery.header.type)
+        if (table := waits.table()) is not None:
+            table.arrived(self.mailbox_depth())
+
+    def on_receive(self, message: Any) -> Any:
+        """Record the message in its handler, then handle it."""
+        self._running.begin(*_shown(message), self.mailbox_depth())
+        try:
+            return super().on_receive(message)
+        finally:
+            waits.SUBJECT.set(None)
+            self._running.end()
+
     def _receive(self, delivery: Delivery) -> None:
         attribute = self._handlers.get(type(delivery.message))
         if attribute is None:
@@ -294,6 +315,8 @@ class Actor(MailboxActor):
     def _handle(self, delivery: Delivery, handler: Callable[[Any], Any]) -> None:
         began = time.monotonic()
         header = delivery.header
+        if header.kind == Kind.ASK:
+            waits.SUBJECT.set(waits.Subject(f"actor/{self.name}", ask=_ask_of(header)))
         kind: SpanKind = "server" if header.kind == Kind.ASK else "consumer"
         with tracing.span(f"{self.name}/{header.type}", kind, parent=header.trace) as span:
             try:
@@ -316,6 +339,7 @@ class Actor(MailboxActor):
         self, delivery: Delivery, began: float, handler: Coroutine[Any, None, Message | None], span: Span | None
     ) -> None:
         # Around the handler, not after it: a handler that refuses before its first await ends before spawn returns.
+        waiting = waits.begin("handler", what=delivery.header.type)
         try:
             self._finish(delivery, began, await handler)
         except Refused as refusal:
@@ -327,6 +351,7 @@ class Actor(MailboxActor):
             self.bus.answer(delivery, error)
             raise
         finally:
+            waiting.end()
             if span is not None:
                 span.end()
 
@@ -436,3 +461,15 @@ _BEFORE_READY: dict[type[Message], Callable[..., Any]] = {
     Profile: Actor.on_profile,
 }
 """Handlers of the base class, also used before the actor is ready: a manager's own need the state from `rebuild`."""
+
+
+def _ask_of(header: Header) -> AskId:
+    return header.source, header.incarnation, header.correlation
+
+
+def _shown(message: Any) -> tuple[str, AskId | None]:
+    """The text of a message in its handler, and its ask if it is one."""
+    if isinstance(message, Call) and message.args and isinstance(message.args[0], Delivery):
+        header = message.args[0].header
+        return f"{header.type} from {header.source}", _ask_of(header) if header.kind == Kind.ASK else None
+    return message.name if isinstance(message, Call) else type(message).__name__, None

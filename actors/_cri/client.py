@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
 from actors._cri.channel import LazyChannel
-from actors._cri.counting import Metadata, counted, recorded, traced
+from actors._cri.counting import Metadata, counted, recorded, traced, watched
 from actors._cri.errors import CriError
 from actors._cri.watch import EventWatch
 from proto.cri import api_pb2 as pb
@@ -240,7 +240,7 @@ class CriCalls:
     ) -> Call[T]:
         """Start `rpc`. `timeout` is its deadline in seconds; None is the usual one of calls with effects."""
         deadline = self._request_seconds if timeout is None else timeout
-        return counted(Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent))
+        return counted(Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent), deadline)
 
 
 def response_type(rpc: str) -> Any:
@@ -290,9 +290,10 @@ class Cri(CriCalls):
         def start(metadata: Metadata) -> Any:
             return self._channel(service).raw(f"/{service}/{rpc}").future(request, timeout, metadata)
 
-        return Call(
+        call = Call(
             rpc, lambda: recorded(traced(f"{service}/{rpc}", start), rpc, lambda: request), lambda answer: answer
         )
+        return watched(call, timeout)
 
     def container_events(
         self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors._base import recording
-from actors._base.messaging import tracing
+from actors._base.messaging import tracing, waits
 from actors._cri.call import Call, wrapped
 from actors._metrics import kubelet as metrics
 
@@ -26,8 +26,8 @@ def operation(rpc: str) -> str:
     return _OTHERS.get(rpc) or words.replace("pod_sandbox", "podsandbox")
 
 
-def counted(call: Call[T]) -> Call[T]:
-    """The same call; it is counted when it is over, in gRPC's thread."""
+def counted(call: Call[T], deadline_s: float) -> Call[T]:
+    """The same call, recorded as a wait; it is counted when it is over, in gRPC's thread."""
     began = time.monotonic()
 
     def ended(over: Call[T]) -> None:
@@ -38,6 +38,12 @@ def counted(call: Call[T]) -> Call[T]:
             metrics.RUNTIME_ERRORS.inc(kind)
 
     call.add_done_callback(ended)
+    return watched(call, deadline_s)
+
+
+def watched(call: Call[T], deadline_s: float) -> Call[T]:
+    """The same call, recorded as a wait until it is over."""
+    call.add_done_callback(waits.begin("cri", "cri", call.rpc, timeout_s=deadline_s).end)
     return call
 
 

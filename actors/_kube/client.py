@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actors._base.messaging import tracing
+from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
 from actors._kube.connection.counters import throttled
@@ -144,6 +144,7 @@ class KubeClient:
         def overdue() -> None:
             future.set_error(Unreachable(f"{what}: no answer within {limit_s:g} s"))
 
+        future.on_end(waits.begin("http", f"host/{self.session.server}", what, timeout_s=limit_s).end)
         timer = self._actor.timers.call_later(limit_s, overdue)
         future.add_done_callback(lambda _: timer.cancel())
         if span is not None:

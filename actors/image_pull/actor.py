@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Semaphore, Task, handles
+from actors._base.messaging import waits
 from actors._cri import image_reference
 from actors._cri.call import Call
 from actors._cri.errors import CriError
@@ -107,6 +108,7 @@ class ImagePull(Actor):
         self.rate = TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[str, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}
+        self._waits = waits.Standing()
         self.queues: dict[str, Semaphore] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
         self.plugins = Plugins(
@@ -247,6 +249,7 @@ class ImagePull(Actor):
     async def _pull_for(self, request: EnsureImage, ref: Reference, key: str, present: str) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
         began = time.monotonic()
+        waits.on_behalf_of(waits.Subject(f"image/{key}"))
         own = await self._pod_credentials(request, ref)
         tried = tuple(own.keyring.lookup(ref.repository)) if isinstance(own.keyring, Keyring) else own.keyring
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
@@ -260,14 +263,18 @@ class ImagePull(Actor):
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
-            outcome = await self._shared_pull(ref, (key, found.tried), began)
+            pull = self._shared_pull(ref, (key, found.tried), began)
+            with waits.waiting("condition", f"image/{key}", "its pull", subject=_subject(request)):
+                outcome = await pull
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
             self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
             self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, tried)
+            self._record_back_off(back_off_key, key, outcome.message, now)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
+        self._waits.drop(back_off_key)
         image = outcome.image
         accounts = {} if isinstance(found, Failed) else found.accounts
         await self.ledger.succeeded(request.image, ref, image.image_ref, outcome.used, own.held, accounts)
@@ -275,6 +282,14 @@ class ImagePull(Actor):
         message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
+
+    def _record_back_off(self, back_off_key: str, key: str, error: str, now: float) -> None:
+        remaining = self.back_off.remaining(now)
+        self._waits.keep(set(remaining))
+        next_try = now + remaining.get(back_off_key, 0.0)
+        self._waits.put(
+            back_off_key, waits.Subject(f"image/{key}"), "retry", "its pull", error=error, next_try=next_try
+        )
 
     async def _pod_credentials(self, request: EnsureImage, ref: Reference) -> PodCredentials:
         """The pod's credentials. A back-off holds for these credentials only, since new ones may succeed."""
@@ -324,8 +339,13 @@ class ImagePull(Actor):
             queue = self._pull_queue(ref.registry)
             if queue is None:
                 return await self._pull_now(ref, key)
-            async with queue:
-                return await self._pull_now(ref, key)
+            turn = waits.begin("queue", f"host/{ref.registry}", f"pulls of {ref.registry} that began before")
+            try:
+                async with queue:
+                    turn.end()
+                    return await self._pull_now(ref, key)
+            finally:
+                turn.end()
         finally:
             self.pulls.pop(key, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
@@ -361,6 +381,12 @@ class ImagePull(Actor):
         except CriError:
             found = None  # the image is present, only its user is unknown
         return found or Present(image_ref, "")
+
+
+def _subject(request: EnsureImage) -> waits.Subject:
+    outer = waits.SUBJECT.get()
+    ask = outer.ask if outer is not None else None
+    return waits.Subject(f"pod/{request.pod_namespace}/{request.pod_name}", request.pod_uid, ask)
 
 
 def _identity(request: EnsureImage) -> PodIdentity:

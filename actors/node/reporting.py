@@ -15,6 +15,7 @@ import msgspec
 
 from actors._base import Actor, Future
 from actors._base.messaging.tasks import first_of
+from actors._base.messaging.waits import Standing, Subject, on_behalf_of
 from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
@@ -39,6 +40,7 @@ FAST_S = 0.2
 FAST_FOR_S = 60.0
 STATUS_TRIES = 5
 SAVE_S = 5.0
+NODE = Subject("node")
 
 
 class NodeReport:
@@ -71,6 +73,7 @@ class NodeReport:
         self._name_conflict = ""
         self._due: Future[None] = Future()
         self._startup = NodeStartup(actor.bus.supervisor_pidfd)
+        self._waits = Standing()
 
     def _load(self) -> SavedWrite | None:
         try:
@@ -127,6 +130,7 @@ class NodeReport:
 
     async def _report(self) -> None:
         """Register if necessary and write the status if it is due. Errors are logged; the loop tries again."""
+        on_behalf_of(NODE)
         try:
             if self._settings.register_node and not self._uid:
                 await self._register()
@@ -147,6 +151,7 @@ class NodeReport:
             if self._last_error:
                 log.warning("can write the node status again")
             self._failures, self._last_error = 0, ""
+            self._waits.drop("api")
 
     def _rebuild_connections(self) -> None:
         for client in (self._ordinary, self._heartbeat):
@@ -154,6 +159,7 @@ class NodeReport:
 
     def _log_error(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
+        self._waits.put("api", NODE, "retry", "its Node cannot be written", error=str(error))
         if text != self._last_error:
             log.warning("cannot write the Node %s: %s; tried again", self._settings.node_name, text)
         self._last_error = text
@@ -262,6 +268,11 @@ class NodeReport:
         for reason in policy.transitions(before, after):
             self._record_status(reason)
         self._conditions = after
+        ready = next((one for one in after if one["type"] == "Ready"), None)
+        if ready is not None and ready["status"] != "True":
+            self._waits.put("ready", NODE, "condition", "to be Ready", error=str(ready.get("message") or ""))
+        else:
+            self._waits.drop("ready")
 
     def _record_status(self, reason: str) -> None:
         self._events.node("Normal", reason, f"Node {self._settings.node_name} status is now: {reason}")

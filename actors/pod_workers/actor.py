@@ -38,7 +38,7 @@ from actors.pod_workers.resources.assignments import Assignments
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.steps.runtime_view import list_pod
 from actors.pod_workers.worker import InitialState, PodWorker
-from actors.pod_workers.worker_states import described, not_begun, set_gauges, states
+from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
 from proto.pods.pod_workers import (
     EvictPod,
     ListPodWorkers,
@@ -92,6 +92,7 @@ class PodWorkers(Actor):
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
         self._complete = False
+        self._not_begun = NotBegun(self, self._reasons_not_begun)
 
     # Start
 
@@ -221,6 +222,7 @@ class PodWorkers(Actor):
     def on_pod_update(self, update: PodUpdate) -> None:
         """From a source: pods to add, change, end (by a deletionTimestamp) or remove."""
         change = self.desired.apply(update)
+        self._not_begun.changed()
         for uid in change.contested:
             log.error(
                 "a pod of source %s has the UID %s of pod %s of source %s, and waits until that is removed; change its "
@@ -389,6 +391,7 @@ class PodWorkers(Actor):
 
     def _worker_finished(self, uid: str, failed: bool) -> None:
         worker = self.workers.pop(uid, None)
+        self._not_begun.changed()
         if worker is None:
             return
         if failed:
@@ -514,18 +517,21 @@ class PodWorkers(Actor):
             "sources_ready": self.desired.ready(),
             "runtime_seen": self._runtime_seen,
             "pressure": list(self.admission_queue.pressure),
-            "not_begun": not_begun(
-                self.desired,
-                self.workers,
-                self._waiting,
-                self.api_gate.may_decide,
-                self._runtime_seen,
-                self.assignments.waiting(),
-            )
-            | self._foreign.refused,
+            "not_begun": self._reasons_not_begun(),
             "pods": described(self.workers.values()),
             "left_alone": self._foreign.described(),
         }
+
+    def _reasons_not_begun(self) -> dict[str, str]:
+        found = not_begun(
+            self.desired,
+            self.workers,
+            self._waiting,
+            self.api_gate.may_decide,
+            self._runtime_seen,
+            self.assignments.waiting(),
+        )
+        return found | self._foreign.refused
 
 
 ACTOR = PodWorkers

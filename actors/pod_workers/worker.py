@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from actors._base import Future, PooledActor
+from actors._base.messaging import waits
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
@@ -25,6 +26,7 @@ from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
 from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
 from actors.pod_workers.model.view import PodView
+from actors.pod_workers.model.wait_reasons import subject_of
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
@@ -228,6 +230,8 @@ class PodWorker(PooledActor):
         """Merge the request with earlier ones. False: it adds nothing."""
         before = self.termination
         self.termination = termination if before is None else before.merged(termination)
+        if termination.reason and not termination.deleted:
+            self.scope.wait_reasons.rejected(termination.reason, termination.message)
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
@@ -275,12 +279,10 @@ class PodWorker(PooledActor):
             wait_s = 0.0
         except (ActorDead, AskTimeout) as error:
             log.info("%s: %s, trying again", name, error, extra=keys)
-            self.scope.wait_reasons.last_error = str(error)
-            wait_s = RETRY_PEER_S
+            self.scope.wait_reasons.failed(str(error), wait_s := RETRY_PEER_S)
         except NetworkNotReadyError as error:
             log.debug("%s: %s", name, error, extra=keys)
-            self.scope.wait_reasons.last_error = str(error)
-            wait_s = RETRY_NETWORK_S
+            self.scope.wait_reasons.failed(str(error), wait_s := RETRY_NETWORK_S)
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", name, error, extra=keys)
             wait_s = self._failed(f"the container runtime does not answer: {error}", RETRY_RUNTIME_S)
@@ -294,7 +296,7 @@ class PodWorker(PooledActor):
             wait_s = self._failed(f"a bug of nodevisor in {self.stage}, see the log: {error!r}")
         else:
             self._failures = 0
-            self.scope.wait_reasons.last_error = ""
+            self.scope.wait_reasons.step_done()
         if self._finished:
             return
         if self._dirty or wait_s <= 0:
@@ -304,17 +306,19 @@ class PodWorker(PooledActor):
 
     def _failed(self, problem: str, wait_s: float | None = None) -> float:
         """Note why a step failed. Returns the seconds until the next: `wait_s`, else a growing back-off."""
-        self.scope.wait_reasons.last_error = problem
         self.runtime.relist()
-        if wait_s is not None:
-            return wait_s
-        self._failures += 1
-        return RETRY.delay_s(self._failures)
+        if wait_s is None:
+            self._failures += 1
+            wait_s = RETRY.delay_s(self._failures)
+        self.scope.wait_reasons.failed(problem, wait_s)
+        return wait_s
 
     async def _run_step(self) -> float:
         """One step; seconds until the next one if nothing happens."""
         began, kind = time.monotonic(), self._kind if self.stage == "sync" else "kill"
         self._kind = "sync"
+        waits.SUBJECT.set(subject_of(self.pod))
+        self.scope.wait_reasons.begin_step()
         try:
             with self.scope.trace.step(self.stage):
                 return await self._next_step()
@@ -374,6 +378,7 @@ class PodWorker(PooledActor):
             self.report.publish(await self.runtime.current(), self.termination)
             return resync_s(self.context) if released else RETRY_RUNTIME_S
         self._finished = True
+        self.scope.wait_reasons.over()
         if self._deadline is not None:
             self._deadline.cancel()
         self.context.published.forget(self.pod.metadata.uid)
@@ -390,6 +395,7 @@ class PodWorker(PooledActor):
         """Pykka's hook: an exception outside a step. The pod runs on, and the actor starts another worker for it."""
         log.error("%s: its worker failed", log_name(self.pod), exc_info=exception_value, extra=log_keys(self.pod))
         self._finished = True
+        self.scope.wait_reasons.over()
         self._on_finished(self.pod.metadata.uid, True)
 
     def describe(self) -> dict[str, Any]:

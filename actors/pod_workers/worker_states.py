@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from actors._base import MailboxActor
+from actors._base.messaging.waits import Standing, Subject
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.desired import Desired
@@ -16,6 +18,8 @@ from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.worker import PodWorker
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
+
+LOOK_S, LOOK_AGAIN_S = 0.1, 2.0
 
 
 def states(
@@ -59,6 +63,34 @@ def not_begun(
                 why = "it waits for the API server, which has not answered yet"
             found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = why
     return found
+
+
+class NotBegun:
+    """Records the wanted pods without a worker as waits. It looks soon after a change, and while there are some."""
+
+    def __init__(self, actor: MailboxActor, find: Callable[[], Mapping[str, str]]) -> None:
+        """`find`: NAMESPACE/NAME to the reason."""
+        self._actor, self._find = actor, find
+        self._standing = Standing()
+        self._is_due = False
+
+    def changed(self) -> None:
+        """Look soon."""
+        self._look_in(LOOK_S)
+
+    def _look_in(self, delay_s: float) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._actor.after(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._is_due = False
+        found = self._find()
+        for name, why in found.items():
+            self._standing.put(name, Subject(f"pod/{name}"), "admission", why)
+        self._standing.keep(set(found))
+        if found:
+            self._look_in(LOOK_AGAIN_S)
 
 
 def set_gauges(

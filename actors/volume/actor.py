@@ -296,6 +296,7 @@ class VolumeManager(Actor):
 
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
+        self.reconciler.waits.forget(uid)
         if pod is not None:
             pod.withdraw()
 

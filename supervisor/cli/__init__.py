@@ -18,6 +18,7 @@ COMMANDS = {
     "start": "agent.start",
     "run": "run.command",
     "ps": "agent.processes",
+    "why": "agent.why",
     "restart": "agent.processes",
     "stop": "agent.processes",
     "kill": "actors.service",

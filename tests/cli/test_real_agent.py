@@ -155,3 +155,31 @@ def test_watch_can_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) ->
             finally:
                 process.terminate()
                 process.wait(10)
+
+
+@pytest.mark.usefixtures("agent")
+def test_why_names_a_stopped_actor_and_pod(run_dir: Path) -> None:
+    where = ("--run-dir", f"{run_dir}/run")
+    pid = rows(run_dir)["status"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: f"{pid} (" in stat(pid) and ") T " in stat(pid), 10, "status is stopped")
+        done = supervisor("why", "actor/status", "-o", "json", *where)
+        found = json.loads(done.stdout)
+        assert found["sentence"].startswith(f"Actor status is stopped by a signal (process {pid}")
+        assert found["causes"][0]["code"] == "actor-stopped"
+        assert found["causes"][0]["links"][0]["actor"] == "status"
+        assert supervisor("why", "node", *where).stdout.startswith("Node waits for status, which is stopped")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: ") T " not in stat(pid), 10, "status runs")
+    assert (
+        supervisor("why", "pod/web-node", *where).stdout == "Pod default/web-node is Running and waits for nothing.\n"
+    )
+    for wrong, text in (("pod/x", "cannot find"), ("actor/x", "cannot find actor 'x'"), ("x", "write pod/NAME")):
+        done = supervisor("why", wrong, *where)
+        assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+
+
+def stat(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text()

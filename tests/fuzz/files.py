@@ -20,6 +20,8 @@ from actors.runtime.images.sources import hosts
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
 from proto.agent.settings import Settings
+from proto.waits import table
+from proto.waits.record import Wait
 from supervisor.config.kubeletconfig import defaults, fields, loading, validation
 from tests.fuzz.target import Target
 from tests.kubeletconfig.samples import EVERY, KUBEADM
@@ -245,6 +247,20 @@ def _registry_hosts(path: Path) -> None:
         return
 
 
+def _wait_table(path: Path) -> None:
+    table.read(path)
+
+
+def _wait_table_seed() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "volume")
+        slots = table.Slots(path, "volume", 1, 1)
+        for _ in range(3):
+            slots.write(slots.take(), Wait(kind="ask", waiter="pod/a/b", target="actor/pleg", ask=("x", 1, 2)))
+        slots.close()
+        return path.read_bytes()[: table.PAGE + 3 * table.SLOT]
+
+
 TARGETS = (
     Target(
         "manifest",
@@ -262,5 +278,6 @@ TARGETS = (
     Target("exec-credential", _exec_credential, (json.dumps(CREDENTIAL).encode(),), (b'"status":', b"null")),
     Target("cni-configuration", _cni_configuration, (json.dumps(CNI).encode(),), (b'"type":', b"null")),
     Target("cni-result", _cni_result, (json.dumps(CNI_RESULT).encode(), b'{"msg": "m"}'), (b'"ips":', b"null")),
+    Target("wait-table", _with_file(_wait_table), (_wait_table_seed(), b""), (table.MAGIC,)),
     Target("registry-hosts", _with_file(_registry_hosts), (HOSTS,), (b"[host]", b"= [")),
 )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import zmq
 
 from actors._base import recording
-from actors._base.messaging import tracing
+from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
@@ -200,6 +200,8 @@ class Bus:
         header = codec.encode_header(Kind.ASK, name, self.name, self.incarnation, correlation, trace)
         body = codec.encode(request)
         answer, digest = reply_type(type(request)), recording.digest(body)
+        waiting = waits.begin("ask", f"actor/{target}", name, timeout_s=timeout_s, number=correlation)
+        future.on_end(waiting.end)
 
         def send() -> None:
             timer = self._timers.add(timeout_s, lambda: self._expire(correlation, timeout_s))

@@ -67,6 +67,14 @@ class Future(Generic[T]):
                 return
         callback(self)
 
+    def on_end(self, callback: Callable[[Future[T]], None], /) -> None:
+        """The same for bookkeeping: it does not count as following."""
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
     @property
     def followed(self) -> bool:
         """True once a callback was added or the result was read."""

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from actors._base.messaging import tracing
 from actors._base.messaging.futures import Awaitable, Future
 from actors._base.messaging.tracing import CURRENT
+from actors._base.messaging.waits import SUBJECT
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ class Task(Future[T], Generic[T]):
     `resume` puts the task back into its actor's mailbox. `unhandled` gets an exception that no caller awaits yet.
     """
 
-    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_trace", "_unhandled", "name")
+    __slots__ = ("_awaited", "_coroutine", "_on_end", "_resume", "_subject", "_trace", "_unhandled", "name")
 
     def __init__(
         self,
@@ -50,6 +51,8 @@ class Task(Future[T], Generic[T]):
         self._awaited: Awaitable[Any] | None = None
         self._trace = CURRENT.get()
         """Its context between two steps."""
+        self._subject = SUBJECT.get()
+        """The subject of its waits between two steps."""
 
     def step(self, throw: BaseException | None = None) -> None:
         """Run to the next await. Only in the actor's thread."""
@@ -59,7 +62,7 @@ class Task(Future[T], Generic[T]):
             return  # an await that a cancellation has ended was completed later
         self._awaited = None
         try:
-            awaited = self._advance(throw) if tracing.recorder is None else self._advance_traced(throw)
+            awaited = self._advance_as_itself(throw)
         except StopIteration as stop:
             self._end(stop.value, None)
         except Cancelled as cancelled:
@@ -72,6 +75,16 @@ class Task(Future[T], Generic[T]):
         else:
             self._awaited = awaited
             awaited.add_done_callback(lambda _: self._resume(self))
+
+    def _advance_as_itself(self, throw: BaseException | None) -> Any:
+        """Run with the task's own subject, which it may change, and restore that of the thread."""
+        outer = SUBJECT.get()
+        SUBJECT.set(self._subject)
+        try:
+            return self._advance(throw) if tracing.recorder is None else self._advance_traced(throw)
+        finally:
+            self._subject = SUBJECT.get()
+            SUBJECT.set(outer)
 
     def _advance(self, throw: BaseException | None) -> Any:
         return self._coroutine.send(None) if throw is None else self._coroutine.throw(throw)

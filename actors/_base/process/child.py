@@ -15,7 +15,7 @@ import setproctitle
 
 from actors._base import deaths, recording
 from actors._base.actor import Actor, ActorContext
-from actors._base.messaging import tracing
+from actors._base.messaging import tracing, waits
 from actors._base.messaging.bus import Bus
 from actors._base.process import listener_store, prefork_heap
 from actors._host.files import checkpoint
@@ -52,6 +52,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     try:
         _open_stacks_file(settings, name, incarnation)
         _start_recorder(settings, name, incarnation)
+        waits.open_table(settings.run_dir, name, incarnation, os.getpid())
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
         if settings.tracing_endpoint and name != "tracing":

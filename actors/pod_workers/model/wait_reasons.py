@@ -1,4 +1,4 @@
-"""Texts that tell what a pod worker waits for, so that a person can see why a pod is stuck."""
+"""The waits of a pod worker, for `describe` and for the wait records: a person sees why a pod is stuck."""
 
 from __future__ import annotations
 
@@ -6,28 +6,78 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from actors._base.messaging import waits
+from actors._base.messaging.waits import Standing, Subject
+from proto.v1 import Pod
+from proto.waits.record import Kind
+
+
+def subject_of(pod: Pod) -> Subject:
+    """The pod as the subject of waits."""
+    meta = pod.metadata
+    return Subject(f"pod/{meta.namespace}/{meta.name}", meta.uid)
+
 
 class WaitReasons:
     """Written in the worker's mailbox thread; `lines` and `last_error` may be read from any thread."""
 
-    def __init__(self) -> None:
-        self.last_error = ""
-        """Why the last step failed; empty after a step that succeeded."""
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._error = ""
         self._now: dict[object, tuple[str, float]] = {}
+        self._standing = Standing()
+        self._told: set[str] = set()
 
     @contextmanager
-    def waiting_for(self, what: str) -> Iterator[None]:
+    def waiting_for(
+        self, what: str, kind: Kind = "condition", target: str = "", timeout_s: float = 0.0
+    ) -> Iterator[None]:
         """The worker waits for `what` within the block. Blocks may overlap."""
         mark = object()
         self._now[mark] = (what, time.monotonic())
         try:
-            yield
+            with waits.waiting(kind, target, what, subject=self._subject, timeout_s=timeout_s):
+                yield
         finally:
             del self._now[mark]
 
     def lines(self) -> list[str]:
         """Each wait with its seconds so far, the longest first."""
         now = time.monotonic()
-        waits = list(self._now.values())  # a copy: the worker may change it meanwhile
-        waits.sort(key=lambda wait: wait[1])
-        return [f"{what} ({now - since:.0f}s)" for what, since in waits]
+        found = list(self._now.values())  # a copy: the worker may change it meanwhile
+        found.sort(key=lambda wait: wait[1])
+        return [f"{what} ({now - since:.0f}s)" for what, since in found]
+
+    @property
+    def last_error(self) -> str:
+        """Why the last step failed; empty after a step that succeeded."""
+        return self._error
+
+    def failed(self, error: str, wait_s: float) -> None:
+        """A step failed, and is tried again in `wait_s` seconds."""
+        self._error = error
+        self._standing.put("step", self._subject, "retry", "", error=error, next_try=time.monotonic() + wait_s)
+
+    def begin_step(self) -> None:
+        """A step begins. What holds the pod back is told again, or is over at its end."""
+        self._told.clear()
+
+    def held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
+        """A part of the pod, such as `container app`, cannot go on. It is tried again in `wait_s` seconds."""
+        self._told.add(part)
+        what = f"{part}: {reason}" if reason else part
+        next_try = time.monotonic() + wait_s
+        self._standing.put(part, self._subject, "retry", what, error=message, next_try=next_try)
+
+    def step_done(self) -> None:
+        """A step has ended without an error."""
+        self._error = ""
+        self._standing.keep(self._told | {"rejected"})
+
+    def rejected(self, reason: str, message: str) -> None:
+        """The node does not run the pod."""
+        self._standing.put("rejected", self._subject, "admission", f"{reason}: {message}")
+
+    def over(self) -> None:
+        """Nothing of the pod is left."""
+        self._standing.keep(set())

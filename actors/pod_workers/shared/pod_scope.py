@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors._base import Future
-from actors.pod_workers.model.wait_reasons import WaitReasons
+from actors.pod_workers.model.wait_reasons import WaitReasons, subject_of
 from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Pod
@@ -30,4 +30,7 @@ class PodScope:
     trace: PodTracer
     pulling_s: float = 0.0
     """Seconds of pulls so far."""
-    wait_reasons: WaitReasons = field(default_factory=WaitReasons)
+    wait_reasons: WaitReasons = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wait_reasons = WaitReasons(subject_of(self.pod))

@@ -96,7 +96,8 @@ class Killing:
                 if other.done():
                     await other  # raises its error
         timeout_s = stop_timeout_s(deadline - time.monotonic())
-        with self.scope.wait_reasons.waiting_for(f"container {found.name} to end within {timeout_s} s"):
+        end = f"container {found.name} to end within {timeout_s} s"
+        with self.scope.wait_reasons.waiting_for(end, "hook", timeout_s=timeout_s):
             await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_container(found.id)
         self._forget(found.id)
@@ -123,7 +124,7 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}"):
+            with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}", "hook"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except RuntimeDown:
             # It may not have begun. Once the runtime answers it runs in the rest of the grace period.

@@ -158,7 +158,8 @@ class Operations:
         volumes = MountInputs(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
-        with self.scope.wait_reasons.waiting_for(f"image {container.image} of container {container.name}"):
+        image_of = f"image {container.image} of container {container.name}"
+        with self.scope.wait_reasons.waiting_for(image_of):
             try:
                 await start.ensure_image_volumes()
                 image = await start.ensure_image()
@@ -201,7 +202,7 @@ class Operations:
             return
         try:
             hook = f"postStart hook of container {container.name}"
-            with self.scope.wait_reasons.waiting_for(hook), tracing.span("postStartHook"):
+            with self.scope.wait_reasons.waiting_for(hook, "hook"), tracing.span("postStartHook"):
                 await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except HookFailedError as failure:
             # Without the hook's output, which may hold a secret: many can read events.

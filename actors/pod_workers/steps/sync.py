@@ -128,7 +128,7 @@ class Sync:
             self.report.publish(self.runtime.view)
         held_s = self.operations.held_back_s(source.name, time.time())
         if held_s > 0:
-            self._hold_back(source.name)
+            self._hold_back(source.name, held_s)
             self.report.publish(self.runtime.view)
             return held_s
         self.operations.raise_back_off(source)
@@ -138,7 +138,8 @@ class Sync:
 
     async def _need_network(self) -> None:
         """Raise NetworkNotReadyError if the runtime has no network for the pod: nothing of it starts or restarts."""
-        problem = "" if self.scope.pod.spec.host_network else await self.context.network.problem()
+        with self.scope.wait_reasons.waiting_for("the state of the runtime's network"):
+            problem = "" if self.scope.pod.spec.host_network else await self.context.network.problem()
         if problem:
             self._event("Warning", "NetworkNotReady", problem)
             raise NetworkNotReadyError(problem)
@@ -154,6 +155,7 @@ class Sync:
                 self._event("Warning", refusal.reason, refusal.message)
                 return TerminationRequest(reason=refusal.reason, message=f"{reasons.REJECTED}{refusal.message}")
             self.report.volumes_refused(refusal.message)
+            self._held_back("volumes", refusal.reason, refusal.message, RETRY_S)
             return RETRY_S
         self.report.volumes_refused("")
         return None
@@ -165,6 +167,7 @@ class Sync:
             log.warning("%s: %s: %s", log_name(self.scope.pod), refusal.reason, refusal.message)
             self.report.volumes_refused(refusal.message)
             self.report.waiting(container.name, reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message)
+            self._held_back(f"container {container.name}", refusal.reason, refusal.message, RETRY_S)
             return False
         return True
 
@@ -175,6 +178,7 @@ class Sync:
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created[""] += 1
+            self._held_back("sandbox", failure.reason, failure.message, RETRY.delay_s(self._not_created[""]))
             return False
         self._not_created.pop("", None)
         # Publish the address at once: probes and other pods use it.
@@ -192,7 +196,7 @@ class Sync:
         now = time.time()
         held_s = self.operations.held_back_s(container.name, now)
         if held_s > 0:
-            self._hold_back(container.name)
+            self._hold_back(container.name, held_s)
             return held_s
         if not await self._volumes_answer(container):
             return RETRY_S
@@ -205,18 +209,25 @@ class Sync:
                 "%s: container %s: %s: %s", log_name(self.scope.pod), container.name, failure.reason, failure.message
             )
             self.report.waiting(container.name, failure.reason, failure.message)
-            if failure.reason != reasons.CREATE_CONTAINER_ERROR:
-                return _retry_s()
-            self._not_created[container.name] += 1
-            return RETRY.delay_s(self._not_created[container.name])
+            wait_s = _retry_s()
+            if failure.reason == reasons.CREATE_CONTAINER_ERROR:
+                self._not_created[container.name] += 1
+                wait_s = RETRY.delay_s(self._not_created[container.name])
+            self._held_back(f"container {container.name}", failure.reason, failure.message, wait_s)
+            return wait_s
         self._not_created.pop(container.name, None)
         self.report.started(container.name)
         # After a sidecar the next container starts. A container that exited before it was read was never watched, so no
         # hint will report its exit.
         return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.context)
 
-    def _hold_back(self, container: str) -> None:
-        self.report.waiting(container, *self.operations.back_off_reason(container))
+    def _held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
+        self.scope.wait_reasons.held_back(part, reason, message, wait_s)
+
+    def _hold_back(self, container: str, held_s: float) -> None:
+        reason, message = self.operations.back_off_reason(container)
+        self.report.waiting(container, reason, message)
+        self._held_back(f"container {container}", reason, message, held_s)
         self._event("Warning", "BackOff", reasons.back_off_event(self.scope.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:

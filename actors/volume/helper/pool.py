@@ -14,10 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from actors._base import Actor, Future
+from actors._base.messaging import waits
 from actors.volume.helper import channel, process
 from actors.volume.helper.process import Progress
 from actors.volume.steps.codec import Outcome, Outcomes, Step, decode_answer, encode
@@ -64,6 +65,10 @@ class Job:
     """Run in a new helper, which ends with the batch."""
     retried: bool = False
     """A helper died during it before."""
+    subject: waits.Subject | None = field(default_factory=waits.SUBJECT.get)
+    """The waiter."""
+    waiting: waits.Waiting | None = None
+    """Its record, while a helper carries it out."""
     reports: int = 0
     """Of the change of ownership under way."""
 
@@ -184,6 +189,7 @@ class Pool:
     def _assign(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
+        job.waiting = waits.begin("helper", f"helper/{one.pid}", _shown(job.steps), subject=job.subject)
         if not one.dedicated:
             self._busy.add(one)
         try:
@@ -221,6 +227,7 @@ class Pool:
         self._busy.discard(one)
         self._written_off[one.pid] = []
         one.job = None
+        _end_record(job)
         job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), one.pid))
         self._dispatch()
 
@@ -248,6 +255,7 @@ class Pool:
 
     def _answered(self, one: Helper, packet: bytes) -> None:
         job, one.job = one.job, None
+        _end_record(job)
         self._busy.discard(one)
         if job is None or one.killed:
             return
@@ -277,6 +285,7 @@ class Pool:
             self._idle.remove(one)
         self._busy.discard(one)
         job, one.job = one.job, None
+        _end_record(job)
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
         elif job is not None and not job.retried and not job.dedicated:
@@ -307,6 +316,19 @@ class Pool:
                 one.sock.shutdown(socket.SHUT_RDWR)  # it reads the end of file and exits; its pidfd reports it
         if self._idle:
             self._retire_later()
+
+
+def _end_record(job: Job | None) -> None:
+    if job is not None and job.waiting is not None:
+        job.waiting.end()
+
+
+def _shown(steps: tuple[Step, ...]) -> str:
+    """The steps for people: `SetUp of volume "data"`."""
+    names = (getattr(step, "name", "") for step in steps)
+    return ", ".join(
+        type(step).__name__ + (f' of volume "{name}"' if name else "") for step, name in zip(steps, names, strict=True)
+    )
 
 
 def _close(fd: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from actors._base import Actor
+from actors._base.messaging import waits
 from actors._objects.peer import objects_of
 from actors.volume import policy
 from actors.volume.drivers.in_use import InUse
@@ -30,6 +31,7 @@ from actors.volume.reconcile.publisher import Publisher
 from actors.volume.reconcile.remover import Remover
 from actors.volume.reconcile.required_objects import Needed, needed
 from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.reconcile.waits import VolumeWaits, subject_of
 from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
@@ -60,6 +62,7 @@ class Reconciler:
         self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
         self._root = actor.settings.root_dir
         self._limits = limits
+        self.waits = VolumeWaits()
         self.devices = Devices(actor, pool)
         self.in_use = InUse(actor)
         self.reporter = FailureReporter(actor, pool, pods, path, self._recheck)
@@ -69,7 +72,10 @@ class Reconciler:
     async def reconcile(self, uid: str, pod: PodVolumes) -> None:
         """Bring the pod's volumes to the desired state as far as possible now, and schedule retries for the rest."""
         pod.requests += 1
+        if pod.pod is not None:
+            waits.on_behalf_of(subject_of(pod.pod))
         try:
+            self.waits.tell(uid, pod)
             async with pod.lock:
                 again = True
                 while again and pod.pod is not None and not pod.is_settled:
@@ -77,6 +83,7 @@ class Reconciler:
                     again = await self._round(uid, pod) or changes != pod.changes
         finally:
             pod.requests -= 1
+            self.waits.tell(uid, pod)
         if pod.pod is None:
             return
         self._schedule_retry(uid, pod)
@@ -268,6 +275,7 @@ class Reconciler:
             raise Unresponsive({name: pod.actual[name].hung_since}) from None
         finally:
             pod.requests -= 1
+            self.waits.tell(uid, pod)
             if pod.refused and pod.pod is not None:
                 self._schedule_retry(uid, pod)
 
