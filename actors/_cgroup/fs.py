@@ -129,6 +129,13 @@ def create(name: str, limits: PodLimits, tree: Hierarchy) -> None:
     CGROUP_SECONDS.observe(time.monotonic() - began, "create")
 
 
+def enter(name: str, pid: int, tree: Hierarchy) -> None:
+    """Create the cgroup `name` without limits, and move the process into it in every hierarchy. Raises OSError."""
+    create(name, PodLimits(), tree)
+    for path in tree.paths(name):
+        write(f"{path}/cgroup.procs", str(pid))
+
+
 def _make_v1(path: str, *, cpuset: bool) -> None:
     try:
         os.mkdir(path)

@@ -18,6 +18,7 @@ from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
 from supervisor.cli.actors.service import start_actor
+from supervisor.cli.agent import own_cgroup
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
 from supervisor.cli.common import chosen_run_dir
 from supervisor.cli.errors import CommandError
@@ -27,6 +28,7 @@ from supervisor.config.reload import boot
 from supervisor.core import agent
 from supervisor.host import endpoint, host_setup, rootdir, unprivileged
 from supervisor.ownership.held_claims import HeldClaim
+from supervisor.ownership.places import pods_cgroup
 from supervisor.supervision import specfile, specs
 
 if TYPE_CHECKING:
@@ -278,6 +280,8 @@ def set_up_host(plan: agent.Plan, effective: Effective, given: Given) -> agent.P
     if tune:
         rootdir.make_shared(plan.settings.root_dir)
     host_setup.set_open_files(config.max_open_files, effective.source("maxOpenFiles") is not None)
+    if config.kubelet_cgroups and not unprivileged.is_ordinary_user():
+        _enter_cgroup(config.kubelet_cgroups, plan.settings)
     if config.oom_score_adj is not None:
         host_setup.set_oom_score_adj(config.oom_score_adj, effective.source("oomScoreAdj") is not None)
     return msgspec.structs.replace(
@@ -285,6 +289,13 @@ def set_up_host(plan: agent.Plan, effective: Effective, given: Given) -> agent.P
         exit_on_lock_contention=given.values.get("exit-on-lock-contention", False),
         healthz=(config.healthz_bind_address, config.healthz_port) if config.healthz_port else None,
     )
+
+
+def _enter_cgroup(name: str, settings: Settings) -> None:
+    try:
+        own_cgroup.enter(name, pods_cgroup(settings))
+    except host_setup.HostSetupError as error:
+        raise CommandError(str(error)) from error
 
 
 def with_runtime(settings: Settings) -> Settings:

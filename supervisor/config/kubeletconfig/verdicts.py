@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     why: str
 
 
-_NO_CGROUP = "no cgroup is set up for it yet"
+_NOT_OURS = "processes of others are never moved to another cgroup"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
@@ -33,7 +33,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),
     _NO_PROFILING: ("enableContentionProfiling",),
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
-    _NO_CGROUP: ("kubeletCgroups", "systemCgroups"),
+    _NOT_OURS: ("systemCgroups",),
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     "the agent's log is not buffered": ("logging.flushFrequency",),
@@ -51,6 +51,7 @@ _AT_START: dict[str, str] = {
     "failCgroupV1": "`supervisor start` refuses cgroup v1 where true is written; where nothing is, it starts",
     "maxOpenFiles": "`supervisor start`, for itself and every actor",
     "oomScoreAdj": "`supervisor start`, for itself and every actor",
+    "kubeletCgroups": "`supervisor start` as root, which moves itself there; every actor is its child",
     "healthzPort": "the supervisor's own process: /healthz, and /configz on a loopback address",
     "healthzBindAddress": "the supervisor's own process",
     "protectKernelDefaults": "`supervisor start` sets the kernel's settings right, or refuses to run on wrong ones",
