@@ -66,6 +66,12 @@ ACTORS = (
     ),
     Entry("certificates", "node", "requests and rotates the node's certificates", needs="certificates"),
     Entry("server", "node", "serves the kubelet API: logs, exec, metrics, pods", needs="server"),
+    Entry(
+        "remote_console",
+        "agent",
+        "serves consoles on other machines over TCP, with CURVE keys and roles",
+        needs="remote_console",
+    ),
 )
 """In start order."""
 

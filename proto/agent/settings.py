@@ -123,6 +123,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Port without authentication and TLS; 0: none."""
     page_address: str = ""
     """ADDRESS:PORT of the web page, metrics and statistics, without authentication and TLS; empty: none."""
+    console_address: str = ""
+    """ADDRESS:PORT for consoles of other machines, with CURVE keys; empty: none."""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
     """Both files empty: a certificate of the `certificates` actor, or a self-signed one."""

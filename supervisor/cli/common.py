@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from proto.agent.actor import Describe
+from proto.agent.remote_console import ConsoleKey
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli.errors import CommandError
 from supervisor.host.unprivileged import default_run_dir
@@ -27,9 +28,11 @@ class Session(NamedTuple):
     """A console: the agent that its commands talk to, and its role."""
 
     place: str
-    """Its run directory."""
+    """A run directory, or `tcp://HOST:PORT` of a remote console."""
     role: str = ""
     """Empty: everything but `eval`."""
+    key: ConsoleKey | None = None
+    """The client's key for a remote console."""
 
 
 def session_of(ctx: click.Context | None) -> Session | None:
@@ -46,6 +49,10 @@ def connect(run_dir: str, role: str = "") -> Client:
 def client_of(session: Session | None, run_dir: str, role: str = "") -> Client:
     """The same for a session; None: a shell."""
     role = role or (session.role if session is not None else "")
+    if session is not None and session.key is not None and run_dir == session.place:
+        from supervisor.sockets.remote import RemoteClient  # noqa: PLC0415 - for remote consoles only
+
+        return RemoteClient(session.place, session.key)
     return Client(run_dir, role)
 
 
@@ -62,6 +69,8 @@ def chosen_run_dir(given: str | None) -> str:
 def resolve_run_dir(ctx: click.Context, value: str | None) -> str:
     """The absolute path of --run-dir, else of the console, else of the environment, else of the default."""
     session = session_of(ctx)
+    if session is not None and session.key is not None and value is None:
+        return session.place
     return os.path.abspath(chosen_run_dir(value or (session.place if session is not None else None)))
 
 

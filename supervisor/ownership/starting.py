@@ -23,15 +23,19 @@ class OwnershipError(Exception):
 
 def ports_of(settings: Settings, healthz_address: str, healthz_port: int) -> list[ports.Wanted]:
     """The ports in the settings. Port 0 means none."""
-    address, _, number = settings.page_address.rpartition(":")
-    page = ports.Wanted("--page-address", address.strip("[]") or "127.0.0.1", int(number or 0))
+    own = {"--page-address": settings.page_address, "--console-address": settings.console_address}
     found = [
         ports.Wanted("--port", settings.server_address, settings.server_port),
         ports.Wanted("--read-only-port", settings.server_address, settings.read_only_port),
         ports.Wanted("--healthz-port", healthz_address, healthz_port),
-        page,
+        *(_wanted(flag, place) for flag, place in own.items()),
     ]
     return [one for one in found if one.number]
+
+
+def _wanted(flag: str, place: str) -> ports.Wanted:
+    address, _, number = place.rpartition(":")
+    return ports.Wanted(flag, address.strip("[]") or "127.0.0.1", int(number or 0))
 
 
 def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[HeldClaim, ...]:

@@ -118,6 +118,7 @@ def parts_of(settings: Settings) -> frozenset[str]:
         "certificates": cluster and renews,
         "server": serves_its_api(settings),
         "tracing": settings.tracing_endpoint,
+        "remote_console": settings.console_address,
     }
     return frozenset(part for part, present in wanted.items() if present)
 

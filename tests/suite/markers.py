@@ -82,6 +82,8 @@ FOLDERS = {
     "probe/pure": PURE,
     "proto": PURE,
     "proto/process": PROCESS,
+    "remote_console": PROCESS,
+    "remote_console/pure": PURE,
     "resources/devices": PROCESS,
     "resources/devices/pure": PURE,
     "resources": PROCESS,

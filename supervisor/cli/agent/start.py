@@ -162,7 +162,8 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     if "protected_images" in flags:
         flags["protected_images"] = tuple(flags["protected_images"])
     check_recorder_size(flags.get("recorder_mib", 0))
-    flags["page_address"] = page_address(flags.get("page_address", ""))
+    flags["page_address"] = address_of("--page-address", flags.get("page_address", ""))
+    flags["console_address"] = address_of("--console-address", flags.get("console_address", ""))
     flags["node_name"] = _node_name(flags.get("node_name", ""))
     flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
     settings = msgspec.structs.replace(settings, **flags)
@@ -175,7 +176,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     return unprivileged.adapted(settings, unprivileged.state_dir(os.environ, os.path.expanduser("~")))
 
 
-def page_address(given: str) -> str:
+def address_of(flag: str, given: str) -> str:
     """ADDRESS:PORT of `[ADDRESS:]PORT`, IPv6 in brackets; empty: none. Raises CommandError."""
     address, _, port = given.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
@@ -184,9 +185,7 @@ def page_address(given: str) -> str:
         if given and not 0 < int(port) < 65_536:
             raise ValueError(port)
     except ValueError:
-        raise CommandError(
-            f"cannot use --page-address {given!r}: write PORT or ADDRESS:PORT, with an IP address"
-        ) from None
+        raise CommandError(f"cannot use {flag} {given!r}: write PORT or ADDRESS:PORT, with an IP address") from None
     if not given:
         return ""
     return f"[{known}]:{port}" if known.version == 6 else f"{known}:{port}"

@@ -17,6 +17,8 @@ from supervisor.cli.errors import INTERRUPTED
 from supervisor.cli.views import render
 
 NOT_HERE = ("start", "run", "console", "completion")
+LOCAL = ("config", "images", "logs", "exec", "attach", "port-forward", "record", "upgrade")
+"""Commands that a remote console does not have: they need the machine's files."""
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
 """Time for which completions are cached, because they ask the agent."""
@@ -33,7 +35,7 @@ def run_line(line: str, place: str | Session) -> int:
         return 0
     if words[0] == "help":
         words = [*words[1:], "--help"]
-    if problem := why_not_here(words):
+    if problem := why_not_here(words, as_session(place)):
         render.echo(f"supervisor: cannot run {words[0]} in the console: {problem}", err=True)
         return 2
     return _run(words, place)
@@ -44,11 +46,16 @@ def as_session(place: str | Session) -> Session:
     return Session(place) if isinstance(place, str) else place
 
 
-def why_not_here(words: list[str]) -> str:
+def why_not_here(words: list[str], session: Session) -> str:
     """The reason why a console does not run this command; empty when it does."""
     if words[0] == "start" and not registry.NAMES.isdisjoint(words):
         return ""  # of one actor
-    return "run it in a shell" if words[0] in NOT_HERE else ""
+    if words[0] in NOT_HERE:
+        return "run it in a shell"
+    ends_agent = words[0] == "stop" and registry.NAMES.isdisjoint(words)
+    if session.key is not None and (words[0] in LOCAL or ends_agent):
+        return "run it on the agent's machine"
+    return ""
 
 
 def _run(words: list[str], place: str | Session) -> int:

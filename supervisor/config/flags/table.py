@@ -125,6 +125,13 @@ OWN = (
         "8",
         setting="recorder_mib",
     ),
+    _own(
+        "console-address",
+        "Server and security",
+        "[ADDRESS:]PORT",
+        "Serve consoles of other machines, by the keys of `supervisor console keys`; by default on 127.0.0.1.",
+        setting="console_address",
+    ),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",

@@ -70,6 +70,7 @@ _READ_BY = {
         topology_manager_policy_options pod_level_resource_managers memory_manager_policy reserved_memory
         max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction pod_resources_active_pods
     """,
+    "remote_console": "run_dir root_dir console_address",
     "runtime": """
         run_dir root_dir pod_manifest_path objects_dir images_dir host_image_for_all registries_dir kubeconfig
         bootstrap_kubeconfig cert_dir tls_private_key_file streaming_idle_timeout_s cgroup_driver

@@ -1,0 +1,75 @@
+"""The audit log of remote consoles: a JSON line for each connection and command, in two files of at most 1 MiB."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proto.common import logs, rfc3339
+from proto.common.safe_text import one_line
+from proto.common.secret_names import redacted
+from proto.wire.message import Message
+
+log = logging.getLogger(__name__)
+
+NAME, OLDER = "audit.log", "audit.log.1"
+MOST_BYTES = 1 << 20
+MOST_DETAIL = 300
+
+
+class Audit:
+    """Appends entries. A full disk costs entries, which the log has, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._older = folder / NAME, folder / OLDER
+        self._fd = -1
+        self._size = 0
+        self._refused = logs.Limited(log)
+
+    def connection(self, address: str, what: str, key: str = "", role: str = "") -> None:
+        """A connection was accepted, refused or ended. Refusals can come at any rate, so that the log is limited."""
+        if self._write(key=key, role=role, address=address, command="", result=what) or key:
+            self._refused.log(logging.INFO, "console at %s: %s%s", address, f"{key}: " if key else "", one_line(what))
+
+    def command(self, key: str, role: str, address: str, command: str, result: str, took_ms: float) -> None:
+        """A command is over."""
+        log.info("console %s (%s) at %s: %s: %s", key, role, address, command, one_line(result))
+        self._write(key=key, role=role, address=address, command=command, result=result, ms=round(took_ms, 1))
+
+    def _write(self, **entry: Any) -> bool:
+        line = msgspec.json.encode({"time": rfc3339.now(), **entry}) + b"\n"
+        try:
+            if self._fd < 0 or self._size + len(line) > MOST_BYTES:
+                self._open()
+            self._size += os.write(self._fd, line)
+        except OSError as error:
+            self._refused.log(logging.ERROR, "cannot write %s: %s", self._path, error.strerror)
+        return True
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > MOST_BYTES * 3 // 4:
+            self._path.replace(self._older)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def described(target: str, type_name: str, message: Message | None) -> str:
+    """A command as one line: target, type and the fields without secrets."""
+    fields = redacted(msgspec.to_builtins(message, builtin_types=(bytes,))) if message is not None else {}
+    text = msgspec.json.encode(fields).decode() if fields else ""
+    return one_line(f"{target} {type_name} {text}".strip())[:MOST_DETAIL]
