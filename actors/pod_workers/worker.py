@@ -357,11 +357,12 @@ class PodWorker(PooledActor):
         view = await self.runtime.listed()
         if view.has_processes:
             return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all
-        self.stage = "terminated"
         self.context.ends.forget(self.pod.metadata.uid)
-        self.context.on_terminated(self.pod.metadata.uid)
         self.report.over = True
         self.report.publish(view, self.termination)
+        # Not before its last status is on its way: a shutdown of the machine waits for this stage only.
+        self.stage = "terminated"
+        self.context.on_terminated(self.pod.metadata.uid)
         return 0.0
 
     async def _terminated(self) -> float:

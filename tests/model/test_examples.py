@@ -238,3 +238,21 @@ def test_kill_gives_an_evicted_pod_no_shorter_grace(make_world):
     assert world.running(), explain(world)
     world.clock.advance(10)
     assert not world.running(), explain(world)
+
+
+def test_an_ended_pod_is_published_before_it_counts_as_ended(make_world):
+    """At a machine's shutdown the node actor waits for the stage, then for the statuses."""
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    worker = world.process.actor.workers[UID]
+    publish, stages = worker.report.publish, []
+
+    def noting(*args):
+        stages.append((worker.report.over, worker.stage))
+        publish(*args)
+
+    worker.report.publish = noting
+    world.tell_pod_workers("node", EvictPod(pod_uid=UID, reason="Terminated", message="", grace_period_s=1))
+    world.clock.advance(30)
+    assert next(stage for over, stage in stages if over) == "terminating"
