@@ -43,18 +43,19 @@ class Usage:
 
 def create_pod_cgroup(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> None:
     """Create the pod's cgroup in every controller and set its limits. Idempotent. Raises OSError, QuantityError."""
-    if name := _name(pod, settings):
+    if name := pod_cgroup_of(pod, settings):
         limits = pod_limits(pod, settings, settings.pod_pids_limit, huge_page_sizes())
         ensure(name, limits, settings.cgroup_driver, tree or hierarchy())
 
 
 def pod_cgroup_exists(pod: Pod, settings: Settings, tree: Hierarchy | None = None) -> bool:
     """Return True when the pod's cgroup exists in some controller, with either driver."""
-    name = _name(pod, settings)
+    name = pod_cgroup_of(pod, settings)
     return bool(name) and any(os.path.isdir(path) for path in (tree or hierarchy()).paths(name))
 
 
-def _name(pod: Pod, settings: Settings) -> str:
+def pod_cgroup_of(pod: Pod, settings: Settings) -> str:
+    """Return the name of the pod's cgroup; empty when the runtime chooses it."""
     qos, uid = qos_class(pod), pod.metadata.uid
     return pod_cgroup(settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos, qos, uid)
 

@@ -13,6 +13,7 @@ Property = tuple[str, tuple[str, object]]
 
 UNLIMITED = (1 << 64) - 1
 _ACCOUNTING: list[Property] = [(f"{what}Accounting", ("b", True)) for what in ("CPU", "Memory", "IO", "Tasks")]
+_SHUTDOWN = "shutdown.target"
 _PERCENT_US = 10_000
 """systemd keeps a CPU quota as a percentage of one core: this many microseconds of a second."""
 
@@ -28,12 +29,17 @@ def slices_above(name: str) -> list[str]:
 
 
 def of_unit(unit: str) -> list[Property]:
-    """Return the properties of a new slice without limits: accounting, and its parent as a dependency."""
+    """Return the properties of a new slice without limits: accounting, and its dependencies.
+
+    At a daemon-reload systemd keeps only dependencies that it was given.
+    """
     parent = unit.rpartition("-")[0]
     return [
         ("Description", ("s", f"cgroup of pods {unit}")),
         ("Wants", ("as", [f"{parent}.slice" if parent else "-.slice"])),
         ("DefaultDependencies", ("b", False)),
+        ("Before", ("as", [_SHUTDOWN])),
+        ("Conflicts", ("as", [_SHUTDOWN])),
         *_ACCOUNTING,
     ]
 

@@ -12,6 +12,7 @@ from collections import Counter
 
 from actors._base import gather
 from actors._base.messaging import tracing
+from actors._cgroup import oom_groups
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
@@ -19,7 +20,7 @@ from actors.pod_workers.decide.termination import Kill, find_container, grace_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
-from actors.pod_workers.model.view import ContainerView
+from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.resize_steps import Resizer
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.worker_context import WorkerContext
@@ -107,9 +108,15 @@ class Sync:
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
         view = await self.runtime.current()
+        self._group_oom_kills(view)
         self.resizer.plan(pod, view)
         self.report.publish(view)
         return wait_s if resized else min(wait_s, RETRY_S)
+
+    def _group_oom_kills(self, view: PodView) -> None:
+        running = {one.id for one in view.containers if one.state == "running"}
+        if lost := oom_groups.restore(self.scope.pod, running, self.context.settings):
+            log.info("%s: memory.oom.group is 1 again, which systemd had reset: %s", log_name(self.scope.pod), lost)
 
     async def _kill(self, kill: Kill) -> None:
         log.info("%s: %s", log_name(self.scope.pod), kill.message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,6 @@ CONFIGURATION = {
     "kubeReserved": {"cpu": "200m", "memory": "200Mi"},
 }
 """The kubelet's when the facts were taken."""
-
-NOT_KEPT = frozenset({"Conflicts", "memory.oom.group"})
-"""What systemd 252 itself takes from each transient slice and scope at a daemon-reload, runc's among them."""
 
 Values = dict[str, dict[str, str]]
 """Kind (cgroup, systemd) to file or property to value."""
@@ -83,12 +80,12 @@ def _over(common: Values, own: Mapping[str, Any]) -> Values:
     return {kind: common[kind] | own.get(kind, {}) for kind in common}
 
 
-def differences(wanted: Mapping[str, Values], left_out: Collection[str] = ()) -> list[str]:
+def differences(wanted: Mapping[str, Values]) -> list[str]:
     """What differs: `PATH KEY: value, not the kubelet's value`. Files that this kernel lacks are left out, too."""
-    return [line for path, values in wanted.items() for line in _differing(path, values, left_out)]
+    return [line for path, values in wanted.items() for line in _differing(path, values)]
 
 
-def _differing(path: str, values: Values, left_out: Collection[str]) -> Iterator[str]:
+def _differing(path: str, values: Values) -> Iterator[str]:
     unit = path.rpartition("/")[2]
     directory = CGROUPS / path
     if not directory.is_dir():
@@ -99,7 +96,7 @@ def _differing(path: str, values: Values, left_out: Collection[str]) -> Iterator
     shown = properties(unit, values["systemd"])
     for found, kind in ((files, "cgroup"), (shown, "systemd")):
         for key, value in found.items():
-            if key not in left_out and value != values[kind][key]:
+            if value != values[kind][key]:
                 yield f"{path} {key}: {value!r}, not the kubelet's {values[kind][key]!r}"
 
 

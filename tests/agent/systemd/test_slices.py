@@ -46,11 +46,10 @@ class Node:
 
     def __init__(self, agent: Agent, api: ApiSource) -> None:
         self.agent, self.api = agent, api
-        self.reloaded = False
 
-    def reload_systemd(self) -> None:
+    @staticmethod
+    def reload_systemd() -> None:
         subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=60)
-        self.reloaded = True
 
     def wait_started(self) -> None:
         wait_for(self.agent.all_ready, SETTLE_S, f"every actor is ready; log: {self.agent.log}")
@@ -64,12 +63,11 @@ class Node:
         return {name: pod.metadata.uid for name, pod in self.api.pods.items()}
 
     def expect_the_kubelets_values(self) -> None:
-        """Every value below kubepods.slice; the QoS classes' follow the pods a moment later."""
+        """Every value below kubepods.slice. The QoS classes' follow the pods, and memory.oom.group the next step."""
         last: list[str] = []
 
         def equal() -> bool:
-            left_out = slices.NOT_KEPT if self.reloaded else ()
-            last[:] = slices.differences(slices.expected(self.uids(), self.agent), left_out)
+            last[:] = slices.differences(slices.expected(self.uids(), self.agent))
             return not last
 
         try:

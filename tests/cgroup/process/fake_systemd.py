@@ -22,10 +22,12 @@ SIGNATURES = {
     "PIDs": "au",
     "Delegate": "b",
     "AllowedMemoryNodes": "ay",
-    "Wants": "as",
+    **dict.fromkeys(("Wants", "Before", "Conflicts"), "as"),
     "DefaultDependencies": "b",
     "AllowedCPUs": "ay",
 }
+COMMON = ("Description", "Wants", "Before", "Conflicts", "DefaultDependencies")
+"""Of every new slice, besides what it accounts for."""
 FILES = ("cpu.weight", "cpu.max", "memory.max", "memory.min", "pids.max", "cpuset.cpus")
 
 
@@ -49,7 +51,7 @@ class FakeSystemd(BusPeer):
         return {
             key: value
             for key, value in self.units[unit].items()
-            if not key.endswith("Accounting") and key not in ("Description", "Wants", "DefaultDependencies")
+            if not key.endswith("Accounting") and key not in COMMON
         }
 
     def path(self, unit: str) -> Path:
