@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tests.fresh import rootfs
 from tests.fresh.cache import cached
+from tests.guest.archives import CONTAINERD_2, NEWEST, add_containerd_2
 from tests.guest.machine import ADDRESS, GATEWAY, KERNEL, KVM, MEMORY_MIB, QEMU, TCG, CannotStart, Disks, Machine
 from tests.guest.shell import Shell
 from tests.ports import free_port
@@ -27,7 +28,7 @@ PACKAGES = (
     "systemd,systemd-sysv,systemd-oomd,dbus,libpam-systemd,udev,kmod,procps,openssh-server,"
     "containerd,runc,crun,containernetworking-plugins,busybox-static,nftables,iptables,iproute2,"
     "python3,python3-venv,git,make,ca-certificates,openssl,e2fsprogs,apparmor,nfs-kernel-server,nfs-common,"
-    "initramfs-tools,linux-image-cloud-amd64"
+    "initramfs-tools,linux-image-cloud-amd64,patchelf"
 )
 BACKPORTS = {"bookworm": ("linux-image-cloud-amd64",)}
 """Packages by release that come from its backports: qemu's emulation and current features want a kernel 6.12."""
@@ -82,7 +83,7 @@ class Image(NamedTuple):
 def image() -> Image:
     """Has one; made in some minutes where the cache has none. Raises CannotMake, CannotStart, TimeoutError."""
     listed = sources()
-    recipe = "\n".join((PACKAGES, *_HOOKS, *listed))
+    recipe = "\n".join((PACKAGES, NEWEST, CONTAINERD_2, *_HOOKS, *listed))
     disk = cached("disk", recipe, lambda directory: _make_disk(directory, listed), CACHE)
     # The disk is made again from time to time, and then its key is another one.
     facts = (
@@ -118,6 +119,7 @@ def _make_disk(directory: Path, listed: Sequence[str]) -> None:
     root, raw = directory / "root", directory / "root.raw"
     root.mkdir()
     rootfs.make_debian(root, ",".join(packages), _HOOKS, listed)
+    add_containerd_2(root, listed, release)
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     shutil.copy(directory / "key.pub", root / "root/.ssh/authorized_keys")
     for name, pattern in (("vmlinuz", "vmlinuz-*"), ("initrd", "initrd.img-*")):

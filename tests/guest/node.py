@@ -16,6 +16,8 @@ from tests.containerd.images import PAUSE, busybox, pause, write_archive
 from tests.guest.guest import CHECKOUT, Guest
 
 MANIFESTS = "/etc/kubernetes/manifests"
+PODS = "/root/pods.json"
+"""Written by tests.guest.statuses, which outlives the agent."""
 _CONTAINERD = f"""\
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -66,7 +68,7 @@ class Node:
         """
         self.guest.put("/etc/containerd/config.toml", _CONTAINERD)
         self.guest.put("/etc/cni/net.d/10-pods.conflist", json.dumps(_NETWORK))
-        self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET | configuration))
+        self.configure(**configuration)
         self.guest.put("/etc/systemd/system/nodevisor.service", (CHECKOUT / "etc/nodevisor.service").read_text())
         with tempfile.TemporaryDirectory(prefix="nv-guest-images-") as name:
             archive = Path(name, "images.tar")
@@ -78,8 +80,27 @@ class Node:
             "systemctl restart containerd && ctr -n k8s.io images import /root/images.tar && systemctl daemon-reload",
             300,
         )
+        self.restart()
+
+    def configure(self, **configuration: Any) -> None:
+        """Write the agent's configuration, with this in addition."""
+        self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET | configuration))
+
+    def restart(self) -> None:
+        """End the service if it runs, and start it. Returns once it says that it is ready."""
+        self.guest.run("systemctl stop nodevisor", 120)
+        self.show_pods()
         started = self.guest.run("systemctl start nodevisor", 300, check=False)
         assert started.returncode == 0, f"{started.stdout}\n{self.journal()}"
+
+    def show_pods(self) -> None:
+        """Have `pods` tell what the next agent says, and after its end what it said last."""
+        python = shlex.quote(str(self.guest.checkout / ".venv/bin/python"))
+        self.guest.run(
+            f"rm -f {PODS}; systemctl is-active -q pods-shown || "
+            f"systemd-run -q --unit=pods-shown -p WorkingDirectory={shlex.quote(str(self.guest.checkout))} "
+            f"-p Before=nodevisor.service {python} -m tests.guest.statuses {PODS}"
+        )
 
     def close(self) -> None:
         """End all pods, then the service, and leave nothing of them in the cgroups."""
@@ -88,7 +109,8 @@ class Node:
         while (left := self.guest.run("ctr -n k8s.io tasks list -q").stdout.split()) and time.monotonic() < deadline:
             time.sleep(1.0)
         self.guest.run(
-            "systemctl disable nodevisor; systemctl stop nodevisor; systemctl stop kubepods.slice", check=False
+            "systemctl disable nodevisor; systemctl stop nodevisor pods-shown; systemctl stop kubepods.slice",
+            check=False,
         )
         assert not left, f"containers are left:\n{self.journal()}"
 
@@ -97,8 +119,9 @@ class Node:
         return self.guest.run(f"/opt/nodevisor/bin/supervisor {command}", timeout_s).stdout
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """`supervisor pods -o json`, by pod name without the node's."""
-        items = json.loads(self.supervisor("pods -o json"))["items"]
+        """The pods with their last statuses, by name without the node's. None before the agent has told of any."""
+        text = self.guest.run(f"cat {PODS} 2>/dev/null", check=False).stdout
+        items = json.loads(text)["items"] if text else []
         return {item["metadata"]["name"].removesuffix("-guest"): item for item in items}
 
     def write(self, *manifests: dict[str, Any]) -> None:
@@ -130,3 +153,11 @@ class Node:
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def wait_until(guest: Guest, script: str, timeout_s: float = 120.0) -> None:
+    """Wait until a shell's script succeeds there."""
+    deadline = time.monotonic() + timeout_s
+    while guest.run(script, check=False).returncode != 0:
+        assert time.monotonic() < deadline, f"{script} fails"
+        time.sleep(0.5)

@@ -8,12 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from tests.containerd.requirements import which
 from tests.fresh import rootfs
 from tests.guest import image
+from tests.guest.archives import lists_of
 from tests.guest.guest import OTHER
 from tests.guest.machine import QEMU
 from tests.suite.prepare import install
@@ -56,20 +55,8 @@ def _install_qemu() -> bool:
     release = rootfs.release()
     if release not in image.BACKPORTS:
         return install(QEMU_PACKAGES)
-    with tempfile.TemporaryDirectory(prefix="nv-guest-apt-") as name:
-        directory = Path(name)
-        directory.chmod(0o755)  # apt's downloads run as another user
-        (directory / "sources").write_text("".join(f"{line}\n" for line in image.sources()))
-        (directory / "lists/partial").mkdir(parents=True)
-        settings = {
-            "Dir::Etc::sourcelist": directory / "sources",
-            "Dir::Etc::sourceparts": "-",
-            "Dir::State::lists": directory / "lists",
-            "Dir::Cache::pkgcache": "",
-            "Dir::Cache::srcpkgcache": "",
-            "APT::Default-Release": f"{release}-backports",
-        }
-        return install(QEMU_PACKAGES, *(f"-o{key}={value}" for key, value in settings.items()))
+    with lists_of(image.sources()) as options:
+        return install(QEMU_PACKAGES, *options, f"-oAPT::Default-Release={release}-backports")
 
 
 def _refuse(why: str) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.containerd.images import BUSYBOX
 from tests.guest.guest import Guest
-from tests.guest.node import Node
+from tests.guest.node import Node, wait_until
 
 RECORD = "/root/record"
 GRACES = {0: 25, 1000: 20, 1_000_000_000: 15}
@@ -77,7 +76,13 @@ class Shutdown(NamedTuple):
 def shutdown(guest: Guest) -> Iterator[Shutdown]:
     if not guest.is_ours:
         pytest.skip("the other machine cannot be switched on from here")
-    node = Node(guest)
+    with closing(Node(guest)) as node:
+        yield power_off_with_pods(node)
+
+
+def power_off_with_pods(node: Node) -> Shutdown:
+    """Start twenty pods, power the machine off, and on again."""
+    guest = node.guest
     graces = [{"priority": priority, "shutdownGracePeriodSeconds": grace_s} for priority, grace_s in GRACES.items()]
     node.start(shutdownGracePeriodByPodPriority=graces, maxPods=50)
     guest.run(f"systemctl enable containerd nodevisor; mkdir -p {RECORD} /var/log/journal; journalctl --flush")
@@ -86,28 +91,12 @@ def shutdown(guest: Guest) -> Iterator[Shutdown]:
         node.write(*given[some : some + 5])
         before = node.wait_all_ready([one["metadata"]["name"] for one in given[: some + 5]], 600)
     locks = guest.run("systemd-inhibit --list --no-pager").stdout
-    python = guest.checkout / ".venv/bin/python"
-    guest.run(
-        f"systemd-run -q --unit=statuses -p WorkingDirectory={guest.checkout} -p Before=nodevisor.service "
-        f"{python} -m tests.guest.statuses {RECORD}/statuses.json"
-    )
-    wait_until(guest, f"test -s {RECORD}/statuses.json")
     guest.power_off_and_on(600)
     found = guest.run(f"cd {RECORD} && grep -H . *.told *.ended *.alive").stdout.split()
     times = {name: float(number) for name, _, number in (line.partition(":") for line in found)}
-    statuses = json.loads(guest.get(f"{RECORD}/statuses.json"))
+    statuses = {name: one["status"] for name, one in node.pods().items()}
     journal = guest.run("journalctl --no-pager -b -1 -u nodevisor -o cat").stdout
-    yield Shutdown(
-        node, locks, before, times, {key.removesuffix("-guest"): one for key, one in statuses.items()}, journal
-    )
-    node.close()
-
-
-def wait_until(guest: Guest, script: str, timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while guest.run(script, check=False).returncode != 0:
-        assert time.monotonic() < deadline, f"{script} fails"
-        time.sleep(0.5)
+    return Shutdown(node, locks, before, times, statuses, journal)
 
 
 def test_logind_lets_the_agent_delay_the_shutdown(shutdown: Shutdown) -> None:
@@ -154,6 +143,7 @@ def test_last_statuses_say_why_the_pods_ended(shutdown: Shutdown) -> None:
 
 
 def test_all_pods_run_again_once_the_machine_is_on(shutdown: Shutdown) -> None:
+    shutdown.node.show_pods()
     wait_until(shutdown.node.guest, "systemctl is-active nodevisor", 480)
     after = shutdown.node.wait_all_ready(shutdown.before, 900)
     assert {name: one["metadata"]["uid"] for name, one in after.items()} == {

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -29,10 +30,10 @@ POD = {
 @pytest.fixture(scope="module")
 def node(guest: Guest) -> Iterator[Node]:
     started = Node(guest)
-    started.start()
-    started.write(POD)
-    yield started
-    started.close()
+    with closing(started):
+        started.start()
+        started.write(POD)
+        yield started
 
 
 def test_the_host_is_one_of_production(guest: Guest) -> None:
@@ -47,6 +48,7 @@ def test_the_service_is_active_with_all_its_processes(node: Node) -> None:
 
 def test_a_static_pod_gets_ready_with_an_address(node: Node) -> None:
     assert node.wait_ready("web")["status"]["podIP"].startswith("10.88.0.")
+    assert "web-guest" in node.supervisor("pods")
     assert node.supervisor("logs web-guest").strip() == "hello"
     assert node.supervisor("exec web-guest -- echo there").strip() == "there"
 
@@ -60,6 +62,6 @@ def test_its_container_is_in_a_scope_of_the_pods_slice(node: Node) -> None:
 
 def test_a_restart_of_the_service_leaves_the_container(node: Node) -> None:
     before = node.wait_ready("web")["status"]["containerStatuses"][0]
-    node.guest.run("systemctl restart nodevisor", 300)
+    node.restart()
     after = node.wait_ready("web")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
