@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from tests.harness import wait_for
 
 MOUNT = Path("/sys/fs/cgroup")
+DRIVER = os.environ.get("NODEVISOR_TEST_CGROUP_DRIVER", "cgroupfs")
+"""Cgroup driver of the tests' runtimes and agents: `systemd` where systemd is pid 1."""
 
 
 @contextmanager
@@ -30,8 +33,11 @@ def make_files(directory: Path, *names: str) -> None:
 
 def remove_cgroups(name: str) -> None:
     """The cgroup of this name in every hierarchy, and the slice of this name, with all below them."""
+    unit = f"{name.replace('-', '_')}.slice"
+    if DRIVER == "systemd":
+        subprocess.run(["systemctl", "stop", unit], check=False, timeout=60)
     for hierarchy in (MOUNT, *MOUNT.iterdir()):
-        for top in (hierarchy / name, hierarchy / f"{name.replace('-', '_')}.slice"):
+        for top in (hierarchy / name, hierarchy / unit):
             remove_cgroup(top)
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from actors._cri.client import Cri
 from proto.wire.message import prepare_types
+from tests.cgroups import DRIVER
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane, missing_kubectl
 from tests.runtime.instance import EmbeddedInstance
@@ -36,6 +37,7 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | 
     """A private containerd with the images BUSYBOX and PAUSE, one for each worker; tests remove their own pods.
 
     NODEVISOR_CONTAINERD=DIR takes containerd, ctr and shim of that directory, 1.6 or later, in place of the machine's.
+    NODEVISOR_TEST_CGROUP_DRIVER=systemd is for machines with systemd.
     NODEVISOR_TEST_RUNTIME=embedded puts the embedded runtime in its place: the same tests are to have the same results.
     """
     if os.environ.get(_RUNTIME) == "embedded":
@@ -45,7 +47,7 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[ContainerdInstance | 
         pytest.fail(problem, pytrace=False)
     # The path is short because sockets below it have at most 107 bytes for theirs.
     directory = Path(tempfile.mkdtemp(prefix="nvctd-"))
-    with ContainerdInstance(directory) as instance:
+    with ContainerdInstance(directory, systemd=DRIVER == "systemd") as instance:
         yield instance
 
 
@@ -59,7 +61,7 @@ def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedInstance]:
     directory = Path(tempfile.mkdtemp(prefix="nvrt-"))
     alone = request.config.getoption("--target") == TEST
     level = (2 if NEEDS["mounts"].is_met() else 3) if alone else 0
-    with EmbeddedInstance(directory, isolation=level, cni=not alone) as instance:
+    with EmbeddedInstance(directory, isolation=level, cni=not alone, cgroup_driver=DRIVER) as instance:
         yield instance
 
 

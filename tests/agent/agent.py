@@ -23,7 +23,7 @@ from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.pods.pods import pod_list
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
-from tests.cgroups import remove_cgroups
+from tests.cgroups import DRIVER, remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 from tests.ports import free_port
@@ -53,6 +53,7 @@ class Agent:
                     "kind": "KubeletConfiguration",
                     "podLogsDir": str(self.dir / "logs"),
                     "cgroupRoot": f"/{self.dir.name}",
+                    "cgroupDriver": DRIVER,
                 }
             )
         )

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+UNIFIED = (CGROUPS / "cgroup.controllers").exists()
+"""cgroup v2."""
 
 
 def directories(top: Path, name: str) -> list[Path]:
@@ -35,10 +37,36 @@ def content(path: Path) -> bytes:
 
 
 def cgroups(name: str) -> Iterator[Path]:
-    """The cgroup of this name at the top of each hierarchy, or of the only one there is."""
+    """The cgroup of this name, or systemd's slice, at the top of each hierarchy, or of the only one there is."""
     for hierarchy in (CGROUPS, *CGROUPS.iterdir()):
-        if (hierarchy / name).is_dir():
-            yield hierarchy / name
+        for top in (hierarchy / name, hierarchy / f"{name.replace('-', '_')}.slice"):
+            if top.is_dir():
+                yield top
+
+
+def pod_cgroups(name: str) -> Iterator[Path]:
+    """Of all pods below the cgroup root of this name, with either driver."""
+    for top in cgroups(name):
+        for path, below, _ in os.walk(top):
+            found = [one for one in below if one.startswith("pod") or ("-pod" in one and one.endswith(".slice"))]
+            yield from (Path(path, one) for one in found)
+            below[:] = [one for one in below if one not in found]
+
+
+def pod_cgroup(name: str, uid: str, controller: str) -> Path:
+    """A pod's cgroup below the cgroup root of this name. Fails if it is not there."""
+    names = (f"pod{uid}", f"-pod{uid.replace('-', '_')}.slice")
+    hierarchy = CGROUPS if UNIFIED else CGROUPS / controller
+    (found,) = [one for one in pod_cgroups(name) if one.name.endswith(names) and one.is_relative_to(hierarchy)]
+    return found
+
+
+def container_cgroup(pod: Path, identity: str) -> Path:
+    """That of a container, as the runtime names it. Fails if it is not there."""
+    found = [path for path in pod.iterdir() if path.is_dir() and identity in path.name]
+    if len(found) != 1:
+        raise FileNotFoundError(f"{identity} has {found} in {pod}")
+    return found[0]
 
 
 def processes(top: Path) -> set[int]:

@@ -21,6 +21,7 @@ from proto.v1 import ContainerStatus, Pod
 from proto.wire.errors import ActorError
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, pod
+from tests.agent.changing import pod_cgroups
 from tests.harness import wait_for
 
 
@@ -122,16 +123,7 @@ class Eye:
             found += [str(path) for path in (directory / part).glob("*")]
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         found += [f"mount {mount}" for mount in mounts if mount.startswith(f"{directory}/")]
-        return found + [f"cgroup {path}" for path in self._pod_cgroups()]
-
-    def _pod_cgroups(self) -> list[str]:
-        found = []
-        for hierarchy in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()):
-            for path, directories, _ in os.walk(hierarchy / self.agent.dir.name):
-                pods = [name for name in directories if name.startswith("pod")]
-                found += [f"{path}/{name}" for name in pods]
-                directories[:] = [name for name in directories if name not in pods]
-        return found
+        return found + [f"cgroup {path}" for path in pod_cgroups(self.agent.dir.name)]
 
 
 def condition(item: Pod, kind: str) -> str:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.agent.settings import Settings
 from proto.node.runtime import ISOLATION, socket_path
+from tests import harness
 from tests.containerd import leftovers
 from tests.containerd.config import write_network
 from tests.containerd.images import Image, busybox, write_archive
@@ -164,9 +164,8 @@ def _pids() -> list[int]:
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until `condition()` is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition was not met in time")
-        time.sleep(0.02)
+    """Wait until `condition()` is true. Raises TimeoutError."""
+    try:
+        harness.wait_for(condition, seconds)
+    except AssertionError as error:
+        raise TimeoutError(str(error)) from None

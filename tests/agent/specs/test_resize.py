@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors._cgroup.quantities.resources import shares_to_weight
 from proto.pods.events import ListEvents
 from proto.v1 import Container, PodStatus, ResourceRequirements, from_dict, to_dict
 from proto.v1.scalars.quantity import milli_value
 from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.api_source import ApiSource
-from tests.agent.changing import CGROUPS, directories
+from tests.agent.changing import UNIFIED, container_cgroup, pod_cgroup
 from tests.harness import wait_for
 
 MIB = 1 << 20
@@ -28,16 +30,43 @@ def resources(cpu: str, memory: str, limit_cpu: str = "", limit_memory: str = ""
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
 
 
-def cgroup(api: ApiSource, name: str, controller: str, file: str, of: str = "") -> int:
-    """A value of the pod's cgroup, or of that of one of its containers."""
-    where = pod_cgroup(api, name, controller)
-    return int((where / container_id(api, name, of) / file if of else where / file).read_text())
+FILES = {
+    "shares": ("cpu", "cpu.shares", "cpu.weight"),
+    "quota": ("cpu", "cpu.cfs_quota_us", "cpu.max"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.max"),
+    "memory used": ("memory", "memory.usage_in_bytes", "memory.current"),
+}
+"""Controller, and the file's name on v1 and v2."""
 
 
-def pod_cgroup(api: ApiSource, name: str, controller: str) -> Path:
-    uid = api.pods[name].metadata.uid
-    (where,) = directories(CGROUPS / controller / api.agent.dir.name, f"pod{uid}")
-    return where
+class Shares(int):
+    """CPU shares, equal to themselves on cgroup v1 and to each weight that a runtime makes of them on v2."""
+
+    def __eq__(self, seen: object) -> bool:
+        return seen in {shares_to_weight(self), steeper_weight(self)} if UNIFIED else seen == int(self)
+
+    __hash__ = int.__hash__
+
+
+def steeper_weight(shares: int) -> int:
+    """The weight of later versions of runc, 1.3.6 among them: 1024 shares are 100."""
+    power = math.log2(shares)
+    return math.ceil(10 ** ((power * power + 125 * power) / 612 - 7 / 34))
+
+
+def limits(shares: int, quota: int, mib: int) -> tuple[int, int, int]:
+    """What `cgroups` gives for these."""
+    return Shares(shares), quota, mib
+
+
+def cgroup(api: ApiSource, name: str, what: str, of: str = "") -> int:
+    """A value of the pod's cgroup, or of that of one of its containers; -1 without a limit."""
+    controller, *files = FILES[what]
+    where = pod_cgroup(api.agent.dir.name, api.pods[name].metadata.uid, controller)
+    if of:
+        where = container_cgroup(where, container_id(api, name, of) or "none")
+    first = (where / files[UNIFIED]).read_text().split()[0]
+    return -1 if first == "max" else int(first)
 
 
 def container_id(api: ApiSource, name: str, of: str) -> str:
@@ -47,11 +76,11 @@ def container_id(api: ApiSource, name: str, of: str) -> str:
 
 
 def cgroups(api: ApiSource, name: str, of: str = "") -> tuple[int, int, int]:
-    """(cpu.shares, cpu.cfs_quota_us, MiB of memory)."""
+    """(CPU shares or weight, quota in microseconds, MiB of memory)."""
     return (
-        cgroup(api, name, "cpu", "cpu.shares", of),
-        cgroup(api, name, "cpu", "cpu.cfs_quota_us", of),
-        cgroup(api, name, "memory", "memory.limit_in_bytes", of) // MIB,
+        cgroup(api, name, "shares", of),
+        cgroup(api, name, "quota", of),
+        cgroup(api, name, "memory", of) // MIB,
     )
 
 
@@ -95,7 +124,7 @@ def wait_resized(
         nonlocal last
         try:
             last = own, of_pod = cgroups(api, name, of), cgroups(api, name)
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, StopIteration, ValueError) as error:
             last = error
             return False
         as_wanted = own == expected and whole in (None, of_pod)
@@ -131,13 +160,13 @@ def _no_pods_are_left(api):
 def test_a_running_container_is_resized_where_it_is(api):
     api.add(pod("grow", container("c", SLEEP, resources=resources("100m", "32Mi", "200m", "64Mi"))))
     api.wait_ready("grow")
-    assert cgroups(api, "grow", "c") == (102, 20_000, 64)
-    assert cgroups(api, "grow") == (102, 20_000, 64)
+    assert cgroups(api, "grow", "c") == limits(102, 20_000, 64)
+    assert cgroups(api, "grow") == limits(102, 20_000, 64)
     before = container_id(api, "grow", "c")
     api.update_container("grow", "c", resources=resources("250m", "48Mi", "500m", "128Mi"))
-    wait_resized(api, "grow", "c", (256, 50_000, 128), (256, 50_000, 128))
+    wait_resized(api, "grow", "c", limits(256, 50_000, 128), limits(256, 50_000, 128))
     api.update_container("grow", "c", resources=resources("150m", "40Mi", "300m", "96Mi"))
-    wait_resized(api, "grow", "c", (153, 30_000, 96), (153, 30_000, 96))
+    wait_resized(api, "grow", "c", limits(153, 30_000, 96), limits(153, 30_000, 96))
     asked = api.agent.counts("pod_workers", "kubelet_container_requested_resizes_total")
     four = [(what, kind) for what in ("cpu", "memory") for kind in ("requests", "limits")]
     assert asked == {(*one, way): 1 for one in four for way in ("increase", "decrease")}
@@ -154,12 +183,12 @@ def test_resize_restarts_only_the_container_with_that_policy(api):
     api.wait_ready("two")
     before, other = container_id(api, "two", "c"), container_id(api, "two", "d")
     api.update_container("two", "c", resources=resources("150m", "32Mi", "300m", "64Mi"))
-    wait_resized(api, "two", "c", (153, 30_000, 64))
+    wait_resized(api, "two", "c", limits(153, 30_000, 64))
     assert container_id(api, "two", "c") == before  # for CPU it need not
     api.update_container("two", "c", resources=resources("150m", "32Mi", "300m", "80Mi"))
     wait_for(lambda: shown(api, "two")["restartCount"] == 1, 20, "restarted")
     api.wait_ready("two")
-    wait_resized(api, "two", "c", (153, 30_000, 80), (256, 50_000, 144))
+    wait_resized(api, "two", "c", limits(153, 30_000, 80), limits(256, 50_000, 144))
     assert container_id(api, "two", "c") != before
     assert container_id(api, "two", "d") == other
     wait_shown(api, "two", resources=resources("150m", "32Mi", "300m", "80Mi"))
@@ -180,7 +209,7 @@ def test_resize_without_room_is_deferred_or_infeasible(api):
     assert message == f"Node didn't have enough resource: cpu, {amounts}"
     assert shown(api, "small")["allocatedResources"] == {"cpu": "50m", "memory": "16Mi"}
     assert status(api, "small").observed_generation == 2
-    assert cgroup(api, "small", "cpu", "cpu.shares", "c") == 51
+    assert cgroup(api, "small", "shares", "c") == limits(51, 0, 0)[0]
     api.update_container("small", "c", resources=resources(f"{milli_cpu + 1}m", "16Mi"))
     wait_for(lambda: condition(api, "small", "PodResizePending")[0] == "Infeasible", 20, "infeasible")
     _, message = condition(api, "small", "PodResizePending")
@@ -193,7 +222,7 @@ def test_resize_without_room_is_deferred_or_infeasible(api):
     before = container_id(api, "small", "c")
     api.delete("big", 1)
     wait_for(lambda: condition(api, "small", "PodResizePending") == ("-", "-"), 20, "granted")
-    wait_for(lambda: cgroup(api, "small", "cpu", "cpu.shares", "c") == more * 1024 // 1000, 20, "carried out")
+    wait_for(lambda: cgroup(api, "small", "shares", "c") == limits(more * 1024 // 1000, 0, 0)[0], 20, "carried out")
     late = api.agent.counts("pod_workers", "kubelet_pod_deferred_accepted_resizes_total")
     assert late == {("pods_removed",): 1}
     assert container_id(api, "small", "c") == before
@@ -203,7 +232,7 @@ def test_memory_in_use_is_not_taken_away(api):
     hold = f"dd if=/dev/zero of=/dev/shm/x bs=1M count=24 2>/dev/null; {SLEEP}"
     api.add(pod("held", container("c", hold, resources=resources("10m", "32Mi", "50m", "64Mi"))))
     api.wait_ready("held")
-    wait_for(lambda: cgroup(api, "held", "memory", "memory.usage_in_bytes", "c") > 24 * MIB, 20, "in use")
+    wait_for(lambda: cgroup(api, "held", "memory used", "c") > 24 * MIB, 20, "in use")
     api.update_container("held", "c", resources=resources("10m", "8Mi", "50m", "16Mi"))
 
     def refused() -> str:
@@ -217,7 +246,7 @@ def test_memory_in_use_is_not_taken_away(api):
     assert shown(api, "held")["resources"]["limits"]["memory"] == "64Mi"
     assert shown(api, "held")["allocatedResources"]["memory"] == "8Mi"
     api.update_container("held", "c", resources=resources("10m", "32Mi", "50m", "96Mi"))
-    wait_resized(api, "held", "c", (10, 5_000, 96))
+    wait_resized(api, "held", "c", limits(10, 5_000, 96))
 
 
 def test_a_resize_outlives_kills_of_pod_workers(api):
@@ -231,7 +260,7 @@ def test_a_resize_outlives_kills_of_pod_workers(api):
         api.update("k", containers=tuple(replaced(one, new) for one in api.pods["k"].spec.containers))
         time.sleep(0.03 * turn)  # somewhere in the middle of it
         api.agent.kill_actors("pod_workers")
-        expected = ((100 + turn) * 1024 // 1000, (200 + turn * 10) * 100, 64 + turn)
+        expected = limits((100 + turn) * 1024 // 1000, (200 + turn * 10) * 100, 64 + turn)
         wait_for(lambda e=expected: running(api, "k", "r") and cgroups(api, "k", "c") == e, 30, f"{expected}")
         wait_resized(api, "k", "r", expected)
         wait_for(lambda t=turn: shown(api, "k", "r")["restartCount"] == t, 20, "one restart for each resize")
@@ -267,7 +296,7 @@ def test_a_grant_is_acted_on_once_it_is_kept(api):
     wait_for(
         lambda: running(api, "g", "r") and container_id(api, "g", "r") not in (before, ""), 30, "it is restarted for it"
     )
-    wait_resized(api, "g", "r", (103, 21_000, 64))
+    wait_resized(api, "g", "r", limits(103, 21_000, 64))
     wait_for(lambda: shown(api, "g", "r")["restartCount"] == 1, 20, "once")
 
 
@@ -285,7 +314,7 @@ def test_limits_of_each_class_are_in_the_cgroups(api):
     for name, (_, (shares, quota, memory), qos) in QOS.items():
         for of in ("c", ""):
             seen = cgroups(api, name, of)
-            assert seen[:2] == (shares, quota)
+            assert seen[:2] == limits(shares, quota, 0)[:2]
             assert memory in (None, seen[2])
         assert status(api, name).qos_class == qos
     scores = [oom_score_adj(api, name) for name in QOS]  # a runtime without the right to go below its own raises -997
@@ -293,8 +322,8 @@ def test_limits_of_each_class_are_in_the_cgroups(api):
 
 
 def oom_score_adj(api: ApiSource, name: str) -> int:
-    where = pod_cgroup(api, name, "memory")
-    pid = (where / container_id(api, name, "c") / "cgroup.procs").read_text().split()[0]
+    where = pod_cgroup(api.agent.dir.name, api.pods[name].metadata.uid, "memory")
+    pid = (container_cgroup(where, container_id(api, name, "c")) / "cgroup.procs").read_text().split()[0]
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
@@ -302,11 +331,11 @@ def test_the_pods_own_resources_are_resized(api):
     own = resources("200m", "64Mi", "400m", "128Mi")
     api.add(pod("own", container("c"), container("d", resources=resources("50m", "16Mi")), resources=own))
     api.wait_ready("own")
-    assert cgroups(api, "own") == (204, 40_000, 128)
-    assert cgroups(api, "own", "c") == (409, 40_000, 128)  # the pod's limits are its own, and so its request
+    assert cgroups(api, "own") == limits(204, 40_000, 128)
+    assert cgroups(api, "own", "c") == limits(409, 40_000, 128)  # the pod's limits are its own, and so its request
     before = {of: container_id(api, "own", of) for of in "cd"}
     api.update("own", resources=resources("300m", "96Mi", "600m", "160Mi"))
-    wait_for(lambda: cgroups(api, "own") == (307, 60_000, 160), 20, "the pod's cgroup follows")
+    wait_for(lambda: cgroups(api, "own") == limits(307, 60_000, 160), 20, "the pod's cgroup follows")
     wait_for(lambda: condition(api, "own", "PodResizeInProgress") == ("-", "-"), 20, "done")
     assert {of: container_id(api, "own", of) for of in "cd"} == before
     amounts = resources("300m", "96Mi", "600m", "160Mi")

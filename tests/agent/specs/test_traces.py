@@ -10,14 +10,11 @@ import pytest
 import yaml
 
 from tests.agent.agent import SLEEP, Agent, container, pod
-from tests.agent.changing import directories
+from tests.agent.changing import UNIFIED, container_cgroup, pod_cgroup, pod_cgroups
 from tests.agent.table import Case, Seen, Table, once, ready, running
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
-HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("cpu", "memory")]
-if not HIERARCHIES[0].exists():
-    HIERARCHIES = [Path("/sys/fs/cgroup")]
 SMALL = {"cpu": "10m", "memory": "16Mi"}
 PIDS = 300
 
@@ -26,24 +23,19 @@ def asking(**resources: Any) -> dict[str, Any]:
     return pod("", container("c", SLEEP, resources=resources))
 
 
-def in_each_hierarchy(seen: Seen) -> list[list[str]]:
-    """The pod's cgroups, below the agent's root."""
-    name = f"pod{seen.item['metadata']['uid']}"
-    roots = [hierarchy / seen.table.agent.dir.name for hierarchy in HIERARCHIES]
-    return [[str(path.relative_to(root)) for path in directories(root, name)] for root in roots]
-
-
-def cgroup(seen: Seen) -> str:
-    """The one of a pod that runs, the same in every hierarchy."""
-    found = in_each_hierarchy(seen)
-    assert all(paths == found[0] for paths in found), found
-    [path] = found[0]
-    return path
-
-
 def leaves_no_cgroup(seen: Seen) -> None:
     """Check one hierarchy after the other."""
-    wait_for(lambda: not any(in_each_hierarchy(seen)), 20, "its cgroup goes when it is over")
+    uid = seen.item["metadata"]["uid"]
+    names = (f"pod{uid}", f"-pod{uid.replace('-', '_')}.slice")
+
+    def left() -> bool:
+        return any(path.name.endswith(names) for path in pod_cgroups(seen.table.agent.dir.name))
+
+    wait_for(lambda: not left(), 20, "its cgroup goes when it is over")
+
+
+def cgroup(seen: Seen, controller: str) -> Path:
+    return pod_cgroup(seen.table.agent.dir.name, seen.item["metadata"]["uid"], controller)
 
 
 def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
@@ -51,35 +43,38 @@ def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
 
     def check(seen: Seen) -> None:
         assert seen.status["qosClass"] == qos
-        path = cgroup(seen)
-        assert path == f"{parent}/pod{seen.item['metadata']['uid']}"
-        own = HIERARCHIES[0] / seen.table.agent.dir.name / path
-        identity = seen.container()["containerID"].partition("://")[2]
-        assert (own / identity).is_dir()
-        assert {one.name for one in own.iterdir() if one.is_dir()} <= {identity, *seen.table.agent.sandboxes()}
+        for controller in ("cpu", "memory"):
+            own = cgroup(seen, controller)
+            root, uid = seen.table.agent.dir.name, seen.item["metadata"]["uid"]
+            wanted = f"{root}/{parent}/pod{uid}"
+            assert str(own).endswith(f"/{wanted}" if own.name.startswith("pod") else f"/{as_slices(wanted)}")
+            identity = seen.container()["containerID"].partition("://")[2]
+            below = {one.name for one in own.iterdir() if one.is_dir()} - {container_cgroup(own, identity).name}
+            assert all(any(box in name for box in seen.table.agent.sandboxes()) for name in below), below
 
     return check
 
 
+def as_slices(name: str) -> str:
+    """The path of systemd's slices for the components of a cgroup's name."""
+    parts = [part.replace("-", "_") for part in name.split("/")]
+    return "/".join(f"{'-'.join(parts[: depth + 1])}.slice" for depth in range(len(parts)))
+
+
 def is_overhead_counted(seen: Seen) -> None:
     """RuntimeClass overhead (KEP-688) is the pod's, beside what its containers ask for."""
-    path = cgroup(seen)
-    own = [hierarchy / seen.table.agent.dir.name / path for hierarchy in HIERARCHIES]
-    assert _number(own, "memory.limit_in_bytes", "memory.max") == 24 << 20
-    assert _number(own, "cpu.cfs_quota_us", "cpu.max") == 3000
+    assert _number(cgroup(seen, "memory"), "memory.limit_in_bytes", "memory.max") == 24 << 20
+    assert _number(cgroup(seen, "cpu"), "cpu.cfs_quota_us", "cpu.max") == 3000
 
 
 def has_a_limit_of_processes(seen: Seen) -> None:
     """podPidsLimit, for all processes of the pod together."""
-    roots = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
-    path = cgroup(seen)
-    assert _number([root / seen.table.agent.dir.name / path for root in roots], "pids.max", "pids.max") == PIDS
+    assert _number(cgroup(seen, "pids"), "pids.max", "pids.max") == PIDS
 
 
-def _number(directories: list[Path], *names: str) -> int:
-    """The first number in the first of these files that there is."""
-    files = (directory / name for directory in directories for name in names)
-    return int(next(file for file in files if file.exists()).read_text().split()[0])
+def _number(directory: Path, *names: str) -> int:
+    """The first number in the file of cgroup v1 or v2."""
+    return int((directory / names[UNIFIED]).read_text().split()[0])
 
 
 def logs_in_its_directory(seen: Seen) -> None:
