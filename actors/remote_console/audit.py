@@ -1,4 +1,4 @@
-"""The audit log of remote consoles: a JSON line for each connection and command, in two files of at most 1 MiB."""
+"""The audit log of remote consoles: a JSON line for each connection and command, in two files of at most 4 MiB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proto.wire.message import Message
 log = logging.getLogger(__name__)
 
 NAME, OLDER = "audit.log", "audit.log.1"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 4 << 20
 MOST_DETAIL = 300
 
 

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5
 """Between two looks at the file of keys, and at the connections' times."""
 BACKLOG = 16
+TOO_MANY = "TooManyRequests"
 
 Ask = Callable[[str, Request[Any], float], Future[Any]]
 Tell = Callable[[str, Message], None]
@@ -225,6 +226,10 @@ class Gateway:
         except (Refused, ProtocolError) as error:
             is_forbidden = isinstance(error, Refused) and error.reason == "Forbidden"
             self.counts["forbidden" if is_forbidden else "invalid"] += 1
+            if isinstance(error, Refused) and error.reason == TOO_MANY:
+                self._complaints.log(logging.WARNING, "console %s: %s", connection.key.name, error)
+                self._answer(connection, target, header, error)
+                return
             self._finish(connection, target, header, None, error, began)
             return
         self.counts["commands"] += 1
@@ -233,12 +238,12 @@ class Gateway:
     def _checked(self, connection: Connection, target: str, header: Header, body: bytes) -> Asked:
         assert connection.key is not None
         if not connection.rates.requests.try_take(time.monotonic()):
-            raise Refused("TooManyRequests", f"at most {limits.REQUESTS_PER_S:g} requests a second; send it later")
+            raise Refused(TOO_MANY, f"at most {limits.REQUESTS_PER_S:g} requests a second; send it later")
         asked = limits.check(target, header, body, connection.key.role)
         if connection.asks >= limits.MOST_ASKS:
-            raise Refused("TooManyRequests", f"{limits.MOST_ASKS} requests of this console wait already")
+            raise Refused(TOO_MANY, f"{limits.MOST_ASKS} requests of this console wait already")
         if asked.stream and len(connection.streams) >= limits.MOST_STREAMS:
-            raise Refused("TooManyRequests", f"this console follows {limits.MOST_STREAMS} streams already")
+            raise Refused(TOO_MANY, f"this console follows {limits.MOST_STREAMS} streams already")
         return asked
 
     def _carry_out(self, connection: Connection, asked: Asked, began: float) -> None:
@@ -283,6 +288,9 @@ class Gateway:
         said = "ok" if not isinstance(result, Exception) else f"{type(result).__name__}: {result}"[:200]
         command = described(target, header.type, message)
         self._audit.command(key.name, key.role, connection.address, command, said, (time.monotonic() - began) * 1000)
+        self._answer(connection, target, header, result)
+
+    def _answer(self, connection: Connection, target: str, header: Header, result: Message | Exception) -> None:
         if header.kind == Kind.ASK and connection.number in self.connections:
             connection.answer([target.encode(), *answer_frames(result, header.correlation)])
 

@@ -49,7 +49,7 @@ def send_frames(path: Path, count: int, seed: int) -> None:
     context.destroy(linger=0)
 
 
-ENDS = {"Stop", "StopAgent", "RestartActor"}
+ENDS = {"Stop", "StopAgent", "RestartActor", "StopActor", "KillActor", "Evaluate"}
 """Messages that end a process as they should: a valid one by chance is no fault."""
 
 

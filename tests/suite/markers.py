@@ -80,6 +80,7 @@ FOLDERS = {
     "pod_workers": PURE,
     "probe": PROCESS,
     "probe/pure": PURE,
+    "proof": PROCESS,
     "proto": PURE,
     "proto/process": PROCESS,
     "remote_console": PROCESS,

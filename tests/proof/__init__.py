@@ -1,0 +1,1 @@
+"""Proofs of what the supervision promises, as rows of a table."""
