@@ -94,8 +94,10 @@ class Config(Actor):
 
     def _tell(self, source: str, op: Any, pods: tuple[Pod, ...], seen_ns: int = 0) -> None:
         if pods or op == "SET":
-            traces = _traces(pods, seen_ns or time.time_ns()) if op in ("SET", "ADD") else {}
-            self.peer("pod_workers").tell(PodUpdate(source=source, op=op, pods=pods, traces=traces))
+            seen_ns = seen_ns or time.time_ns()
+            traces = _traces(pods, seen_ns) if op in ("SET", "ADD") else {}
+            update = PodUpdate(source=source, op=op, pods=pods, traces=traces, seen_ns=seen_ns, told_ns=time.time_ns())
+            self.peer("pod_workers").tell(update)
 
 
 def _traces(pods: tuple[Pod, ...], seen_ns: int) -> dict[str, PodTrace]:

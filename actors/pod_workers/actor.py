@@ -37,10 +37,12 @@ from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.resources.assignments import Assignments
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.steps.runtime_view import list_pod
+from actors.pod_workers.timeline import StartTimelines
 from actors.pod_workers.worker import InitialState, PodWorker
 from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
 from proto.pods.pod_workers import (
     EvictPod,
+    GetTimelines,
     ListPodWorkers,
     ObjectsChanged,
     PodChanged,
@@ -51,6 +53,8 @@ from proto.pods.pod_workers import (
     ResourcesState,
     SetNodePressure,
     SetNodeShutdown,
+    StatusWritten,
+    Timelines,
     VolumesMounted,
 )
 from proto.pods.probe import GetResults
@@ -92,6 +96,7 @@ class PodWorkers(Actor):
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
         self._complete = False
+        self._timelines = StartTimelines()
         self._not_begun = NotBegun(self, self._reasons_not_begun)
 
     # Start
@@ -335,6 +340,9 @@ class PodWorkers(Actor):
             pending=self.allocations.allocator.pending.get(uid),
             termination=termination,
             trace=self.desired.traces.pop(uid, None),
+            timeline=self._timelines.begin(
+                pod, self.desired.arrivals.pop(uid, None), is_new=view is None or not view.sandboxes
+            ),
         )
         if termination is None:
             self.allocations.admitted(pod)
@@ -504,6 +512,16 @@ class PodWorkers(Actor):
     def on_resources_state(self, state: ResourcesState) -> None:
         """From resources: what it assigns to containers."""
         self.assignments.state_changed(state)
+
+    @handles(StatusWritten)
+    def on_status_written(self, message: StatusWritten) -> None:
+        """From status."""
+        self._timelines.written(message)
+
+    @handles(GetTimelines)
+    def on_get_timelines(self, request: GetTimelines) -> Timelines:
+        """For consoles and the web page."""
+        return self._timelines.answer(request.pod)
 
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:

@@ -46,6 +46,7 @@ from actors.pod_workers.steps.sync import (
     log_name,
     resync_s,
 )
+from actors.pod_workers.timeline import StartTimeline
 from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -77,6 +78,8 @@ class InitialState:
     """Why they are not allocated."""
     trace: PodTrace | None = None
     """The trace of its start."""
+    timeline: StartTimeline | None = None
+    """The timeline of its start, for a pod that the runtime does not have yet."""
 
 
 class PodWorker(PooledActor):
@@ -95,7 +98,12 @@ class PodWorker(PooledActor):
         super().__init__(context.timers)
         self.context = context
         self.scope = scope = PodScope(
-            context, pod, initial.desired or pod, self.sleep, self.spawn, PodTracer(pod, initial.trace)
+            context,
+            pod,
+            initial.desired or pod,
+            self.sleep,
+            self.spawn,
+            PodTracer(pod, initial.trace, initial.timeline),
         )
         self.stage: Stage = "sync"
         self.termination: TerminationRequest | None = None

@@ -39,8 +39,9 @@ from actors.status.sync_actions import (
     status_action,
 )
 from actors.status.write_queue import CAP_S, GATHER_S, REFUSED_CAP_S, THROTTLED_S, WriteQueue
+from proto.pods.pod_workers import StatusWritten
 from proto.pods.status import Stage
-from proto.v1 import Pod
+from proto.v1 import Pod, PodStatus
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class ApiSync:
         """NAMESPACE/NAME of a static pod to its UID."""
         self._written: dict[str, WrittenDigests] = {}
         """By the API server's UID."""
+        self._told_ready: set[str] = set()
+        """UIDs of pods whose first write as ready was told."""
         self._too_large: set[str] = set()
         self._check_stored: set[str] = set()
         """Keys whose stored status is compared with the last write."""
@@ -105,6 +108,7 @@ class ApiSync:
         if self._static.get(key) == uid:
             del self._static[key]
         self._too_large.discard(uid)
+        self._told_ready.discard(uid)
         self._errors.pop(key, None)
         self._mark([key])
 
@@ -238,7 +242,7 @@ class ApiSync:
     # Calls
 
     async def _run(self, key: str, action: SyncAction) -> None:
-        since = self._queue.since(key)
+        since, began_ns = self._queue.since(key), time.time_ns()
         try:
             await self._execute(action)
         except errors.ApiError as error:
@@ -246,12 +250,24 @@ class ApiSync:
         else:
             if isinstance(action, WriteStatus):
                 metrics.STATUS_SYNC_SECONDS.observe(time.monotonic() - since)
+                self._tell_ready_written(key, action.status, began_ns)
             self._queue.succeeded(key, self._priority(key), time.monotonic())
             self._errors.pop(key, None)
             if self._outage:
                 log.warning("the API server accepts pod writes again")
             self._outage = ""
         self._pump()
+
+    def _tell_ready_written(self, key: str, status: PodStatus, began_ns: int) -> None:
+        """Tell pod_workers of the first write of a pod's readiness, for its timeline."""
+        known = self._known(key)
+        is_ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions)
+        if known is None or not is_ready or known.pod.metadata.uid in self._told_ready:
+            return
+        uid = known.pod.metadata.uid
+        self._told_ready.add(uid)
+        written = StatusWritten(pod_uid=uid, began_ns=began_ns, ended_ns=time.time_ns())
+        self._actor.peer("pod_workers").tell(written)
 
     async def _execute(self, action: SyncAction) -> None:
         match action:

@@ -8,7 +8,7 @@ Role = Literal["read", "operate", "debug"]
 ROLES: tuple[Role, ...] = ("read", "operate", "debug")
 
 READ = frozenset({
-    "Describe", "Dump", "GetAgentHealth", "GetMetrics", "GetPressure", "GetRelistAge", "GetSummary",
+    "Describe", "Dump", "GetAgentHealth", "GetMetrics", "GetPressure", "GetRelistAge", "GetSummary", "GetTimelines",
     "Inspect", "ListActors", "ListEvents", "ListMailbox", "ListObjects", "ListPodWorkers", "ListPods", "ListPulls",
     "ListSources", "Ping", "PlanCollection", "PlanEviction", "Stacks",
 })  # fmt: skip

@@ -2,7 +2,8 @@
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
 ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
-SetNodeShutdown. From resources: ResourcesState. From container_gc, eviction, node, command line: ListPodWorkers.
+SetNodeShutdown. From resources: ResourcesState. From status: StatusWritten. From container_gc, eviction, node, command
+line: ListPodWorkers. From server, command line: GetTimelines.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class PodUpdate(Message, frozen=True, kw_only=True):
     pods: tuple[Pod, ...]
     traces: dict[str, PodTrace] = {}
     """By UID: pods whose start is traced."""
+    seen_ns: int = 0
+    """When the source saw these pods, in Unix nanoseconds; 0: unknown."""
+    told_ns: int = 0
 
 
 class ObjectsChanged(Message, frozen=True, kw_only=True):
@@ -147,6 +151,63 @@ class PodWorkerStates(Message, frozen=True, kw_only=True):
     pods: tuple[PodWorkerState, ...]
     sources_ready: bool
     """Every source has been read once. Before that, apparent orphans must not be cleaned up."""
+
+
+class StatusWritten(Message, frozen=True, kw_only=True):
+    """From status: the API server has the status of a pod that became ready. Unix nanoseconds. A repeat adds a step."""
+
+    pod_uid: str
+    began_ns: int
+    ended_ns: int
+
+
+class TimelineStep(Record, frozen=True, kw_only=True):
+    """A step of a pod's start. Times are Unix nanoseconds."""
+
+    name: str
+    """config, admission, volumes, sandbox, image, create, start, probe or status write."""
+    detail: str = ""
+    """The container's name; empty for steps of the whole pod."""
+    began_ns: int
+    ended_ns: int
+    error: str = ""
+
+
+class PodTimeline(Record, frozen=True, kw_only=True):
+    """The start of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    began_ns: int
+    ready_ns: int = 0
+    """When it was ready or finished; 0: not yet."""
+    steps: tuple[TimelineStep, ...] = ()
+
+
+class StepTotal(Record, frozen=True, kw_only=True):
+    """One step over all recorded pods."""
+
+    step: str
+    """A step's name, or `total`."""
+    count: int
+    total_s: float
+    median_s: float
+    most_s: float
+
+
+class Timelines(Message, frozen=True, kw_only=True):
+    """The requested timelines, newest first, and the totals of all recorded pods."""
+
+    pods: tuple[PodTimeline, ...] = ()
+    totals: tuple[StepTotal, ...] = ()
+
+
+class GetTimelines(Request[Timelines], frozen=True, kw_only=True):
+    """From server, command line: the starts of pods since the actor started, of the last 200. A repeat is harmless."""
+
+    pod: str = ""
+    """NAME or NAMESPACE/NAME; empty: all."""
 
 
 class ListPodWorkers(Request[PodWorkerStates], frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ COMMANDS = {
     "objects": "pods.objects",
     "images": "pods.images",
     "plan": "pods.plan",
+    "timeline": "pods.timeline",
     "logs": "pods.container_logs",
     "exec": "streams.remote",
     "attach": "streams.remote",

@@ -77,6 +77,7 @@ COMMANDS = [
     ["ask", "pleg", "Ping"],
     ["eval", "x", "1", "--role", "debug"],
     ["kill", "x"],
+    ["timeline"],
     ["stop", "x"],
     ["start", "pleg"],
     ["console", "-c", "ps"],

@@ -47,6 +47,8 @@ class Desired:
     """UIDs from the checkpoint of API pods that the API server has not named yet."""
     traces: dict[str, PodTrace] = field(default_factory=dict)
     """By UID: traces of starts that no worker has begun."""
+    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By UID: when the source saw and told a pod that no worker has begun. Unix nanoseconds."""
 
     contested: dict[str, dict[str, Pod]] = field(default_factory=dict)
     """Pods whose UID a pod of another source has, by source and UID. They wait until that pod is removed."""
@@ -94,6 +96,8 @@ class Desired:
             self.pods[uid] = incoming[uid]
             self.source_of[uid] = update.source
         self.traces |= {uid: update.traces[uid] for uid in added if uid in update.traces}
+        if update.seen_ns:
+            self.arrivals |= dict.fromkeys(added, (update.seen_ns, update.told_ns))
         return Change((*added, *self._admit_contested(removed)), updated, removed, new)
 
     def _admit_contested(self, removed: Iterable[str]) -> tuple[str, ...]:
@@ -110,6 +114,7 @@ class Desired:
             del self.pods[uid]
             del self.source_of[uid]
             self.traces.pop(uid, None)
+            self.arrivals.pop(uid, None)
             self.restored.discard(uid)
         return gone
 

@@ -6,11 +6,12 @@ Names are the kubelet's where it has such a span (syncPod and the stages after i
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from actors._base.messaging import tracing
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES
+from actors.pod_workers.timeline import StartTimeline
 from proto.pods.pod_workers import PodTrace
 from proto.v1 import Pod, PodStatus
 
@@ -18,11 +19,12 @@ _STEPS = {"sync": "syncPod", "terminating": "syncTerminatingPod", "terminated": 
 
 
 class PodTracer:
-    """Used in the worker's mailbox thread. Without a configured endpoint it does nothing."""
+    """Used in the worker's mailbox thread. Without a configured endpoint it makes no spans, only the timeline."""
 
-    def __init__(self, pod: Pod, start: PodTrace | None = None) -> None:
+    def __init__(self, pod: Pod, start: PodTrace | None = None, timeline: StartTimeline | None = None) -> None:
         """`start`: the trace of the pod's start, if it is sampled."""
         meta = pod.metadata
+        self._timeline = timeline
         self._start = start
         self._attributes = {"k8s.pod.uid": meta.uid, "k8s.pod.name": meta.name, "k8s.namespace.name": meta.namespace}
         self._idle_ns, self._unready = time.time_ns(), ""
@@ -42,14 +44,20 @@ class PodTracer:
         """A step is over."""
         self._idle_ns = time.time_ns()
 
+    def part(self, name: str, detail: str = "") -> AbstractContextManager[Any]:
+        """A part of the start in the pod's timeline."""
+        return self._timeline.step(name, detail) if self._timeline is not None else nullcontext()
+
     def published(self, status: PodStatus) -> None:
         """The pod's status is sent. A ready or finished pod has started."""
-        if self._start is None:
+        if self._start is None and self._timeline is None:
             return
         ready = next((one for one in status.conditions if one.type == "Ready"), None)
         self._unready = ready.message or "" if ready is not None else ""
         if status.phase in TERMINAL_PHASES or (ready is not None and ready.status == "True"):
             self._end_start()
+            if self._timeline is not None:
+                self._timeline.ready()
 
     def _end_start(self, error: str = "") -> None:
         start, self._start = self._start, None

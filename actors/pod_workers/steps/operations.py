@@ -69,7 +69,7 @@ class Operations:
             return
         self._ask_volumes = False  # before the call: a change meanwhile sets it again
         try:
-            with self.scope.wait_reasons.waiting_for("volumes"):
+            with self.scope.wait_reasons.waiting_for("volumes"), self.scope.trace.part("volumes"):
                 answer = await self.context.volumes.ask(MountPod(pod=self.scope.pod), deadline_s)
         except BaseException:
             self._ask_volumes = True
@@ -159,22 +159,25 @@ class Operations:
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
         image_of = f"image {container.image} of container {container.name}"
-        with self.scope.wait_reasons.waiting_for(image_of):
+        with self.scope.wait_reasons.waiting_for(image_of), self.scope.trace.part("image", container.name):
             try:
                 await start.ensure_image_volumes()
                 image = await start.ensure_image()
             finally:
                 self.scope.pulling_s += start.pulling_s
-        await start.fetch_objects()
-        await start.fetch_grant()
-        await start.prepare_mounts()
+        with self.scope.trace.part("create", container.name):
+            await start.fetch_objects()
+            await start.fetch_grant()
+            await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
         note_actuated(self.context, self.scope.pod, container)
         async with self.context.starting:
             try:
-                identity = await start.create(image)
-                await start.start(identity)
+                with self.scope.trace.part("create", container.name):
+                    identity = await start.create(image)
+                with self.scope.trace.part("start", container.name):
+                    await start.start(identity)
             except GeneratorExit:
                 raise  # the coroutine ends with its process, and can await nothing more
             except BaseException:

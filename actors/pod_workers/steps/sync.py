@@ -180,7 +180,7 @@ class Sync:
 
     async def _create_sandbox(self, attempt: int) -> bool:
         try:
-            with tracing.span("createSandbox"):
+            with tracing.span("createSandbox"), self.scope.trace.part("sandbox"):
                 await self.operations.create_sandbox(attempt)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
