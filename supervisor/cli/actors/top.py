@@ -106,11 +106,12 @@ def line(before: Reading | None, now: Reading) -> Line:
     changes = {
         kind: (count - before.handled.get(kind, (0, 0.0))[0], took - before.handled.get(kind, (0, 0.0))[1])
         for kind, (count, took) in now.handled.items()
+        if kind != "Describe"  # this command's own
     }
     cpu = max(0.0, row.cpu_s - before.row.cpu_s) / seconds
     if now.mailbox is None:
         return Line(row.name, row.state, cpu, row.pss_kib, None, None, None, "")
-    count = sum(one for kind, (one, _) in changes.items() if kind != "Describe")
+    count = sum(one for one, _ in changes.values())
     took_ms = sum(took for _, took in changes.values())
     slowest = max(changes, key=lambda kind: changes[kind][1], default="")
     return Line(row.name, row.state, cpu, row.pss_kib, now.mailbox, count / seconds, took_ms / 1000 / seconds, slowest)
