@@ -11,6 +11,11 @@ _LATENESS = exponential(0.0001, 4, 8)
 
 ACTOR_UP = REGISTRY.gauge("nodevisor_actor_up", "1 while the actor is in service.", "actor state")
 ACTOR_RESTARTS = REGISTRY.counter("nodevisor_actor_restarts_total", "Starts after the first.", "actor")
+ACTOR_DEATHS = REGISTRY.counter(
+    "nodevisor_actor_deaths_total",
+    "Ends that were not requested, by cause and by the message in the handler.",
+    "actor cause call",
+)
 ACTOR_INCARNATION = REGISTRY.gauge("nodevisor_actor_incarnation", "Number of the actor's present process.", "actor")
 ACTOR_UPTIME = REGISTRY.gauge("nodevisor_actor_uptime_seconds", "Time the process has been in service.", "actor")
 ACTOR_CPU = REGISTRY.counter("nodevisor_actor_cpu_seconds_total", "CPU time of the present process.", "actor")

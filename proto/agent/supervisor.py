@@ -32,6 +32,10 @@ class ActorRow(Message, frozen=True, kw_only=True):
     """`killed by SIGKILL`, `exit 70: KeyError: 'x' (death record PATH)`; empty: no death so far."""
     mailbox: int = 0
     """Mailbox depth at the last heartbeat."""
+    degraded: bool = False
+    """Past its restart intensity, although it may be in service at the moment."""
+    deaths: tuple[tuple[str, str, int], ...] = ()
+    """Ends that were not requested: cause, type of the message in the handler (empty: none), count."""
     pss_kib: int = 0
     """Proportional set size; 0 when not measured."""
     cpu_s: float = 0.0

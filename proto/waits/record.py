@@ -57,4 +57,4 @@ class Wait(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ask: AskId | None = None
     """The ask in whose handler this wait is."""
     number: int = 0
-    """Of an ask: its correlation number."""
+    """Of an ask: its correlation number. Of the handler that runs: the ID of its thread."""

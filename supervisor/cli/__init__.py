@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run.command",
     "ps": "agent.processes",
     "why": "agent.why",
+    "deaths": "agent.deaths",
     "restart": "agent.processes",
     "stop": "agent.processes",
     "kill": "actors.service",

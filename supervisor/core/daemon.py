@@ -30,7 +30,8 @@ from supervisor.core import requests
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
-from supervisor.process import forkclient, state
+from supervisor.process import evidence, forkclient, state
+from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS
 from supervisor.process.forkserver_manager import ForkserverManager
@@ -310,10 +311,11 @@ class Daemon:
 
     def _ended(self, process: Process, status: int | None) -> None:
         detail = self.deaths.detail(process.name, process.incarnation) if status else ""
+        call = self.deaths.in_flight(process.name, process.incarnation)
         self.processes.remove(process)
         self.deaths.prune(process.name)
         self._dirty = True
-        self.push(transitions.Ended(process.name, process.incarnation, status, detail))
+        self.push(transitions.Ended(process.name, process.incarnation, status, detail, call))
 
     def _on_link(self, process: Process) -> None:
         assert process.link is not None
@@ -322,7 +324,8 @@ class Daemon:
                 self.push(transitions.PongReceived(process.name, process.incarnation, answer.mailbox))
             elif process.evidence_due is not None:
                 process.dumped = answer
-                self._save_evidence(process)
+                assert process.begun is not None
+                process.evidence_due = min(process.evidence_due, process.begun.sample.at + evidence.SAMPLE_S)
 
     # Output
 
@@ -332,6 +335,19 @@ class Daemon:
                 self._publish(message)
             case transitions.Answer(asker, answer):
                 self.control.answer(asker if isinstance(asker, Asker) else None, answer)
+            case transitions.RecordDeath():
+                self.deaths.record(
+                    Death(
+                        time=time.time(),
+                        actor=instruction.name,
+                        incarnation=instruction.incarnation,
+                        cause=instruction.cause,
+                        reason=instruction.reason,
+                        call=instruction.call,
+                        evidence=instruction.evidence,
+                        degraded=instruction.degraded,
+                    )
+                )
             case transitions.Fork():
                 self._forks.append(instruction)
                 self._dirty = True
@@ -353,6 +369,7 @@ class Daemon:
             case transitions.SaveEvidence(why=why):
                 process.why, process.dumped = why, None
                 process.evidence_due = time.monotonic() + DUMP_WAIT_S
+                process.begun = evidence.begin(self.run_dir, process.pid, process.name)
                 process.signal(signal.SIGUSR2)
                 self.processes.link(process).dump()
             case transitions.WriteOff():
@@ -362,8 +379,11 @@ class Daemon:
 
     def _save_evidence(self, process: Process) -> None:
         process.evidence_due = None
-        path = self.deaths.write_evidence(process.name, process.incarnation, process.pid, process.why, process.dumped)
-        self.push(transitions.EvidenceSaved(process.name, process.incarnation, path))
+        assert process.begun is not None
+        path, stall = self.deaths.write_evidence(
+            process.name, process.incarnation, process.pid, process.why, process.dumped, process.begun
+        )
+        self.push(transitions.EvidenceSaved(process.name, process.incarnation, path, f"{stall.kind}: {stall.text}"))
 
     def note(self, level: str, reason: str, actor: str, text: str) -> None:
         """Log a note and publish it."""

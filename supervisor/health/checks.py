@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proto.agent.supervisor import Exited, PeerStates, Started
+from proto.agent.supervisor import Exited, Note, PeerStates, Started
 from proto.wire.message import Message
 
 GRACE_S = 2.0
@@ -24,11 +24,17 @@ class Health:
         self._out: dict[str, float] = dict.fromkeys(actors, now + START_S - GRACE_S)
         self._actors = tuple(self._out)
         self.never_ready = set(self._actors)
+        self.degraded: dict[str, str] = {}
+        """Actors past their restart intensity, with the reason."""
 
     def on_event(self, event: Message, now: float) -> None:
         """Note one of the supervisor's events."""
         if isinstance(event, Exited) and event.name in self._actors:
             self._out.setdefault(event.name, now)
+        if isinstance(event, Note) and event.reason == "Degraded":
+            self.degraded[event.actor] = event.text
+        elif isinstance(event, Note) and event.reason == "Recovered":
+            self.degraded.pop(event.actor, None)
         started = [event.name] if isinstance(event, Started) else []
         if isinstance(event, PeerStates):
             started = [peer.name for peer in event.peers if peer.ready]
@@ -41,6 +47,8 @@ class Health:
         return {"ping": ""} | {name: self._problem(name, now) for name in self._actors}
 
     def _problem(self, name: str, now: float) -> str:
+        if name in self.degraded:
+            return f"degraded: {self.degraded[name]}"
         since = self._out.get(name)
         if since is None or now - since <= GRACE_S:
             return ""

@@ -15,11 +15,16 @@ import msgspec
 
 from proto.agent import recording
 from proto.agent.actor import Dumped
-from proto.common import procfs
+from proto.waits import table
+from supervisor.process import evidence
+from supervisor.process.death_log import Death, append
+from supervisor.process.stalls import Stall
 
 log = logging.getLogger(__name__)
 
 MAX_PER_ACTOR = 10
+CANNOT_FORK = "cannot be forked"
+"""Begin of the reason of an end without a process."""
 _MAX_LINE = 300
 _FILE = re.compile(r"(?P<name>.+)-(?P<incarnation>\d+)\.(?:txt|stacks)")
 
@@ -29,6 +34,8 @@ class Deaths:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._calls: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._stalls: dict[str, Stall] = {}
 
     def path(self, name: str, incarnation: int) -> Path:
         """The record of an incarnation."""
@@ -44,26 +51,46 @@ class Deaths:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{last[:_MAX_LINE]} (death record {path})"
 
-    def write_evidence(self, name: str, incarnation: int, pid: int, why: str, dumped: Dumped | None) -> str:
-        """Save what a hung child is doing. Returns the file's path; empty if it could not be written."""
+    def write_evidence(
+        self, name: str, incarnation: int, pid: int, why: str, dumped: Dumped | None, begun: evidence.Begun
+    ) -> tuple[str, Stall]:
+        """Save what a hung child is doing. Returns the file's path, empty if it could not be written, and the stall."""
         path = self.path(name, incarnation)
         stacks = path.with_suffix(".stacks")
+        stall, text = evidence.finish(self.directory.parent, pid, name, begun, stacks, dumped)
+        self._stalls[name] = stall
         parts = [
             time.strftime(f"%Y-%m-%dT%H:%M:%S%z {name} incarnation {incarnation} pid {pid}\n"),
             self._replay_line(name, incarnation),
             f"Python stacks: {stacks}\n\n" if stacks.exists() else "Python stacks: none\n\n",
             "In flight, and mailbox head, from its I/O thread:\n",
             msgspec.json.encode(dumped).decode() + "\n\n" if dumped is not None else "no answer\n\n",
-            "Threads, from the kernel:\n",
-            procfs.waits(pid),
-            f"\n{why}\n",
+            f"{text}\n\n{why}\n",
         ]
         try:
             path.write_text("".join(parts))
         except OSError as error:
             log.error("cannot save %s: %s", path, error.strerror)
-            return ""
-        return str(path)
+            return "", stall
+        return str(path), stall
+
+    def in_flight(self, name: str, incarnation: int) -> str:
+        """Read the call in flight of an incarnation that has ended, before the next one replaces its wait records."""
+        found = table.read(self.directory.parent / "waits" / name)
+        self._calls[name] = evidence.in_flight(
+            found if found is not None and found.incarnation == incarnation else None
+        )
+        return self._calls[name][0]
+
+    def record(self, death: Death) -> None:
+        """Write a death to the log, with the calls and the stall that were read at its end."""
+        _, waits = self._calls.pop(death.actor, ("", ()))
+        stall = self._stalls.pop(death.actor, None)
+        kind = stall.kind if stall is not None and death.cause == "hung" else ""
+        kind = "fork-failing" if death.reason.startswith(CANNOT_FORK) else kind
+        if not death.evidence and (path := self.path(death.actor, death.incarnation)).exists():
+            death = msgspec.structs.replace(death, evidence=str(path))
+        append(self.directory, msgspec.structs.replace(death, waits=waits, stall=kind))
 
     def _replay_line(self, name: str, incarnation: int) -> str:
         """The command that replays its messages; empty without a recording."""

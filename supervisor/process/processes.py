@@ -13,6 +13,7 @@ import zmq
 
 from proto.agent.actor import Dumped
 from proto.common import procfs
+from supervisor.process.evidence import Begun
 from supervisor.process.links import Link
 
 STATUS_WAIT_S = 1.0
@@ -47,6 +48,8 @@ class Process:
     """When the evidence is written, with or without the child's part."""
     why: str = ""
     dumped: Dumped | None = None
+    begun: Begun | None = None
+    """The evidence's first half."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""

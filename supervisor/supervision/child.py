@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from proto.agent.supervisor import ActorRow
 from supervisor.supervision.policy import History, Run
 from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import State
+
+MOST_CAUSES = 20
+"""Labels of one actor's deaths; further message types count as `other`."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,10 @@ class Child:
     history: History = field(default_factory=History)
     last_death: str = ""
     evidence: str = ""
+    call: str = ""
+    """The message in the handler of the incarnation that ended."""
+    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Deaths by cause and type of that message, for metrics."""
     mailbox: int = 0
     held: bool = False
     """An operator has stopped it: it does not start by itself."""
@@ -75,7 +83,14 @@ class Child:
         self.pid = self.early_ready = self.mailbox = 0
         self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = self.stopped = None
         self.asked = self.killed = self.again = False
-        self.hung = self.evidence = ""
+        self.hung = self.evidence = self.call = ""
+
+    def died(self, cause: str, reason: str) -> None:
+        """Count an end that was not requested."""
+        self.last_death = reason
+        self.deaths += 1
+        key = (cause, self.call.partition(" ")[0])
+        self.causes[key if key in self.causes or len(self.causes) < MOST_CAUSES else (cause, "other")] += 1
 
     def run(self, now: float) -> Run:
         """The life of the incarnation that ends now."""
@@ -93,6 +108,8 @@ class Child:
             restarts=max(0, self.starts - 1),
             last_death=self.last_death,
             mailbox=self.mailbox,
+            degraded=self.history.degraded,
+            deaths=tuple((cause, call, count) for (cause, call), count in self.causes.items()),
             held=self.held,
             restart_in_s=round(max(0.0, (self.deadline or 0.0) - now), 3) if waiting else 0.0,
         )

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from proto.wire.errors import Refused
 from supervisor.supervision import transitions
 from supervisor.supervision.child import Child
-from supervisor.supervision.policy import History
 from supervisor.supervision.transitions import State
 
 if TYPE_CHECKING:
     from supervisor.supervision.process_tree import ProcessTree
+
+ON_REQUEST = "started on request"
 
 
 def carry_out(tree: ProcessTree, event: transitions.RestartAsked | transitions.ActorOrdered) -> None:
@@ -86,7 +87,7 @@ def _start(tree: ProcessTree, child: Child, asker: object) -> None:
 def _end_hold(tree: ProcessTree, child: Child) -> None:
     child.held = False
     if not child.alive:
-        child.history = History()
+        tree.forgive(child, ON_REQUEST)
     drop_stop_askers(tree, child)
 
 

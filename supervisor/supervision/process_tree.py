@@ -106,16 +106,16 @@ class ProcessTree:
                 self._on_fork_failed(child, reason, lost)
             case transitions.ReadyReceived(pid=pid):
                 self._on_ready(child, pid)
-            case transitions.Ended(wait_status=status, detail=detail):
-                self._on_ended(child, status, detail)
+            case transitions.Ended():
+                self._on_ended(child, event)
             case transitions.PongReceived(mailbox=mailbox):
                 self._on_pong(child, mailbox)
             case transitions.Halted():
                 child.stopped = self._now
             case transitions.Continued():
                 child.stopped = None
-            case transitions.EvidenceSaved(path=path):
-                self._on_evidence(child, path)
+            case transitions.EvidenceSaved():
+                self._on_evidence(child, event)
 
     # Starting
 
@@ -188,8 +188,13 @@ class ProcessTree:
             return
         child.next_ping = self._next_ping(child)
         if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
-            child.history = History()
-            self.note("info", "Recovered", child, "in service for long enough, no longer degraded")
+            self.forgive(child, "in service for long enough")
+
+    def forgive(self, child: Child, why: str) -> None:
+        """Forget the restarts so far."""
+        degraded, child.history = child.history.degraded, History()
+        if degraded:
+            self.note("info", "Recovered", child, f"{why}, no longer degraded")
 
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
@@ -244,9 +249,10 @@ class ProcessTree:
         self.note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
         self._out.append(transitions.SaveEvidence(child.name, child.incarnation, why))
 
-    def _on_evidence(self, child: Child, path: str) -> None:
+    def _on_evidence(self, child: Child, event: transitions.EvidenceSaved) -> None:
         if child.state is State.STOPPING and child.hung and not child.killed:
-            child.evidence = path
+            child.evidence = event.path
+            child.hung += f"; {event.stall}" if event.stall else ""
             self._kill(child)
 
     # Ending
@@ -278,18 +284,30 @@ class ProcessTree:
         cause = Cause.HUNG if child.hung else Cause.SHUTDOWN
         self._end(child, cause, f"{child.hung}; {reason}" if child.hung else reason)
 
-    def _on_ended(self, child: Child, status: int | None, detail: str) -> None:
+    def _on_ended(self, child: Child, event: transitions.Ended) -> None:
+        status, child.call = event.wait_status, event.call
         cause = policy.cause_of(status, asked=child.asked and not child.hung, hung=bool(child.hung))
         if child.hung:
             reason = child.hung + (f" (evidence {child.evidence})" if child.evidence else "")
         else:
-            reason = policy.describe_status(status) + (f": {detail}" if detail else "")
+            reason = policy.describe_status(status) + (f" in {child.call}" if child.call else "")
+            reason += f": {event.detail}" if event.detail else ""
         self._end(child, cause, reason)
 
     def _end(self, child: Child, cause: Cause, reason: str) -> None:
         if cause is not Cause.SHUTDOWN or child.state is State.LOST:
-            child.last_death = reason
-            child.deaths += 1
+            child.died(cause.value, reason)
+            self._out.append(
+                transitions.RecordDeath(
+                    child.name,
+                    child.incarnation,
+                    "lost" if child.state is State.LOST else cause.value,
+                    reason,
+                    child.call,
+                    child.evidence,
+                    child.history.degraded,
+                )
+            )
         self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
         child.pid = 0
         child.deadline = child.next_ping = child.pinged = None
@@ -299,7 +317,7 @@ class ProcessTree:
         elif child.held:
             orders.held(self, child)
         elif child.again:
-            child.history = History()
+            self.forgive(child, orders.ON_REQUEST)
             self.start(child)
         else:
             self._decide(child, cause, reason)

@@ -82,6 +82,8 @@ class Ended(_OfIncarnation):
 
     wait_status: int | None
     detail: str = ""
+    call: str = ""
+    """The message that was in its handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,10 @@ class Continued(_OfIncarnation):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSaved(_OfIncarnation):
-    """The evidence of a hung child is on disk."""
+    """The evidence of a hung child is on disk. `stall`: its kind and a sentence."""
 
     path: str
+    stall: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,17 @@ class WriteOff(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordDeath(_OfIncarnation):
+    """Write an end that was not requested to the log of deaths."""
+
+    cause: str
+    reason: str
+    call: str
+    evidence: str
+    degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Publish an event of proto.agent.supervisor."""
 
@@ -207,4 +221,4 @@ class Answer:
     answer: Message | Exception
 
 
-Instruction = Fork | AskStop | Kill | SendPing | SaveEvidence | WriteOff | Publish | Answer
+Instruction = Fork | AskStop | Kill | SendPing | SaveEvidence | WriteOff | RecordDeath | Publish | Answer

@@ -157,10 +157,10 @@ def test_watch_can_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) ->
                 process.wait(10)
 
 
-@pytest.mark.usefixtures("agent")
-def test_why_names_a_stopped_actor_and_pod(run_dir: Path) -> None:
+def test_why_answers_while_actor_and_supervisor_are_stopped(agent: subprocess.Popen[bytes], run_dir: Path) -> None:
     where = ("--run-dir", f"{run_dir}/run")
     pid = rows(run_dir)["status"]["pid"]
+    agent.send_signal(signal.SIGSTOP)  # first: it would replace the actor
     os.kill(pid, signal.SIGSTOP)
     try:
         wait_for(lambda: f"{pid} (" in stat(pid) and ") T " in stat(pid), 10, "status is stopped")
@@ -172,7 +172,8 @@ def test_why_names_a_stopped_actor_and_pod(run_dir: Path) -> None:
         assert supervisor("why", "node", *where).stdout.startswith("Node waits for status, which is stopped")
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: ") T " not in stat(pid), 10, "status runs")
+        wait_for(lambda: ") T " not in stat(pid), 10, "status runs")
+        agent.send_signal(signal.SIGCONT)
     assert (
         supervisor("why", "pod/web-node", *where).stdout == "Pod default/web-node is Running and waits for nothing.\n"
     )
@@ -183,3 +184,21 @@ def test_why_names_a_stopped_actor_and_pod(run_dir: Path) -> None:
 
 def stat(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
+
+
+@pytest.mark.usefixtures("agent")
+def test_deaths_shows_call_and_evidence(run_dir: Path) -> None:
+    where = ("--run-dir", f"{run_dir}/run")
+    assert supervisor("deaths", *where).stdout == "No deaths.\n"
+    os.kill(rows(run_dir)["probe"]["pid"], signal.SIGKILL)
+    wait_for(lambda: rows(run_dir)["probe"]["incarnation"] == 2, 20, "probe starts again")
+    os.kill(rows(run_dir)["status"]["pid"], signal.SIGSTOP)
+    wait_for(lambda: rows(run_dir)["status"]["incarnation"] == 2, 60, "status is replaced")
+    killed, hung = json.loads(supervisor("deaths", "-o", "json", *where).stdout)
+    assert (killed["actor"], killed["cause"], killed["incarnation"]) == ("probe", "killed", 1)
+    assert (hung["actor"], hung["cause"], hung["stall"]) == ("status", "hung", "stopped")
+    assert "Stall: stopped: " in Path(hung["evidence"]).read_text()
+    assert rows(run_dir)["status"]["deaths"] == [["hung", "", 1]]
+    shown = supervisor("deaths", "status", *where).stdout
+    assert "hung: stopped" in shown
+    assert "probe" not in shown

@@ -7,6 +7,7 @@ Without a table, as in unit tests, nothing is written.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -134,13 +135,16 @@ class Running:
 
     def __init__(self) -> None:
         self._slot = -1 if _slots is None else _slots.take()
+        self._thread = 0
 
     def begin(self, what: str, ask: AskId | None, mailbox: int) -> None:
-        """A message leaves the mailbox."""
+        """A message leaves the mailbox. The record has the thread's ID as its number."""
         if self._slot >= 0 and _slots is not None:
             _slots.handling(mailbox)
+            now = time.monotonic()
+            thread = self._thread = self._thread or threading.get_native_id()
             record = Wait(
-                kind="handler", waiter=_itself.name, target=RUNNING, what=what, since=time.monotonic(), ask=ask
+                kind="handler", waiter=_itself.name, target=RUNNING, what=what, since=now, ask=ask, number=thread
             )
             _slots.write(self._slot, record)
 

@@ -170,6 +170,9 @@ class Collector:
         rows = self.rows
         agent.ACTOR_UP.replace(((row.name, row.state), float(row.state == "ready")) for row in rows)
         agent.ACTOR_RESTARTS.replace(((row.name,), row.restarts) for row in rows)
+        agent.ACTOR_DEATHS.replace(
+            ((row.name, cause, call), count) for row in rows for cause, call, count in row.deaths
+        )
         agent.ACTOR_INCARNATION.replace(((row.name,), row.incarnation) for row in rows)
         agent.ACTOR_UPTIME.replace(((row.name,), row.uptime_s) for row in rows)
         ages = ((row.name, self._merged.age(row.name, now)) for row in self._actors())
@@ -219,6 +222,7 @@ class Collector:
 _SET_HERE: tuple[Family, ...] = (
     agent.ACTOR_UP,
     agent.ACTOR_RESTARTS,
+    agent.ACTOR_DEATHS,
     agent.ACTOR_INCARNATION,
     agent.ACTOR_UPTIME,
     agent.ACTOR_SILENT,

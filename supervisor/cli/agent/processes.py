@@ -75,11 +75,13 @@ def _branch(index: int, count: int, drawn: bool) -> str:
 
 def _ps_row(row: ActorRow, name: str) -> list[str]:
     state = f"{row.state} {row.restart_in_s:.1f}s" if row.restart_in_s else row.state
+    if row.degraded and row.state != "degraded":
+        state += ", degraded"
     state += " (on request)" if row.held and row.state == "stopped" else ""
     return [
         name,
         str(row.pid) if row.pid else "",
-        Cell(state, "bold yellow" if row.held else STATE_STYLES.get(row.state, "")),
+        Cell(state, "bold yellow" if row.held else STATE_STYLES["degraded" if row.degraded else row.state]),
         str(row.incarnation),
         human_duration(row.uptime_s) if row.uptime_s else "",
         Cell(str(row.restarts), "yellow" if row.restarts else ""),
