@@ -236,7 +236,9 @@ def usage(name: str, tree: Hierarchy | None = None) -> Usage | None:
         key, cpu_ns = "total_inactive_file", figures.number(f"{cpu}/cpuacct.usage")
     return Usage(
         memory_bytes=used,
-        memory_working_set_bytes=max(0, used - figures.stat(f"{where}/memory.stat").get(key, 0)),
+        memory_working_set_bytes=max(
+            0, used - figures.stat(f"{where}/memory.stat", figures.MEMORY[tree.unified]).get(key, 0)
+        ),
         cpu_ns=cpu_ns,
         pids=figures.number(f"{tree.path('pids', name)}/pids.current"),
     )

@@ -41,8 +41,11 @@ def parse(text: str) -> list[Interface]:
 
 def table(path: str) -> str:
     """Read a net/dev file, bounded because a container can create any number of interfaces. Raises OSError."""
-    with open(path, "rb", buffering=0) as file:
-        return read_bounded(file.fileno(), MOST_BYTES, path).decode(errors="replace")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return read_bounded(descriptor, MOST_BYTES, path).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def of_process(pid: int | str) -> list[Interface]:

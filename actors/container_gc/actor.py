@@ -26,15 +26,18 @@ from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors._host.files import listing, paths
 from actors._host.files.own_pods import OwnPods
+from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors.container_gc import foreign, policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen
 from actors.container_gc.rotation import LogRotation
 from proto.common.until import Until
+from proto.cri import api_pb2 as pb
 from proto.node.container_gc import Collected, CollectGarbage, Plan, PlanCollection, PodTerminated
 from proto.node.eviction import PlannedVictim
 from proto.pods.pod_workers import ListPodWorkers
 from proto.pods.volume import UnmountPod
+from proto.v1 import ObjectReference
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
@@ -86,6 +89,8 @@ class ContainerGc(Actor):
         self._passes = self._pod_passes = 0
         self._last = Collected(containers=0, sandboxes=0, directories=0)
         self._last_error = ""
+        self._events = Recorder(self.peer("events"))
+        self._plan_shown = LastPlan()
         self._foreign: dict[str, tuple[str, ...]] = {}
         """Foreign pods of the last full pass: UID to places."""
 
@@ -141,11 +146,9 @@ class ContainerGc(Actor):
         now = time.time()
         async with self._alone:
             seen, pods = await self._look(cri)
-        dead = policy.containers_to_remove(seen.containers, pods, self._limits, now)
-        gone = {one.id for one in dead}
-        kept = {one.sandbox_id for one in seen.containers if one.id not in gone}
-        idle = policy.sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods)
+        dead, idle = policy.to_remove(seen, pods, self._limits, now)
         victims: list[ContainerView | SandboxView] = [*dead, *idle]
+        self._plan_shown.keep(policy.basis(seen, victims, pods, self._limits, now), time.monotonic())
         return Plan(victims=tuple(_planned(one, pods, now) for one in victims))
 
     def _runtime(self) -> RelayedCri:
@@ -165,7 +168,7 @@ class ContainerGc(Actor):
             self._last_error = str(error)
             log.warning("cannot collect dead containers: %s; retrying at the next period", error)
             if not isinstance(error, ActorError):  # a restarting peer is no event of the node
-                Recorder(self.peer("events")).node("Warning", FAILED, str(error))
+                self._events.node("Warning", FAILED, str(error))
 
     # Pods that have just ended
 
@@ -225,11 +228,15 @@ class ContainerGc(Actor):
             self._passes += 1
             seen, pods = await self._look(cri)
             self._report(foreign.foreign_pods(seen.uids, pods))
-            dead = policy.containers_to_remove(seen.containers, pods, self._limits, time.time(), ended_too=ended_too)
-            removed = await self._remove_all(cri, dead)
-            kept = {container.sandbox_id for container in seen.containers if container.id not in removed}
-            idle = policy.sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods, ended_too=ended_too)
-            went = await self._remove_all(cri, idle)
+            now = time.time()
+            dead = policy.containers_to_remove(seen.containers, pods, self._limits, now, ended_too=ended_too)
+            removed = await self._remove_all(cri, dead, pods)
+            idle = policy.idle_sandboxes(seen, pods, removed, ended_too=ended_too)
+            went = await self._remove_all(cri, idle, pods)
+            if not ended_too:
+                going: list[ContainerView | SandboxView] = [*dead, *idle]
+                done = [one for one in going if one.id in removed | went]
+                self._compare(policy.basis(seen, done, pods, self._limits, now))
             running = {one.id for one in seen.containers if one.state != "exited"} - removed
             stale = policy.stale_links(seen.links, running, pods)
             directories = await self._remove_disk(seen, set(pods.own), seen.held(removed | went), stale)
@@ -265,12 +272,18 @@ class ContainerGc(Actor):
     async def _ask_pods(self, own: Collection[str] = frozenset()) -> Pods:
         return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S), own)
 
-    async def _remove_all(self, cri: RelayedCri, items: Sequence[ContainerView | SandboxView]) -> set[str]:
+    def _compare(self, act: Basis) -> None:
+        """Tell how a pass differs from the plan that was shown."""
+        if text := self._plan_shown.compare(act, time.monotonic()):
+            log.warning("%s", text)
+            self._events.node("Normal", CHANGED, text)
+
+    async def _remove_all(self, cri: RelayedCri, items: Sequence[ContainerView | SandboxView], pods: Pods) -> set[str]:
         """Return the IDs of the removed containers or sandboxes."""
-        removed = await gather(*[self.spawn(self._remove(cri, item), "remove") for item in items])
+        removed = await gather(*[self.spawn(self._remove(cri, item, pods), "remove") for item in items])
         return {item.id for item, done in zip(items, removed, strict=True) if done}
 
-    async def _remove(self, cri: RelayedCri, item: ContainerView | SandboxView) -> bool:
+    async def _remove(self, cri: RelayedCri, item: ContainerView | SandboxView, pods: Pods) -> bool:
         try:
             async with self._removals:
                 if isinstance(item, SandboxView):
@@ -280,14 +293,29 @@ class ContainerGc(Actor):
                     return True
                 if item.state == "unknown":  # it may run
                     await cri.stop_container(item.id, 0)
-                if item.log_path:
-                    removal.remove_container_log(item.log_path)
+                layer_bytes = await self._layer_bytes(cri, item)
+                log_bytes = removal.remove_container_log(item.log_path) if item.log_path else 0
                 await cri.remove_container(item.id)
         except CriError as error:
             kind = "sandbox" if isinstance(item, SandboxView) else "dead container"
             log.warning("cannot remove the %s %s of pod %s: %s", kind, item.id, item.pod_uid, error)
             return False
+        text = policy.removal_message(item, policy.rule(item, pods), layer_bytes, log_bytes, time.time())
+        log.info("pod %s: %s", item.pod_uid, text)
+        pod = ObjectReference(
+            kind="Pod", namespace=item.namespace, name=item.pod_name, uid=item.pod_uid, api_version="v1"
+        )
+        self._events.object(pod, "Normal", policy.REMOVED, text)
         return True
+
+    async def _layer_bytes(self, cri: RelayedCri, item: ContainerView) -> int | None:
+        """Return the size of a dead container's writable layer; None when the runtime does not tell."""
+        try:
+            found = await cri.list_container_stats(pb.ContainerStatsFilter(id=item.id))
+        except CriError:
+            return None
+        sizes = [one.writable_layer.used_bytes.value for one in found if one.attributes.id == item.id]
+        return sizes[0] if sizes else None
 
     # The disk
 
@@ -352,12 +380,11 @@ class ContainerGc(Actor):
 
 
 def _planned(item: ContainerView | SandboxView, pods: Pods, now: float) -> PlannedVictim:
-    gone = pods.is_gone(item.pod_uid)
     return PlannedVictim(
         kind="sandbox" if isinstance(item, SandboxView) else "container",
         name=item.pod_uid if isinstance(item, SandboxView) else f"{item.pod_uid}/{item.name}",
         id=item.id,
-        rule="its pod is gone" if gone else "not needed" if isinstance(item, SandboxView) else "over the limits",
+        rule=policy.rule(item, pods),
         age_s=max(0.0, now - item.created),
     )
 

@@ -35,6 +35,8 @@ def _container(one: pb.Container, pod_logs_dir: str) -> ContainerView:
         created=one.created_at / 1e9,
         sandbox_id=one.pod_sandbox_id,
         state=_STATES.get(one.state, "unknown"),
+        pod_name=labels.get(POD_NAME, ""),
+        namespace=labels.get(POD_NAMESPACE, ""),
         log_path=f"{directory}/{paths.container_log_path(name, int(restarts))}" if name and known else "",
     )
 

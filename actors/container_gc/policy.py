@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from actors._host.node.plans import Basis
 from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 
 
@@ -73,6 +74,8 @@ class ContainerView:
     """`created`, `running`, `exited` or `unknown`."""
     log_path: str = ""
     """Path of its current log; rotated files have it as a prefix."""
+    pod_name: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,64 @@ def sandboxes_to_remove(
         candidates: Sequence[SandboxView] = own if finished(uid) else own[:-1]
         removed += [sandbox for sandbox in candidates if not sandbox.ready and not holding(sandbox.id)]
     return removed
+
+
+REMOVED = "ContainerRemoved"
+"""Reason of the pod's event for each container that is removed."""
+PODLESS, OVER, IDLE = "its pod is gone", "over the limits", "not needed"
+"""Rules of removals."""
+
+
+def rule(item: ContainerView | SandboxView, pods: Pods) -> str:
+    """Return the rule by which a container or sandbox goes."""
+    if pods.is_gone(item.pod_uid):
+        return PODLESS
+    return IDLE if isinstance(item, SandboxView) else OVER
+
+
+def container_verdict(one: ContainerView, pods: Pods, limits: Limits, now: float) -> str:
+    """Return the reason why a container stays that is not removed."""
+    if pods.is_foreign(one.pod_uid):
+        return "another agent's"
+    if one.state == "running":
+        return "running"
+    if not _is_dead(one, now):
+        return "about to start"
+    return "below the minimum age" if one.created > now - limits.min_age_s else "one of the newest"
+
+
+def basis(seen: Seen, going: Sequence[ContainerView | SandboxView], pods: Pods, limits: Limits, now: float) -> Basis:
+    """Return the facts of a plan or a pass that removes these."""
+    verdicts = {one.id: container_verdict(one, pods, limits, now) for one in seen.containers}
+    verdicts |= {one.id: "ready" if one.ready else "with containers, or the newest" for one in seen.sandboxes}
+    verdicts |= {one.id: rule(one, pods) for one in going}
+    names = {one.id: f"container {one.pod_uid}/{one.name}" for one in seen.containers}
+    names |= {one.id: f"sandbox of {one.pod_uid}" for one in seen.sandboxes}
+    return Basis(tuple(one.id for one in going), verdicts, names=names)
+
+
+def to_remove(
+    seen: Seen, pods: Pods, limits: Limits, now: float, *, ended_too: bool = False
+) -> tuple[list[ContainerView], list[SandboxView]]:
+    """Return the containers and sandboxes that go if every container can be removed."""
+    dead = containers_to_remove(seen.containers, pods, limits, now, ended_too=ended_too)
+    return dead, idle_sandboxes(seen, pods, {one.id for one in dead}, ended_too=ended_too)
+
+
+def idle_sandboxes(seen: Seen, pods: Pods, removed: Collection[str], *, ended_too: bool = False) -> list[SandboxView]:
+    """Return the sandboxes that go after the removal of these containers."""
+    kept = {one.sandbox_id for one in seen.containers if one.id not in removed}
+    return sandboxes_to_remove(seen.sandboxes, kept.__contains__, pods, ended_too=ended_too)
+
+
+def removal_message(one: ContainerView, why: str, layer_bytes: int | None, log_bytes: int, now: float) -> str:
+    """Return the message of a removal's event: container, bytes, rule and age."""
+    size = "an unknown number of" if layer_bytes is None else str(layer_bytes)
+    age_s = max(0, int(now - one.created))
+    return (
+        f"Removed dead container {one.name} ({one.id[:12]}) of {size} bytes and {log_bytes} bytes of logs: "
+        f"{why}, created {age_s} s ago"
+    )
 
 
 def _age(item: ContainerView | SandboxView) -> tuple[int, float]:

@@ -145,13 +145,20 @@ def _clear(fd: int, device: int, depth: int) -> None:
             os.rmdir(entry.name, dir_fd=fd)
 
 
-def remove_container_log(log_path: str) -> None:
-    """Remove a container's log and its rotated files. Never raises: the whole directory goes later."""
+def remove_container_log(log_path: str) -> int:
+    """Remove a container's log and its rotated files; return their bytes.
+
+    Never raises: the whole directory goes later.
+    """
     directory, name = os.path.split(log_path)
+    size = 0
     for entry in names(directory):
         if entry == name or entry.startswith(f"{name}."):
             with contextlib.suppress(OSError):
+                own = os.lstat(f"{directory}/{entry}").st_size
                 os.unlink(f"{directory}/{entry}")
+                size += own
+    return size
 
 
 def dead_symlinks(container_logs_dir: str, pod_logs_dir: str) -> dict[str, str]:

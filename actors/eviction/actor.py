@@ -24,7 +24,7 @@ from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
 from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._metrics import kubelet as metrics
-from actors.eviction import local_storage, message, notification, planning, policy
+from actors.eviction import local_storage, message, notification, planning, policy, relief
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import (
     ALLOCATABLE,
@@ -80,7 +80,7 @@ class Eviction(Actor):
         )
         self._thresholds = self._configured
         """With those of containerfs, which depend on the disks."""
-        self._layout: DiskLayout = "one disk"
+        self.layout: DiskLayout = "one disk"
         self._pods_limit: int | None = None
         if any(one.signal == ALLOCATABLE for one in self._thresholds):
             machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
@@ -154,7 +154,7 @@ class Eviction(Actor):
         return {
             "conditions": list(self._conditions),
             "evicted": self._evicted,
-            "disks": self._layout,
+            "disks": self.layout,
             "notices": self._notices.paths(),
             "last_error": self._last_error,
         }
@@ -203,7 +203,6 @@ class Eviction(Actor):
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
         await self._observe(max_age_s)
         self._ask_for_notices()
-        self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
         await self._set_conditions(self._progress.first_met)
         evicted = await self._enforce_limits() if self.settings.local_storage_capacity_isolation else []
         if evicted or not self._progress.acted_on:
@@ -211,24 +210,26 @@ class Eviction(Actor):
         resource = SIGNALS[self._progress.acted_on[0].signal].resource
         log.warning("attempting to reclaim %s", resource)
         self._events.node("Warning", "EvictionThresholdMet", f"Attempting to reclaim {resource}")
-        if await self._reclaim(policy.reclaim_steps(self._progress.acted_on[0].signal, self._layout)):
-            # Figures from before a removal must not end a pod.
-            await self._observe(max_age_s=0.0)
-            self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
+        evicted = await relief.relieve(self, self._progress)
         if not self._progress.acted_on:
             log.info("able to reduce resource pressure without evicting pods")
-            return []
-        return await self._evict_one(self._progress.acted_on[0])
+        return evicted
+
+    async def observe(self) -> policy.Progress:
+        """Look at the node now. Raises ActorError."""
+        await self._observe(max_age_s=0.0)
+        return self._progress
 
     async def _observe(self, max_age_s: float) -> None:
         node = await self.peer("stats").ask(GetNodeStats(max_age_s=max_age_s), STATS_S)
-        self._layout = policy.disk_layout(node)
-        self._thresholds = with_containerfs(self._configured, self._layout)
+        self.layout = policy.disk_layout(node)
+        self._thresholds = with_containerfs(self._configured, self.layout)
         self._seen = policy.observations(node)
         if self._pods_limit is not None:
             used = fs.usage(self._pods_cgroup)
             taken = used.memory_working_set_bytes if used is not None else 0
             self._seen[ALLOCATABLE] = Observation(max(0, self._pods_limit - taken), self._pods_limit)
+        self._progress = self._progress.observe(self._thresholds, self._seen, time.monotonic())
 
     async def _set_conditions(self, met: Iterable[Threshold]) -> None:
         period_s = self.settings.eviction_pressure_transition_period_s
@@ -249,17 +250,20 @@ class Eviction(Actor):
                 reason = message.condition_reason(condition, holds=condition in self._conditions)
                 self._events.node("Normal", reason, f"Node {self.settings.node_name} status is now: {reason}")
 
-    async def _reclaim(self, steps: Iterable[policy.Reclaim]) -> bool:
-        """Reclaim resources of the node; return True when there was something to try."""
-        for step in steps:
-            try:
-                if step == "containers":
-                    await self.peer("container_gc").ask(CollectGarbage(all_dead=True), RECLAIM_S)
-                else:
-                    await self.peer("image_gc").ask(DeleteUnusedImages(), RECLAIM_S)
-            except ActorError as error:
-                log.warning("cannot reclaim unused %s: %s", step, error)
-        return bool(steps)
+    async def reclaim(self, step: policy.Reclaim) -> bool:
+        """Remove unused containers or images; return True when some were removed."""
+        try:
+            if step == "images":
+                return bool((await self.peer("image_gc").ask(DeleteUnusedImages(), RECLAIM_S)).removed)
+            found = await self.peer("container_gc").ask(CollectGarbage(all_dead=True), RECLAIM_S)
+        except ActorError as error:
+            log.warning("cannot reclaim unused %s: %s", step, error)
+            return False
+        return found.containers + found.sandboxes + found.directories > 0
+
+    async def pause(self) -> None:
+        """Wait until the next look for the effect of a reclaim."""
+        await self.sleep(CLEANUP_POLL_S)
 
     # Pods
 
@@ -274,7 +278,7 @@ class Eviction(Actor):
         usages = await self._usages(with_disk=True)
         evicted = []
         for uid, pod in limited.items():
-            text = local_storage.violation(pod, usages[uid], self._layout) if uid in usages else ""
+            text = local_storage.violation(pod, usages[uid], self.layout) if uid in usages else ""
             if text and not is_critical(pod) and await self._evict(pod, text, local_storage.GRACE_PERIOD_S):
                 metrics.EVICTIONS.inc(local_storage.signal(text))
                 evicted.append(uid)
@@ -292,9 +296,9 @@ class Eviction(Actor):
         found = ((worker.uid, self._known.get(worker.uid)) for worker in workers if worker.stage == "sync")
         return {uid: pod for uid, pod in found if pod is not None}
 
-    async def _evict_one(self, threshold: Threshold) -> list[str]:
+    async def evict(self, threshold: Threshold) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
-        signal, layout, observed = threshold.signal, self._layout, self._seen[threshold.signal]
+        signal, layout, observed = threshold.signal, self.layout, self._seen[threshold.signal]
         usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
         configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
         found = planning.candidates(await self._workers(with_pods=True), usages, signal, layout)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +20,19 @@ from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.files.own_pods import OwnPods
+from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._metrics import kubelet as metrics
-from actors.image_gc import policy
+from actors.image_gc import collection, policy
+from actors.image_gc.collection import Look, Tally
 from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
-from actors.image_gc.policy import Candidate, ImageView, Limits, Protection, Seen, Victim
+from actors.image_gc.policy import ImageView, Limits, Protection, Seen, Victim
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
 from proto.node.eviction import PlannedVictim
 from proto.node.image_gc import Collected, CollectGarbage, DeleteUnusedImages, Plan, PlanCollection
 from proto.node.image_pull import ImagesPresent
 from proto.node.stats import FsStats, GetNodeStats
+from proto.v1 import ObjectReference
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
@@ -39,14 +41,6 @@ CHECKPOINT_VERSION = 1
 FAILED = "ImageGCFailed"
 STATS_S = 10.0
 DISK_S = 10.0
-
-
-@dataclass
-class Tally:
-    """Result of a collection, updated while it runs."""
-
-    freed: int = 0
-    removed: tuple[str, ...] = ()
 
 
 class ImageGc(Actor):
@@ -83,6 +77,7 @@ class ImageGc(Actor):
         self._initialized = False
         self._last_error = ""
         self._collected = Tally()
+        self._plan_shown = LastPlan()
         self._load()
 
     def _load(self) -> None:
@@ -133,17 +128,13 @@ class ImageGc(Actor):
             raise Refused(FAILED, str(error)) from error
 
     async def _plan(self, cri: RelayedCri, available: int | None) -> Plan:
-        _, unused = await self._unused(cri)
-        imagefs, now = await self._imagefs(), time.time()
-        if imagefs.capacity_bytes == 0:
-            raise Refused("InvalidDiskCapacity", "invalid capacity 0 on image filesystem")
-        supposed = imagefs.available_bytes if available is None else available
-        found = policy.victims(unused, self._limits, self._began, now, aged=True)
-        # An image that goes by age frees space before the threshold is looked at.
-        freed = sum(one.image.size_bytes for one in found if one.rule == "age")
-        wanted = policy.bytes_to_free(imagefs.capacity_bytes, supposed + freed, self._limits)
+        look, going, basis = await collection.plan(self._on(cri), self._limits, self._began, available)
+        self._plan_shown.keep(basis, time.monotonic())
         notes = (self._keeping,) if self._keeping else ()
-        return Plan(victims=tuple(_planned(one, now) for one in policy.expected(found, wanted)), notes=notes)
+        return Plan(victims=tuple(_planned(one, look.time) for one in going), notes=notes)
+
+    def _on(self, cri: RelayedCri) -> _OnRuntime:
+        return _OnRuntime(self, cri)
 
     async def _tick(self) -> None:
         if not self._initialized or self._limits.disabled:
@@ -227,73 +218,75 @@ class ImageGc(Actor):
 
     # Collecting
 
-    async def _unused(self, cri: RelayedCri) -> tuple[list[ImageView], list[Candidate]]:
-        """Return all images, and the candidates for removal among them."""
+    async def look(self, cri: RelayedCri) -> Look:
+        """List the images and the containers that use them."""
+        now = time.time()
         images, in_use = await self._list_images(cri)
-        unused = policy.candidates(self._seen, images, in_use, await self._kept_images(cri), self._protection)
+        kept = await self._kept_images(cri)
+        unused = policy.candidates(self._seen, images, in_use, kept, self._protection)
         if unused and await self._keeps_all(cri):
-            unused = []
-        return images, unused
+            return Look(now, images, (), {one.id: self._keeping for one in images})
+        stays = {one.id: policy.why_stays(one, in_use, kept, self._protection) for one in images}
+        return Look(now, images, unused, stays)
 
     async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
-        began = time.time()
-        images, unused = await self._unused(cri)
-        victims = policy.victims(unused, self._limits, self._began, began, aged=by_thresholds)
-        tally = Tally()
-        before = (await self._imagefs()).available_bytes if victims and not by_thresholds else 0
-        if by_thresholds:
-            for victim in victims:
-                if victim.rule == "age":
-                    await self._remove(cri, victim, tally)
-            imagefs = await self._imagefs()
-            if imagefs.capacity_bytes == 0:
-                raise Refused("InvalidDiskCapacity", "invalid capacity 0 on image filesystem")
-            before = imagefs.available_bytes
-            wanted = policy.bytes_to_free(imagefs.capacity_bytes, before, self._limits)
-            if wanted:
-                log.info("the image file system is over its high threshold; trying to free %d bytes", wanted)
-                found = await self._free(cri, victims, before, wanted, tally)
-                if found < wanted:
-                    raise Refused("FreeDiskSpaceFailed", policy.not_enough_message(wanted, found))
-        else:
-            for victim in victims:
-                await self._remove(cri, victim, tally)
-            tally.freed = max(0, (await self._imagefs()).available_bytes - before) if victims else 0
-        left = tuple(image.id for image in images if image.id not in tally.removed)
-        self.peer("image_pull").tell(ImagesPresent(image_ids=left, time=began))
+        node, tally = self._on(cri), Tally()
+        look = await node.look()
+        run = collection.by_thresholds if by_thresholds else collection.all_unused
+        try:
+            await run(node, look, self._limits, self._began, tally)
+        finally:
+            if by_thresholds:
+                self._compare(tally.basis(look))
+        self.peer("image_pull").tell(ImagesPresent(image_ids=tally.left(look), time=look.time))
         return tally
 
-    async def _imagefs(self) -> FsStats:
+    def _compare(self, act: Basis) -> None:
+        """Tell how a collection differs from the plan that was shown."""
+        if text := self._plan_shown.compare(act, time.monotonic()):
+            log.warning("%s", text)
+            self._events.node("Normal", CHANGED, text)
+
+    async def imagefs(self) -> FsStats:
+        """Measure the image file system now."""
         return (await self.peer("stats").ask(GetNodeStats(max_age_s=0), STATS_S)).imagefs
 
-    async def _free(self, cri: RelayedCri, victims: Sequence[Victim], before: int, wanted: int, tally: Tally) -> int:
-        """Remove images for space until `wanted` more bytes are available than `before`; return that difference.
-
-        Measured after each removal, because images share layers.
-        """
-        freed = 0
-        for victim in victims:
-            if freed >= wanted:
-                break
-            if victim.rule == "space" and await self._remove(cri, victim, tally):
-                freed = max(0, (await self._imagefs()).available_bytes - before)
-        tally.freed += freed
-        return freed
-
-    async def _remove(self, cri: RelayedCri, victim: Victim, tally: Tally) -> bool:
+    async def remove(self, cri: RelayedCri, victim: Victim) -> str:
+        """Remove an image if no container uses it now: earlier removals may have taken minutes."""
         image = victim.image
         try:
+            if policy.is_used(image, images_in_use(await cri.list_containers())):
+                return "in use"
             await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))
         except CriError as error:
             log.warning("cannot remove image %s: %s", image.id, error)
-            return False
+            return f"not to be removed: {error}"
         text = policy.removal_message(victim, time.time())
         log.info("%s", text)
-        self._events.node("Normal", policy.REMOVED, text)
+        # An object of its own: the recorder drops events of one object that come in a burst.
+        self._events.object(
+            ObjectReference(kind="Image", name=policy.object_name(image)), "Normal", policy.REMOVED, text
+        )
         metrics.IMAGES_COLLECTED.inc(victim.rule)
-        tally.removed += (image.id,)
         self._seen.pop(image.id, None)
-        return True
+        return ""
+
+
+@dataclass(frozen=True)
+class _OnRuntime:
+    """The actor as a collection sees it."""
+
+    actor: ImageGc
+    cri: RelayedCri
+
+    async def look(self) -> Look:
+        return await self.actor.look(self.cri)
+
+    async def imagefs(self) -> FsStats:
+        return await self.actor.imagefs()
+
+    async def remove(self, victim: Victim) -> str:
+        return await self.actor.remove(self.cri, victim)
 
 
 def _planned(victim: Victim, now: float) -> PlannedVictim:

@@ -6,17 +6,20 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from proto.common import rfc3339
 from proto.common.safe_text import one_line
 
 REMOVED = "ImageRemoved"
 """Reason of the node's event for each removed image."""
 MOST_NAME = 300
 """Characters of an image's name in a message."""
+MOST_OBJECT_NAME = 200
 LONG_AGO = 0.0
 """First sight of an image that was there before the first look: old enough for any minimum age."""
 
@@ -115,6 +118,19 @@ def observe(
     return result
 
 
+def why_stays(
+    image: ImageView, in_use: frozenset[str], kept: frozenset[str], protection: Protection = NO_PROTECTION
+) -> str:
+    """Return the reason why an image is no candidate; empty for a candidate."""
+    if is_used(image, in_use):
+        return "in use"
+    if image.pinned:
+        return "pinned"
+    if is_used(image, kept):
+        return "the image of sandboxes"
+    return "protected" if protection.covers(image) else ""
+
+
 def candidates(
     seen: Mapping[str, Seen],
     images: Iterable[ImageView],
@@ -123,11 +139,7 @@ def candidates(
     protection: Protection = NO_PROTECTION,
 ) -> list[Candidate]:
     """Return images not in use, pinned, `kept` or protected: least recently used first, then first detected."""
-    free = [
-        Candidate(image, seen[image.id])
-        for image in images
-        if not (image.pinned or is_used(image, in_use) or is_used(image, kept) or protection.covers(image))
-    ]
+    free = [Candidate(image, seen[image.id]) for image in images if not why_stays(image, in_use, kept, protection)]
     return sorted(free, key=lambda candidate: (candidate.seen.last_used, candidate.seen.first_detected))
 
 
@@ -206,9 +218,33 @@ def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
     return max(0, capacity * (100 - limits.low_percent) // 100 - available)
 
 
+def verdicts(
+    images: Iterable[ImageView], unused: Iterable[Candidate], found: Iterable[Victim], stays: Callable[[ImageView], str]
+) -> dict[str, str]:
+    """Return ID to the reason to go or to stay. `stays` is `why_stays`, or says why all images stay."""
+    rules = {one.image.id: one.rule for one in found}
+    times = {one.image.id: one.seen.last_used for one in unused}
+
+    def verdict(image: ImageView) -> str:
+        if image.id not in times:
+            return stays(image)
+        if image.id not in rules:
+            return "below the minimum age"
+        last = times[image.id]
+        unused_since = f"last used at {rfc3339.seconds(last)}" if last > LONG_AGO else "never seen in use"
+        return f"over the maximum age, {unused_since}" if rules[image.id] == "age" else unused_since
+
+    return {image.id: verdict(image) for image in images}
+
+
 def shown_name(image: ImageView) -> str:
     """Return a name of the image for people; its ID when it has none."""
     return one_line(min(image.names - {image.id}, default=image.id)[:MOST_NAME])
+
+
+def object_name(image: ImageView) -> str:
+    """Return the name of the object of its events, in characters that an API server takes."""
+    return re.sub("[^a-z0-9]", "-", image.id.lower())[:MOST_OBJECT_NAME].strip("-") or "unnamed"
 
 
 def removal_message(victim: Victim, now: float) -> str:

@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 @contextmanager
 def embedded_agent(
-    *flags: str, prepare: Callable[[Agent], object] = lambda _: None, wait: bool = True
+    *flags: str, prepare: Callable[[Agent], object] = lambda _: None, wait: bool = True, api: bool = False
 ) -> Iterator[Agent]:
     """A started agent with the image BUSYBOX in its drop-in directory. Its pods are ended before the agent is.
 
-    `prepare` changes its configuration before the start; with `wait`, every actor is ready.
+    `prepare` changes its configuration before the start; with `wait`, every actor is ready. `api`: see Agent.
     """
     runtime: Any = SimpleNamespace(endpoint=EMBEDDED, remove_pods=lambda: None)
-    with closing(Agent(runtime)) as agent:
+    with closing(Agent(runtime, api=api)) as agent:
         runtime.cri = Cri(endpoint(str(agent.run_dir)))
         images = agent.dir / "images"
         images.mkdir()

@@ -5,6 +5,7 @@ Nothing connects to one: the test stands in for it (`api_source.py`).
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from supervisor.cli import group
 from supervisor.cli.agent import start
 
 SOURCES = ("file", "api")
+SETTINGS = "NODEVISOR_TEST_SETTINGS"
+"""Variable with further settings as JSON: periods that the kubelet has fixed, for example."""
 
 
 def main() -> None:
@@ -20,7 +23,8 @@ def main() -> None:
     found = start.with_runtime
 
     def with_sources(settings: Any) -> Any:
-        return msgspec.structs.replace(found(settings), pod_sources=SOURCES)
+        more = msgspec.json.decode(os.environ.get(SETTINGS, "{}"))
+        return msgspec.structs.replace(found(settings), pod_sources=SOURCES, **more)
 
     start.with_runtime = with_sources
     group()

@@ -17,7 +17,7 @@ from actors._cgroup.quantities.resources import PodLimits
 from actors._cri.client import Cri
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.node.container_gc import CollectGarbage, PodTerminated
+from proto.node.container_gc import CollectGarbage, PlanCollection, PodTerminated
 from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import ListPodWorkers, PodWorkerState, PodWorkerStates
 from proto.pods.volume import UnmountPod
@@ -160,6 +160,39 @@ def test_dead_containers_of_a_live_pod_go_except_the_last_one(node: Node, runtim
     assert sorted(runtime.containers) == ["a-main-2", "a-main-3", "foreign"]
     assert sorted(path.name for path in (node.logs / "ns_p-a_a/main").iterdir()) == ["2.log", "3.log"]
     assert list(runtime.sandboxes) == ["sandbox-a"]
+
+
+@pytest.mark.needs("cgroups")
+def test_each_removal_is_an_event_with_rule_age_and_bytes(node: Node, runtime: ListRuntime) -> None:
+    node.worker("a")
+    runtime.containers = {one.id: one for one in (container("a", attempt) for attempt in range(3))}
+    runtime.layers["a-main-1"] = 4096
+    log = node.logs / "ns_p-a_a/main/1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("12345")
+    log.with_name("1.log.20260101-000000.gz").write_text("123")
+    node.actor.ask(CollectGarbage())
+    found = [one for one in node.actor.peers["events"].of(RecordEvent) if one.reason == "ContainerRemoved"]
+    assert {(one.involved.kind, one.involved.name, one.involved.uid, one.type) for one in found} == {
+        ("Pod", "p-a", "a", "Normal")
+    }
+    first, second = sorted(one.message.partition(", created ")[0] for one in found)
+    assert first == (
+        "Removed dead container main (a-main-0) of an unknown number of bytes and 0 bytes of logs: over the limits"
+    )
+    assert second == "Removed dead container main (a-main-1) of 4096 bytes and 8 bytes of logs: over the limits"
+
+
+@pytest.mark.needs("cgroups")
+def test_a_pass_tells_how_it_differs_from_the_plan(node: Node, runtime: ListRuntime) -> None:
+    node.worker("a")
+    runtime.containers = {one.id: one for one in (container("a", attempt) for attempt in range(3))}
+    assert [one.id for one in node.actor.ask(PlanCollection()).victims] == ["a-main-0", "a-main-1"]
+    runtime.stuck.add("a-main-0")
+    del runtime.containers["a-main-1"]
+    node.actor.ask(CollectGarbage())
+    (told,) = [one.message for one in node.actor.peers["events"].of(RecordEvent) if one.reason == "PlanChanged"]
+    assert "container a/main: was over the limits, is gone" in told
 
 
 @pytest.mark.needs("cgroups")

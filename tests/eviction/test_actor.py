@@ -268,6 +268,29 @@ def test_figures_from_before_a_reclaim_end_no_pod(fake: FakeNode) -> None:
     assert fake.order[:4] == ["containers True", "images", "usages", "evict memory"]
 
 
+def test_space_that_a_reclaim_frees_later_is_waited_for(fake: FakeNode) -> None:
+    """Containerd answers before it has deleted a container's files."""
+    fake.pod("a", GIB)
+    looks: list[float] = []
+    node = fake.actor.peers["stats"].answers[GetNodeStats]
+
+    def collect(request: CollectGarbage) -> CollectedContainers:
+        looks.append(time.monotonic())
+        fake.collect_containers(request)
+        return CollectedContainers(containers=1, sandboxes=0, directories=0)
+
+    def figures_of(request: GetNodeStats) -> NodeStats:
+        if looks and time.monotonic() - looks[0] > 1.5:
+            fake.disk_available = 80 * GIB
+        return node(request)
+
+    fake.actor.peers["container_gc"].answers[CollectGarbage] = collect
+    fake.actor.peers["stats"].answers[GetNodeStats] = figures_of
+    fake.disk_available = GIB
+    wait_for(lambda: fake.told()[-1:] == [()] and len(fake.told()) > 1, 20, "the condition came and went")
+    assert not fake.evictions()
+
+
 def test_without_figures_after_a_reclaim_no_pod_ends(fake: FakeNode) -> None:
     fake.pod("a", GIB)
     reclaimed = threading.Event()

@@ -20,6 +20,8 @@ class ListRuntime(FakeRuntime):
         self.containers: dict[str, pb.Container] = {}
         self.sandboxes: dict[str, pb.PodSandbox] = {}
         self.sandbox_image = ""
+        self.layers: dict[str, int] = {}
+        """Bytes of writable layers by container ID."""
         self.stuck: set[str] = set()
         """IDs that cannot be removed."""
         self.calls: list[tuple[str, str]] = []
@@ -73,7 +75,15 @@ class ListRuntime(FakeRuntime):
         return pb.RemovePodSandboxResponse()
 
     def ListContainerStats(self, request: pb.ListContainerStatsRequest, context: Any) -> pb.ListContainerStatsResponse:
-        return pb.ListContainerStatsResponse()
+        found = [
+            pb.ContainerStats(
+                attributes=pb.ContainerAttributes(id=id_),
+                writable_layer=pb.FilesystemUsage(used_bytes=pb.UInt64Value(value=used)),
+            )
+            for id_, used in self.layers.items()
+            if request.filter.id in ("", id_)
+        ]
+        return pb.ListContainerStatsResponse(stats=found)
 
 
 @contextmanager

@@ -144,8 +144,49 @@ def test_each_removal_is_an_event_with_rule_age_and_bytes(runtime: ListRuntime) 
         actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
         actor.ask(CollectGarbage())
         events = actor.peers["events"].of(RecordEvent)
-        assert [(one.involved.kind, one.type, one.reason) for one in events] == [("Node", "Normal", "ImageRemoved")] * 2
+        assert [(one.involved.kind, one.type, one.reason) for one in events] == [
+            ("Image", "Normal", "ImageRemoved")
+        ] * 2
+        assert [one.involved.name for one in events] == ["sha0", "sha1"]
         assert events[0].message == "Removed image r@sha0 of 30 bytes: to free disk space, never seen in use"
+
+
+def test_a_collection_tells_how_it_differs_from_the_plan(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
+        assert [one.id for one in actor.ask(PlanCollection()).victims] == ["sha0", "sha1"]
+        runtime.containers["c"] = pb.Container(id="c", image_ref="sha0", state=pb.CONTAINER_RUNNING)
+        assert actor.ask(CollectGarbage()).removed == ("sha1", "sha2")
+        (told,) = [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == "PlanChanged"]
+        assert "r@sha0: was never seen in use, is in use" in told
+
+
+def test_image_that_gets_used_during_a_collection_stays(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        free = disk(runtime, 0)
+
+        def start_meanwhile(request: GetNodeStats) -> NodeStats:
+            if len(runtime.images) == 3:
+                runtime.containers["c"] = pb.Container(id="c", image_ref="sha1", state=pb.CONTAINER_RUNNING)
+            return free(request)
+
+        actor.peers["stats"].answers[GetNodeStats] = start_meanwhile
+        with pytest.raises(Refused, match="only found 90 bytes"):
+            actor.ask(CollectGarbage())
+        assert list(runtime.images) == ["sha1"]
+
+
+def test_burst_of_removals_is_an_event_for_each(runtime: ListRuntime) -> None:
+    """The recorder takes 25 events of one object in a burst, and combines ten that are alike."""
+    for number in range(40):
+        runtime.images[f"more{number}"] = pb.Image(id=f"more{number}", repo_digests=[f"r@{number}"], size=1)
+    with image_gc(runtime) as actor:
+        settled(actor, 44)
+        assert len(actor.ask(DeleteUnusedImages()).removed) == 44
+        wait_for(lambda: len(actor.peers["events"].of(RecordEvent)) == 44, 10, "their events")
+        assert len({one.involved.name for one in actor.peers["events"].of(RecordEvent)}) == 44
 
 
 def test_too_few_freed_bytes_give_the_kubelets_message(runtime: ListRuntime) -> None:

@@ -12,6 +12,8 @@ LONG: tuple[str, ...] = (
     "agent/volumes/test_volumes.py",
     "agent/recovery/test_soak.py",
     "agent/specs/test_probes.py",
+    "agent/pressure/test_pressure.py",
+    "agent/pressure/test_split_disk.py",
     "agent/lifecycle/test_ends.py",
     "agent/lifecycle/test_restart.py",
     "agent/api/test_storms.py",

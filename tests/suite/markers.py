@@ -17,6 +17,7 @@ FOLDERS = {
     "agent/api": PROCESS,
     "agent/lifecycle": PROCESS,
     "agent/node": PROCESS,
+    "agent/pressure": PROCESS,
     "agent/recovery": PROCESS,
     "agent/specs": PROCESS,
     "agent/systemd": PROCESS,

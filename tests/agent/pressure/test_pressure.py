@@ -1,0 +1,132 @@
+"""Each eviction signal under real pressure: the right pod goes, the condition comes and goes, nothing else ends."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._host.machine import memory_capacity
+from actors.stats import measure
+from tests.agent.agent import Agent, container, pod
+from tests.agent.api_source import ApiSource
+from tests.agent.pressure.pressing import (
+    MIB,
+    STATS_S,
+    asking,
+    files,
+    node_reasons,
+    press,
+    pressed,
+    small_disk,
+    volume_pod,
+    write,
+)
+from tests.containerd import ContainerdInstance
+
+pytestmark = [pytest.mark.needs("mkfs.ext4", "loop devices"), pytest.mark.timeout(300)]
+
+MARGIN, HOG = 900, 1536
+"""MiB: what other programs may take meanwhile, and what the hog does."""
+
+
+@pytest.fixture(scope="module")
+def disks() -> Iterator[ApiSource]:
+    """An agent with its root directory on one small disk, and its containerd on another."""
+    with tempfile.TemporaryDirectory(prefix="nvpr-") as made:
+        directory = Path(made)
+        with (
+            small_disk(directory / "i.img", directory / "i", 256 * MIB, 16384) as images,
+            ContainerdInstance(images / "c") as containerd,
+            small_disk(directory / "n.img", directory / "n", 64 * MIB, 4096) as nodefs,
+        ):
+            hard = {f"{disk}.{what}": "20%" for disk in ("nodefs", "imagefs") for what in ("available", "inodesFree")}
+            config = {"evictionHard": hard, "imageGCHighThresholdPercent": 100}
+
+            def prepare(agent: Agent) -> None:
+                agent.root_dir = nodefs / "root"
+
+            with pressed(containerd, config, prepare) as api:
+                yield api
+
+
+def test_nodefs_available(disks: ApiSource) -> None:
+    beside = (
+        volume_pod("within", write("/v/f", 12), **asking("ephemeral-storage", "20Mi")),
+        volume_pod("modest", write("/v/f", 2)),
+    )
+    text = press(disks, "nodefs.available", "DiskPressure", volume_pod("hog", write("/v/f", 40)), beside)
+    assert text.startswith("The node was low on resource: ephemeral-storage. Threshold quantity: ")
+    reasons = node_reasons(disks.agent)
+    assert {"EvictionThresholdMet", "NodeHasDiskPressure"} <= set(reasons)
+    assert reasons.index("NodeHasDiskPressure") < len(reasons) - 1 - reasons[::-1].index("NodeHasNoDiskPressure")
+
+
+def test_nodefs_inodes_free(disks: ApiSource) -> None:
+    beside = (volume_pod("few", files("/v/d", 200)),)
+    text = press(disks, "nodefs.inodesFree", "DiskPressure", volume_pod("hog", files("/v/d", 3200)), beside)
+    assert text.startswith("The node was low on resource: inodes. ")
+
+
+def test_imagefs_available(disks: ApiSource) -> None:
+    beside = (
+        pod("within", container("c", f"{write('/f', 20)}; exec sleep 1000", **asking("ephemeral-storage", "30Mi"))),
+        volume_pod("elsewhere", write("/v/f", 8)),  # on nodefs
+    )
+    script = f"{write('/f', 90)}; sleep {STATS_S}; {write('/g', 100)}; exec sleep 1000"
+    text = press(disks, "imagefs.available", "DiskPressure", pod("hog", container("c", script)), beside)
+    assert text.startswith("The node was low on resource: ephemeral-storage. ")
+    assert "Container c was using" in text
+
+
+def test_imagefs_inodes_free(disks: ApiSource) -> None:
+    beside = (pod("few", container("c", f"{files('/d', 300)}; exec sleep 1000")),)
+    script = f"{files('/d', 6000)}; sleep {STATS_S}; {files('/e', 7500)}; exec sleep 1000"
+    text = press(disks, "imagefs.inodesFree", "DiskPressure", pod("hog", container("c", script)), beside)
+    assert text.startswith("The node was low on resource: inodes. ")
+
+
+def test_memory_available(containerd: ContainerdInstance) -> None:
+    capacity, used = measure.memory()
+    if capacity - used < (HOG + 1024) * MIB:
+        pytest.skip(f"needs {HOG + 1024} MiB of free memory")
+    config = {
+        "evictionHard": {"memory.available": f"{(capacity - used) // MIB - MARGIN}Mi"},
+        "enforceNodeAllocatable": [],
+    }
+    beside = (
+        volume_pod("within", write("/v/f", 200), "Memory", **asking("memory", "300Mi")),
+        volume_pod("modest", write("/v/f", 20), "Memory"),
+    )
+    with pressed(containerd, config) as api:
+        hog = volume_pod("hog", write("/v/f", HOG), "Memory")
+        text = press(api, "memory.available", "MemoryPressure", hog, beside)
+    assert text.startswith("The node was low on resource: memory. ")
+    assert "Container c was using" in text
+
+
+def test_allocatable_memory_available(containerd: ContainerdInstance) -> None:
+    """All pods together have 600 MiB; the node itself has enough."""
+    reserved = memory_capacity() // MIB - 600
+    config = {"evictionHard": {"memory.available": "100Mi"}, "systemReserved": {"memory": f"{reserved}Mi"}}
+    beside = (
+        volume_pod("within", write("/v/f", 80), "Memory", **asking("memory", "100Mi")),
+        volume_pod("modest", write("/v/f", 20), "Memory"),
+    )
+    with pressed(containerd, config) as api:
+        hog = volume_pod("hog", write("/v/f", 430), "Memory")
+        text = press(api, "allocatableMemory.available", "MemoryPressure", hog, beside)
+    assert text.startswith("The node was low on resource: memory. Threshold quantity: 100Mi, ")
+
+
+def test_pid_available(containerd: ContainerdInstance) -> None:
+    most, running = measure.processes()
+    config = {"evictionHard": {"pid.available": str(most - running - 1000)}, "podPidsLimit": 4000}
+    bomb = "i=0; while [ $i -lt {} ]; do sleep 1000 & i=$((i+1)); done; wait"
+    with pressed(containerd, config) as api:
+        beside = (pod("few", container("c", bomb.format(50))),)
+        hog = pod("hog", container("c", bomb.format(2000)))
+        text = press(api, "pid.available", "PIDPressure", hog, beside)
+    assert text.startswith("The node was low on resource: pids. ")
