@@ -46,7 +46,7 @@ FULL_SIZE := NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 NODE
     NODEVISOR_LIES_S=3600 NODEVISOR_FRAMES=100000 NODEVISOR_HISTORIES=10000
 FUZZ_SECONDS ?= 3600
 
-long: $(FUZZ_READY) ## Run the tests at full length, before a release: five hours, one of them fuzzing (FUZZ_SECONDS=...)
+long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hours, one of them fuzzing (FUZZ_SECONDS=...)
 	@$(BIN)/python -m tests.suite.prepare
 	$(FULL_SIZE) $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
@@ -59,7 +59,7 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: five hour
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
 	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
-	$(MAKE) test-guest
+	NODEVISOR_GUEST_SUITES=all $(MAKE) test-guest
 
 new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")
 	@$(BIN)/python .ci/new_actor.py "$(NAME)" "$(PURPOSE)"

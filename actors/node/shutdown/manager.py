@@ -28,6 +28,8 @@ ASK_S = 5.0
 LOOK_S = 0.2
 """Poll interval of the pods' progress, during a shutdown only."""
 FLUSH_S = 5.0
+KILLED_S = 3.0
+"""Longest wait after the last grace period. Pods that are killed at its end get their last status in this time."""
 
 
 class Shutdown:
@@ -86,8 +88,10 @@ class Shutdown:
         another one, which stays.
         """
         try:
+            left: set[str] = set()
             for group in policy.groups(self._graces, await self._pods()):
-                await self._end(group)
+                left |= await self._end(group)
+            await self._wait(left, KILLED_S)
             await self._flush()
         except Cancelled:
             raise  # the shutdown was cancelled: logind's thread has taken the next lock
@@ -109,7 +113,8 @@ class Shutdown:
                     raise
                 await self._actor.sleep(LOOK_S)
 
-    async def _end(self, group: Group) -> None:
+    async def _end(self, group: Group) -> set[str]:
+        """UIDs of the pods that did not end in time."""
         log.warning("ending %d pods of priority %d and up within %d s", len(group.pods), group.priority, group.grace_s)
         deadline = time.monotonic() + group.grace_s
         for pod in group.pods:
@@ -121,13 +126,19 @@ class Shutdown:
                 await self._actor.peer("pod_workers").ask(request, ASK_S)
             except ActorError as error:
                 log.warning("cannot end pod %s: %s", pod.name, error)
-        waited_for = {pod.uid for pod in group.pods}
-        while waited_for and time.monotonic() < deadline:
-            await self._actor.sleep(LOOK_S)
-            waited_for &= {row.uid for row in await self._pods(with_pods=False) if row.stage != "terminated"}
-        if waited_for:
-            names = ", ".join(pod.name for pod in group.pods if pod.uid in waited_for)
+        left = await self._wait({pod.uid for pod in group.pods}, deadline - time.monotonic())
+        if left:
+            names = ", ".join(pod.name for pod in group.pods if pod.uid in left)
             log.warning("pods did not end in time: %s", names)
+        return left
+
+    async def _wait(self, uids: set[str], timeout_s: float) -> set[str]:
+        """Wait until these pods have ended. Return the UIDs of the others."""
+        deadline, left = time.monotonic() + timeout_s, uids
+        while left and time.monotonic() < deadline:
+            await self._actor.sleep(LOOK_S)
+            left = left & {row.uid for row in await self._pods(with_pods=False) if row.stage != "terminated"}
+        return left
 
     async def _flush(self) -> None:
         """Wait until the API server has every pod's status, at most FLUSH_S."""

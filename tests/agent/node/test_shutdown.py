@@ -48,21 +48,26 @@ def test_standalone_pods_end_by_priority_and_return(tmp_path: Path, monkeypatch:
         "podCIDR": "10.9.0.0/24",
         "shutdownGracePeriodByPodPriority": [
             {"priority": 0, "shutdownGracePeriodSeconds": 20},
-            {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 10},
+            {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 4},
         ],
     }
+    stubborn = container("c", "trap : TERM; while :; do sleep 1; done")
     (tmp_path / "10-shutdown.conf").write_text(yaml.safe_dump(configuration))
     with FakeLogind() as logind:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
         with embedded_agent("--config-dir", str(tmp_path)) as agent:
             agent.write("web", pod("web", container("c"), priority=0))
-            agent.write("dns", pod("dns", container("c"), priority=2_000_001_000))
+            agent.write("dns", pod("dns", stubborn, priority=2_000_001_000, terminationGracePeriodSeconds=6))
             wait_for(lambda: both_ready(agent), 60, f"they run; log: {agent.log}")
             wait_for(logind.held, 20, "the lock is held")
             logind.shutdown(True)
             wait_for(lambda: not logind.held(), 40, f"the machine may go; log: {agent.log}")
             assert agent.running() == {}
-            assert {one["status"]["reason"] for one in agent.pods().values()} == {"Terminated"}
+            # The last one was killed at the end of the last grace period.
+            assert {name: one["status"].get("reason") for name, one in agent.pods().items()} == {
+                "web": "Terminated",
+                "dns": "Terminated",
+            }
             order = re.findall(r"ending 1 pods of priority (\d+)", agent.log.read_text())
             assert order == ["0", "2000000000"]
             agent.stop()
