@@ -90,7 +90,7 @@ class Node:
         """End the service if it runs, and start it. Returns once it says that it is ready."""
         self.guest.run("systemctl stop nodevisor", 120)
         self.show_pods()
-        started = self.guest.run("systemctl start nodevisor", 300, check=False)
+        started = self.guest.run("systemctl start nodevisor", 660, check=False)
         assert started.returncode == 0, f"{started.stdout}\n{self.journal()}"
 
     def show_pods(self) -> None:
