@@ -31,6 +31,7 @@ from actors._base.messaging.tasks import Cancelled, Task
 from actors._base.messaging.tracing import Span
 from actors._metrics import agent as metrics
 from actors._metrics.registry import take_all
+from proto.agent import registry
 from proto.agent.actor import (
     Counter,
     Describe,
@@ -61,6 +62,8 @@ H = TypeVar("H", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
 MAX_PROFILE_S = 600
+_SENDERS = registry.NAMES | {"supervisor", "console"}
+"""Senders that are told apart; a header may name any other."""
 MAX_WAITING = 10_000
 """Messages that wait until the actor is ready. Further asks are refused, further tells dropped."""
 
@@ -131,6 +134,8 @@ class Actor(MailboxActor):
         self._started = context.started
         self._waiting_until_ready: list[Callable[[], object]] = []
         self._tallies: dict[str, Tally] = {}
+        self._senders: dict[str, list[float]] = {}
+        """Count and summed queue time of messages by sender."""
         self._pool: ThreadPoolExecutor | None = None
         self._peers: dict[str, int] = {}
         self._running = waits.Running()
@@ -363,7 +368,12 @@ class Actor(MailboxActor):
     def _account(self, delivery: Delivery, began: float, *, failed: bool) -> None:
         ended = time.monotonic()
         self._tally(delivery.header.type, ended - began, failed=failed)
-        metrics.MAILBOX_DELAY.observe(max(0.0, began - delivery.header.sent_ns / 1e9), self.name)
+        queued_s = max(0.0, began - delivery.header.sent_ns / 1e9)
+        metrics.MAILBOX_DELAY.observe(queued_s, self.name)
+        source = delivery.header.source
+        sender = self._senders.setdefault(source if source in _SENDERS else "other", [0, 0.0])
+        sender[0] += 1
+        sender[1] += queued_s
         if self.bus.tapped:
             record = {
                 "type": delivery.header.type,
@@ -446,6 +456,9 @@ class Actor(MailboxActor):
         metrics.MESSAGES.replace(((name, key), tally.handled) for key, tally in tallies)
         metrics.MESSAGES_FAILED.replace(((name, key), tally.failed) for key, tally in tallies if tally.failed)
         metrics.MESSAGE_SECONDS.replace(((name, key), tally.total_s) for key, tally in tallies)
+        senders = sorted(self._senders.items())
+        metrics.MESSAGES_FROM.replace(((name, source), count) for source, (count, _) in senders)
+        metrics.QUEUE_SECONDS_FROM.replace(((name, source), queued_s) for source, (_, queued_s) in senders)
         metrics.MESSAGES_DROPPED.replace(((name, cause), count) for cause, count in self.bus.dropped.items())
 
     def _io_handlers(self) -> dict[type[Message], Callable[[Any], Message]]:

@@ -40,6 +40,12 @@ MESSAGES_FAILED = REGISTRY.counter("nodevisor_messages_failed_total", "Messages 
 MESSAGE_SECONDS = REGISTRY.counter(
     "nodevisor_message_seconds_total", "Time from the begin of a handler to its answer, summed.", "actor type"
 )
+MESSAGES_FROM = REGISTRY.counter("nodevisor_messages_from_total", "Messages handled, by sender.", "actor source")
+QUEUE_SECONDS_FROM = REGISTRY.counter(
+    "nodevisor_queue_seconds_from_total",
+    "Time from sending to the begin of the handler, summed, by sender.",
+    "actor source",
+)
 MESSAGES_DROPPED = REGISTRY.counter("nodevisor_messages_dropped_total", "Messages dropped, by cause.", "actor cause")
 TASKS = REGISTRY.gauge("nodevisor_tasks", "Coroutines under way.", "actor")
 PENDING_ASKS = REGISTRY.gauge("nodevisor_pending_asks", "Questions to other actors that wait for an answer.", "actor")

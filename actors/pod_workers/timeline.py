@@ -129,7 +129,7 @@ def _total(name: str, values: list[float]) -> StepTotal:
 ORDER = {
     name: at
     for at, name in enumerate(
-        ("config", "admission", "volumes", "sandbox", "image", "create", "start", "probe", "status write")
+        ("config", "admission", "volumes", "sandbox", "image", "prepare", "create", "start", "probe", "status write")
     )
 }
 """The steps in their usual order."""

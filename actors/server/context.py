@@ -42,6 +42,8 @@ class Context(Peers):
         self.log_root = log_root
         self.collector = Collector(self)
         self.log_readers = ReadBudget()
+        self.profiles = 0
+        """Running profiles for the web page."""
         self.log_queries = 0
         """Running programs of queries of the node's logs."""
         self.pods = PodCopies()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from actors.server.readiness import ReadinessHistory
 from proto.node.server import ServedPod
 from proto.v1 import Pod, from_json
 
@@ -13,6 +14,7 @@ class PodCopies:
 
     def __init__(self) -> None:
         self._pods: dict[str, ServedPod] | None = None
+        self.readiness = ReadinessHistory()
 
     @property
     def complete(self) -> bool:
@@ -21,17 +23,25 @@ class PodCopies:
 
     def replace(self, pods: Iterable[ServedPod]) -> None:
         """Take these as all pods."""
+        before = self._pods or {}
         self._pods = {pod.uid: pod for pod in pods}
+        for uid in before.keys() - self._pods.keys():
+            self.readiness.remove(uid)
+        for pod in self._pods.values():
+            self.readiness.take(pod)
 
     def put(self, pod: ServedPod) -> None:
         """Take a changed pod. Before all pods have come it is dropped: they contain it."""
         if self._pods is not None:
             self._pods = {**self._pods, pod.uid: pod}
+            self.readiness.take(pod)
 
     def remove(self, uids: Iterable[str]) -> None:
         """Drop these pods."""
         if self._pods is not None:
             gone = frozenset(uids)
+            for uid in gone:
+                self.readiness.remove(uid)
             self._pods = {uid: pod for uid, pod in self._pods.items() if uid not in gone}
 
     def find(self, namespace: str, name: str) -> list[Pod]:

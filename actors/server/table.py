@@ -6,7 +6,7 @@ from actors.server import pods
 from actors.server.base.http import Request, Response, text
 from actors.server.context import Context, Handler
 from actors.server.policy import Route, Table
-from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, systemlogs, zpages
+from actors.server.routes import checkpoint, containerlogs, debug, health, metrics, page, pictures, systemlogs, zpages
 from actors.server.streaming import streams
 from proto.agent.settings import Settings
 
@@ -14,6 +14,7 @@ OPEN_ROUTES = (
     *health.ROUTES,
     *(route for route in pods.ROUTES if route.read_only),
     *metrics.ROUTES,
+    *pictures.ROUTES,
     *page.ROUTES,
 )
 _ALL = ("GET", "POST", "PUT")
@@ -55,7 +56,7 @@ def read_only_table() -> Table:
 
 def page_table() -> Table:
     """The routes of the page's port: page and metrics. No /pods, because a pod's environment may have secrets."""
-    return Table((*health.ROUTES, *metrics.ROUTES, *page.ROUTES))
+    return Table((*health.ROUTES, *metrics.ROUTES, *pictures.ROUTES, *page.ROUTES))
 
 
 def _off(name: str, why: str) -> tuple[Route, ...]:

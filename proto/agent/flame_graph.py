@@ -15,8 +15,10 @@ LEAST_SHARE = 0.002
 MOST_FRAMES = 4000
 TEXT_SHARE = 0.01
 _CHARACTER = 6.6
-_WAITING = frozenset({"wait", "poll", "get", "select", "accept", "_wait_for_tstate_lock"})
-_WAITING_FILES = ("python3", "sugar/", "concurrent/")
+_WAITING = frozenset(
+    {"wait", "poll", "get", "select", "accept", "_wait_for_tstate_lock", "_worker", "_serve", "recv_fds"}
+)
+_WAITING_FILES = ("python3", "sugar/", "concurrent/", "futures/", "grpc/")
 """Last two parts of a file's path: the standard library and pyzmq."""
 
 
@@ -50,10 +52,7 @@ def busy(samples: Mapping[str, int]) -> dict[str, int]:
 def _waits(frame: str) -> bool:
     name, _, place = frame.partition(" (")
     function = name.rpartition(".")[2]
-    waiting = function in ("wait", "poll", "get", "select", "_wait_for_tstate_lock", "_watch", "accept")
-    return waiting and place.startswith(
-        ("threading.py", "sugar/", "python3", "queue.py", "selectors.py", "_base/profile")
-    )
+    return function in _WAITING and place.startswith(_WAITING_FILES)
 
 
 def text(samples: Mapping[str, int], least_share: float = TEXT_SHARE) -> list[str]:

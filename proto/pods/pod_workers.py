@@ -165,7 +165,7 @@ class TimelineStep(Record, frozen=True, kw_only=True):
     """A step of a pod's start. Times are Unix nanoseconds."""
 
     name: str
-    """config, admission, volumes, sandbox, image, create, start, probe or status write."""
+    """config, admission, volumes, sandbox, image, prepare, create, start, probe or status write."""
     detail: str = ""
     """The container's name; empty for steps of the whole pod."""
     began_ns: int

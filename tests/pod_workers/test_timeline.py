@@ -41,7 +41,7 @@ def names(found: StartTimelines) -> list[str]:
 
 def test_start_is_recorded_from_its_source_to_its_status_write() -> None:
     found, tracer = begun(probe=True)
-    for step in ("volumes", "sandbox", "image", "create", "start"):
+    for step in ("volumes", "sandbox", "image", "prepare", "create", "start"):
         with tracer.part(step, "c"):
             pass
     tracer.published(ready())

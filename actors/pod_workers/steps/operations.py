@@ -165,7 +165,7 @@ class Operations:
                 image = await start.ensure_image()
             finally:
                 self.scope.pulling_s += start.pulling_s
-        with self.scope.trace.part("create", container.name):
+        with self.scope.trace.part("prepare", container.name):
             await start.fetch_objects()
             await start.fetch_grant()
             await start.prepare_mounts()
