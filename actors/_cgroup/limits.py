@@ -101,6 +101,7 @@ def _files_v2(limits: PodLimits) -> list[tuple[str, str, str | int | None]]:
         ("cpu", "cpu.max", f"{quota} {limits.cpu_period_us}" if quota else None),
         ("memory", "memory.max", limits.memory_bytes),
         ("memory", "memory.min", limits.memory_min_bytes),
+        ("memory", "memory.low", limits.memory_low_bytes),
         ("pids", "pids.max", limits.pids),
         ("cpuset", "cpuset.cpus", limits.cpus or None),
         *(

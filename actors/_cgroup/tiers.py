@@ -14,6 +14,8 @@ from typing import Protocol
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import Hierarchy, huge_page_sizes
+from actors._cgroup.names import QOS_CLASSES
+from actors._cgroup.quantities import memory_qos
 from actors._cgroup.quantities.allocatable import PID, Amounts, amount, capacity, enforced
 from actors._cgroup.quantities.qos import QosClass
 from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu_to_shares
@@ -42,7 +44,10 @@ def of_all_pods(machine: Machine, settings: Settings) -> PodLimits:
     if "pods" in settings.enforce_node_allocatable:
         amounts = enforced(machine, settings)
     # systemd takes away a controller that no property of a slice asks for, and containers need cpuset.
-    return replace(_limits(amounts), cpus=machine.cpu_list)
+    limits = replace(_limits(amounts), cpus=machine.cpu_list)
+    if memory_qos.enabled(settings):  # then `of_classes` protects
+        return limits
+    return replace(limits, memory_min_bytes=0, memory_low_bytes=0)  # of an earlier start with Memory QoS
 
 
 def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> PodLimits:
@@ -54,21 +59,26 @@ def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> Pod
     return _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})
 
 
-def of_classes(pods: Iterable[Requests], allocatable_memory: int, percent: int) -> dict[QosClass, PodLimits]:
+def of_classes(pods: Iterable[Requests], allocatable_memory: int, settings: Settings) -> dict[QosClass, PodLimits]:
     """Return the limits of the QoS classes below `kubepods`, given the requests of all pods.
 
-    `percent` of the memory that a class requests is denied to the classes below it; 0 sets no memory limit.
+    With qosReserved, classes below another cannot use a share of the memory that it requests.
+    With Memory QoS also those of `kubepods`, as of the class Guaranteed.
     """
-    cpu, memory = 0, {"Guaranteed": 0, "Burstable": 0, "BestEffort": 0}
+    percent = settings.memory_reserved_by_qos_percent
+    cpu, memory = 0, dict.fromkeys(QOS_CLASSES, 0)
     for pod in pods:
         cpu += pod.requests.get("cpu", 0) if pod.qos == "Burstable" else 0
         memory[pod.qos] += pod.requests.get("memory", 0)
     burstable = allocatable_memory - memory["Guaranteed"] * percent // 100
     best_effort = burstable - memory["Burstable"] * percent // 100
-    return {
+    found: dict[QosClass, PodLimits] = {
         "Burstable": PodLimits(milli_cpu_to_shares(cpu), memory_bytes=burstable if percent else None),
         "BestEffort": PodLimits(MIN_SHARES, memory_bytes=best_effort if percent else None),
     }
+    for qos, (least, low) in memory_qos.of_classes(memory, settings).items():
+        found[qos] = replace(found.get(qos, PodLimits()), memory_min_bytes=least, memory_low_bytes=low)
+    return found
 
 
 def _limits(amounts: Mapping[str, int]) -> PodLimits:

@@ -53,6 +53,8 @@ NODE_AFTER_REGISTRATION_SECONDS = _gauge(
     "kubelet_node_startup_post_registration_duration_seconds", "From the creation of the Node until it was Ready."
 )
 NODE_STARTUP_SECONDS = _gauge("kubelet_node_startup_duration_seconds", "From boot until a new Node was Ready.")
+MEMORY_QOS_MIN = _gauge("kubelet_memory_qos_node_memory_min_bytes", "memory.min of Guaranteed pods together.")
+MEMORY_QOS_LOW = _gauge("kubelet_memory_qos_node_memory_low_bytes", "memory.low of Burstable pods together.")
 
 SHUTDOWN_BEGAN = _gauge("kubelet_graceful_shutdown_start_time_seconds", "Unix time at which pods began to be ended.")
 SHUTDOWN_ENDED = _gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time at which the last one had.")

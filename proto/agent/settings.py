@@ -182,6 +182,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """userNamespaces.idsPerPod"""
     memory_reserved_by_qos_percent: int = 0
     """Share of the requests of higher QoS classes that lower classes cannot use (qosReserved)."""
+    memory_throttling_factor: float = 0.0
+    """memoryThrottlingFactor with feature gate MemoryQoS; 0 without it."""
+    memory_reservation_policy: str = "None"
+    """`None` or `TieredReservation`."""
 
     cpu_manager_policy: str = "none"
     """`none` or `static`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from actors._cgroup import tiers
@@ -28,7 +30,9 @@ MACHINE = Machine(cpus=4, memory_bytes=8 * GI, pids=1000)
     ],
 )  # fmt: skip
 def test_of_all_pods(written, limits):
-    assert tiers.of_all_pods(MACHINE, Settings(**written)) == limits
+    reset = replace(limits, memory_min_bytes=0, memory_low_bytes=0)
+    assert tiers.of_all_pods(MACHINE, Settings(**written)) == reset
+    assert tiers.of_all_pods(MACHINE, Settings(**written, memory_throttling_factor=0.9)) == limits
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,8 @@ PODS = [
     ],
 )
 def test_of_the_classes(pods, percent, burstable, best_effort):
-    assert tiers.of_classes(pods, 8 * GI, percent) == {"Burstable": burstable, "BestEffort": best_effort}
+    settings = Settings(memory_reserved_by_qos_percent=percent)
+    assert tiers.of_classes(pods, 8 * GI, settings) == {"Burstable": burstable, "BestEffort": best_effort}
 
 
 def test_reserved_cgroup_is_limited_but_never_created(tmp_path):

@@ -144,7 +144,7 @@ protectKernelDefaults: true
 makeIPTablesUtilChains: false
 iptablesMasqueradeBit: 13
 iptablesDropBit: 16
-featureGates: {QOSReserved: true, ExtendWebSocketsToKubelet: false}
+featureGates: {QOSReserved: true, MemoryQoS: true, ExtendWebSocketsToKubelet: false}
 failSwapOn: false
 memorySwap: {swapBehavior: LimitedSwap}
 containerLogMaxSize: 20Mi
@@ -177,6 +177,7 @@ enableProfilingHandler: false
 enableDebugFlagsHandler: false
 seccompDefault: true
 memoryThrottlingFactor: 0.8
+memoryReservationPolicy: TieredReservation
 registerWithTaints: [{key: example.com/dedicated, value: web, effect: NoSchedule}]
 registerNode: false
 tracing: {endpoint: "localhost:4317", samplingRatePerMillion: 100}
@@ -190,8 +191,7 @@ userNamespaces: {idsPerPod: 131072}
 EXCLUDED_FROM_EVERY = frozenset(
     {
         "runOnce",  # refused when true
-        "memoryReservationPolicy",  # these need a feature gate that is not built
-        "logging.options.text.splitStream",
+        "logging.options.text.splitStream",  # these need a feature gate that is not built
         "logging.options.text.infoBufferSize",
         "logging.options.json.splitStream",
         "logging.options.json.infoBufferSize",

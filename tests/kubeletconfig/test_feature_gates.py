@@ -72,7 +72,7 @@ def test_the_flag_is_refused(text: str, message: str) -> None:
     [
         ({}, "QOSReserved", False),
         ({"QOSReserved": True}, "QOSReserved", True),
-        ({"MemoryQoS": True}, "MemoryQoS", False),
+        ({"SELinuxMount": True}, "SELinuxMount", False),
         ({"AllAlpha": True}, "QOSReserved", False),
         ({"AllAlpha": True} | OTHER_ALPHA, "QOSReserved", True),
         ({"AllAlpha": True, "QOSReserved": False} | OTHER_ALPHA, "QOSReserved", False),
@@ -106,7 +106,7 @@ def test_unknown_and_locked_gates_are_refused(entries: dict[str, bool], message:
 
 
 def test_several_faults_are_reported_together() -> None:
-    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "QOSReserved": True, "MemoryQoS": True}))) == 3
+    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "QOSReserved": True, "SELinuxMount": True}))) == 3
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_no_entry_is_no_warning() -> None:
 
 def test_requirement_says_whether_the_gate_can_be_enabled() -> None:
     assert "enable it in featureGates" in requirement("QOSReserved")
-    assert "not built here; remove the field" in requirement("MemoryQoS")
+    assert "not built here; remove the field" in requirement("SELinuxMount")

@@ -131,8 +131,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
         )
     ),
     # feature gates
-    ({"featureGates": {"MemoryQoS": True}}, "featureGates.MemoryQoS: cannot set feature gate MemoryQoS to true, it is not built here"),
-    ({"memoryReservationPolicy": "TieredReservation"}, "memoryReservationPolicy: requires feature gate MemoryQoS, which is not built here; remove the field"),
+    ({"featureGates": {"SELinuxMount": True}}, "featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true, it is not built here"),
+    ({"logging": {"options": {"json": {"splitStream": True}}}}, "logging.options.json.splitStream: requires feature gate LoggingAlphaOptions, which is not built here; remove the field"),
     ({"featureGates": {"NoSuchGate": True}}, "featureGates.NoSuchGate: unrecognized feature gate: NoSuchGate"),
     ({"featureGates": {"NodeSwap": False}}, "featureGates.NodeSwap: cannot set feature gate NodeSwap to false, feature is locked to true; remove it"),
     ({"featureGates": {"CustomCPUCFSQuotaPeriod": False}, "cpuCFSQuotaPeriod": "50ms"}, "cpuCFSQuotaPeriod: requires feature gate CustomCPUCFSQuotaPeriod; enable it in featureGates, or remove the field"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from actors._cgroup.quantities import totals
+from actors._cgroup.quantities import memory_qos, totals
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
 from actors._host.node.critical import is_node_critical
@@ -60,11 +60,12 @@ class PodLimits:
     memory_bytes: int | None = None
     pids: int | None = None
     memory_min_bytes: int | None = None
-    """Only on cgroup v2 with the feature gate MemoryQoS."""
+    """This and memory_low_bytes only on cgroup v2."""
     huge_pages: tuple[tuple[str, int], ...] = ()
     """Page size as CRI writes it (`2MB`) and bytes."""
     cpus: str = ""
     """A CPU list (`0-3`), on cgroup v2 only; empty keeps the kernel's default."""
+    memory_low_bytes: int | None = None
 
 
 def milli_cpu_to_shares(milli_cpu: int) -> int:
@@ -103,13 +104,15 @@ def container_resources(
     settings: Settings,
     *,
     memory_capacity_bytes: int,
+    allocatable_memory_bytes: int = 0,
     page_sizes: Iterable[str] = (),
     swap: SwapRules = NO_SWAP_RULES,
 ) -> LinuxResources:
     """Return the resources of `container` for CreateContainer and UpdateContainerResources. Raises QuantityError.
 
     A container without a limit gets its pod's (KEP-2837). `page_sizes`: the machine's huge page sizes
-    (`hierarchy.huge_page_sizes`). On cgroup v1 an equal limit for memory, and for memory and swap, forbids swap.
+    (`hierarchy.huge_page_sizes`). `allocatable_memory_bytes`: the node's, for Memory QoS. On cgroup v1 an equal limit
+    for memory, and for memory and swap, forbids swap.
     """
     limits = _with_pod_limits(pod, container.resources.limits)
     basic = _basic(container.resources.requests, limits, settings)
@@ -118,7 +121,7 @@ def container_resources(
         oom_score_adj=oom_score_adj(pod, container, memory_capacity_bytes),
         memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap.accounting and not swap.unified else 0,
         hugepage_limits=tuple((size, _huge_pages(container.resources.limits, size)) for size in page_sizes),
-        unified=_unified(pod, container, settings, swap),
+        unified=_unified(pod, container, settings, swap, allocatable_memory_bytes),
     )
 
 
@@ -128,8 +131,12 @@ def _with_pod_limits(pod: Pod, limits: ResourceList) -> ResourceList:
     return limits | {name: own[name] for name in inherited}
 
 
-def _unified(pod: Pod, container: Container, settings: Settings, swap: SwapRules) -> tuple[tuple[str, str], ...]:
+def _unified(
+    pod: Pod, container: Container, settings: Settings, swap: SwapRules, allocatable_memory_bytes: int
+) -> tuple[tuple[str, str], ...]:
     files = []
+    if swap.unified:
+        files += memory_qos.container_files(pod, container, settings, allocatable_memory_bytes)
     if swap.unified and not settings.single_process_oom_kill:
         files.append(("memory.oom.group", "1"))  # the kernel ends the container as a whole
     swap_bytes = swap_limit_bytes(pod, container, swap)
@@ -200,18 +207,21 @@ def pod_limits(pod: Pod, settings: Settings, pids_limit: int = -1, page_sizes: I
     pids = pids_limit if pids_limit > 0 else None
     qos, requests = qos_class(pod), totals.requests(pod)
     huge_pages = tuple((size, _huge_pages(requests, size)) for size in page_sizes)
+    protected = memory_qos.protection(qos, value(requests.get("memory", 0)), settings)
+    common = PodLimits(
+        pids=pids, memory_min_bytes=protected.min_bytes, memory_low_bytes=protected.low_bytes, huge_pages=huge_pages
+    )
     if qos == "BestEffort":
-        return PodLimits(cpu_shares=MIN_SHARES, pids=pids, huge_pages=huge_pages)
+        return replace(common, cpu_shares=MIN_SHARES)
     limits = totals.limits(pod)
     cpu = qos == "Guaranteed" or totals.all_limited(pod, "cpu")
     memory = qos == "Guaranteed" or totals.all_limited(pod, "memory")
     period = settings.cpu_cfs_quota_period_us
     quota = milli_cpu_to_quota(milli_value(limits.get("cpu", 0)), period) if settings.cpu_cfs_quota else -1
-    return PodLimits(
+    return replace(
+        common,
         cpu_shares=milli_cpu_to_shares(milli_value(requests.get("cpu", 0))),
         cpu_quota_us=quota if cpu else None,
         cpu_period_us=period if cpu else None,
         memory_bytes=value(limits.get("memory", 0)) if memory else None,
-        pids=pids,
-        huge_pages=huge_pages,
     )

@@ -63,7 +63,8 @@ def of_limits(limits: PodLimits, *, unified: bool) -> list[Property]:
     found: list[tuple[str, int | None]]
     if unified:
         weight = None if shares is None else shares_to_weight(shares)
-        found = [("CPUWeight", weight), ("MemoryMax", limits.memory_bytes), ("MemoryMin", limits.memory_min_bytes)]
+        found = [("CPUWeight", weight), ("MemoryMax", limits.memory_bytes)]
+        found += [("MemoryMin", limits.memory_min_bytes), ("MemoryLow", limits.memory_low_bytes)]
     else:
         found = [("CPUShares", shares), ("MemoryLimit", limits.memory_bytes)]
     found += [("TasksMax", limits.pids), *_quota(limits)]

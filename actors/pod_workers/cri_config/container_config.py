@@ -93,6 +93,7 @@ def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> p
         container,
         context.settings,
         memory_capacity_bytes=memory_capacity(),
+        allocatable_memory_bytes=context.allocatable.get("memory", 0),
         page_sizes=hierarchy.huge_page_sizes(),
         swap=hierarchy.swap_rules(context.settings.memory_swap_behavior),
     )

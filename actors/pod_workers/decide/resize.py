@@ -184,8 +184,11 @@ class CgroupSteps:
 
 def memory_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:
     """A pod's memory limit grows before those of its containers, and shrinks after them. None changes nothing."""
-    step = PodLimits(memory_bytes=wanted.memory_bytes)
-    return _ordered(_change(now.memory_bytes, wanted.memory_bytes), step)
+    steps = _ordered(_change(now.memory_bytes, wanted.memory_bytes), PodLimits(memory_bytes=wanted.memory_bytes))
+    if wanted.memory_min_bytes is None:
+        return steps
+    protected = PodLimits(memory_min_bytes=wanted.memory_min_bytes, memory_low_bytes=wanted.memory_low_bytes)
+    return CgroupSteps((protected, *steps.before), steps.after)
 
 
 def cpu_steps(now: Limits, wanted: PodLimits) -> CgroupSteps:

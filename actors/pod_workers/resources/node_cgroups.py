@@ -6,16 +6,19 @@ The kernel refuses a memory limit below current usage. Then the write is tried a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 
 from actors._base import Actor
 from actors._cgroup import tiers
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from actors._cgroup.names import ROOT, qos_cgroup
+from actors._cgroup.quantities import memory_qos
 from actors._cgroup.quantities.qos import QosClass
 from actors._cgroup.quantities.resources import PodLimits
 from actors._events.recorder import Recorder
 from actors._host.machine import Machine
+from actors._metrics import kubelet as metrics
 from actors.pod_workers.admission import Share
 from proto.wire.errors import ActorError
 
@@ -48,6 +51,8 @@ class NodeCgroups:
 
     def begin(self, machine: Machine, allocatable_memory: int) -> None:
         """Set all limits. Raises QuantityError."""
+        if problem := memory_qos.problem(self.settings, unified=hierarchy().unified, release=os.uname().release):
+            log.warning("%s", problem)
         if not self.settings.cgroups_per_qos:
             return
         self._allocatable_memory = allocatable_memory
@@ -96,7 +101,8 @@ class NodeCgroups:
         settings, shares = self.settings, self._shares()
         if shares is None:
             return
-        wanted = tiers.of_classes(shares, self._allocatable_memory, settings.memory_reserved_by_qos_percent)
+        wanted = tiers.of_classes(shares, self._allocatable_memory, settings)
+        _measure(wanted)
         for qos, limits in wanted.items():
             if self._set.get(qos) == limits:
                 continue
@@ -117,3 +123,12 @@ class NodeCgroups:
         except (OSError, ActorError) as error:
             return str(error)
         return ""
+
+
+def _measure(wanted: Mapping[QosClass, PodLimits]) -> None:
+    """Set the gauges of Memory QoS. The cgroup of all pods protects those of both classes."""
+    least = wanted.get("Guaranteed", PodLimits()).memory_min_bytes
+    if least is not None:
+        low = wanted["Burstable"].memory_low_bytes or 0
+        metrics.MEMORY_QOS_MIN.set(least - low)
+        metrics.MEMORY_QOS_LOW.set(low)

@@ -138,6 +138,10 @@ EFFECTIVE: dict[str, Effect] = {
     "systemReservedCgroup": Effect("system_reserved_cgroup", "pod_workers", _same),
     "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
     "qosReserved": Effect("memory_reserved_by_qos_percent", "pod_workers; needs feature gate QOSReserved"),
+    "memoryThrottlingFactor": Effect(
+        "memory_throttling_factor", "pod_workers; on cgroup v2, needs feature gate MemoryQoS"
+    ),
+    "memoryReservationPolicy": Effect("memory_reservation_policy", "pod_workers; as memoryThrottlingFactor", _same),
     "podPidsLimit": Effect("pod_pids_limit", "pod_workers", _same),
     "memorySwap.swapBehavior": Effect("memory_swap_behavior", "pod_workers", _same),
     "singleProcessOOMKill": Effect("single_process_oom_kill", "pod_workers", _same),
@@ -243,6 +247,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["eviction_hard"] = hard(config)
     values.update(_reserved(config))
     values["memory_reserved_by_qos_percent"] = _memory_by_qos(config)
+    values["memory_throttling_factor"] = _throttling_factor(config)
     verified = Gates(config.feature_gates or {}).enabled("KubeletEnsureSecretPulledImages")
     values["image_pull_verification"] = config.image_pull_credentials_verification_policy if verified else ""
     gates = Gates(config.feature_gates or {})
@@ -284,6 +289,11 @@ def _reserved(config: KubeletConfiguration) -> dict[str, dict[str, str]]:
 def _memory_by_qos(config: KubeletConfiguration) -> int:
     share = (config.qos_reserved or {}).get("memory", "0%")
     return int(share.removesuffix("%")) if Gates(config.feature_gates or {}).enabled("QOSReserved") else 0
+
+
+def _throttling_factor(config: KubeletConfiguration) -> float:
+    on = Gates(config.feature_gates or {}).enabled("MemoryQoS")
+    return float(config.memory_throttling_factor or 0) if on else 0.0
 
 
 def _shutdown_grace(config: KubeletConfiguration) -> tuple[ShutdownGrace, ...]:

@@ -22,7 +22,6 @@ class Verdict(NamedTuple):
 
 _NOT_OURS = "processes of others are never moved to another cgroup"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
-_NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set yet"
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _DEPRECATED = "has no effect in the kubelet either"
 
@@ -37,7 +36,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     "the agent's log is not buffered": ("logging.flushFrequency",),
-    _NO_MEMORY_QOS: ("memoryThrottlingFactor",),
 }
 
 NOR_UPSTREAM = frozenset({"hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit", "runOnce"})
@@ -60,7 +58,6 @@ _AT_START: dict[str, str] = {
 
 _REJECTED: dict[str, str] = {
     "runOnce": "true is refused, as by the kubelet since 1.31; use the flag --run-once of `supervisor start`",
-    "memoryReservationPolicy": "TieredReservation needs feature gate MemoryQoS, which is not built",
     "logging.options.text.splitStream": _NO_LOG_OPTIONS,
     "logging.options.text.infoBufferSize": _NO_LOG_OPTIONS,
     "logging.options.json.splitStream": _NO_LOG_OPTIONS,

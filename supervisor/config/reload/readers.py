@@ -58,7 +58,8 @@ _READ_BY = {
         node_name node_ip pod_logs_dir container_logs_dir sync_frequency_s runtime_request_timeout_s max_pods
         node_labels register_with_taints allowed_unsafe_sysctls system_reserved kube_reserved enforce_node_allocatable
         system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
-        memory_reserved_by_qos_percent cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
+        memory_reserved_by_qos_percent memory_throttling_factor memory_reservation_policy
+        cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
         crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation
         allocatable_ignores_eviction cpu_manager_policy memory_manager_policy cpu_quota_with_exclusive_cpus

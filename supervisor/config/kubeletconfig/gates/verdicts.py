@@ -67,6 +67,7 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "the pod resources API lists only active pods",
         "resources/pod_resources/test_service.py",
     ),
+    "MemoryQoS": ("memory.min, memory.low and memory.high on cgroup v2", "cgroup/test_memory_qos.py"),
     "PodLevelResourceManagers": (
         "pods with resources of their own get CPUs",
         "resources/cpu/pure/test_cpu_pod_level.py",
@@ -136,7 +137,6 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 _NO_HEALTH = "devices' health is not written to statuses"
 _NO_DRA = "the agent has no DRA plugins"
 _NO_SELINUX = "the agent does not relabel volumes"
-_NO_MEMORY_QOS = "memory.min, memory.low and memory.high are not set"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
 _GRADUATED_MISSING: dict[str, str] = {
@@ -158,7 +158,6 @@ _NOT_BUILT: dict[str, str] = {
         DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims
     """,
     _NO_SELINUX: "SELinuxMount",
-    _NO_MEMORY_QOS: "MemoryQoS",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
     "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",
     "a certificate's user has no UID": "AllowParsingUserUIDFromCertAuth",
