@@ -9,8 +9,8 @@ ROLES: tuple[Role, ...] = ("read", "operate", "debug")
 
 READ = frozenset({
     "Describe", "Dump", "GetAgentHealth", "GetMetrics", "GetPressure", "GetRelistAge", "GetSummary", "GetTimelines",
-    "Inspect", "ListActors", "ListEvents", "ListMailbox", "ListObjects", "ListPodWorkers", "ListPods", "ListPulls",
-    "ListSources", "Ping", "PlanCollection", "PlanEviction", "Stacks",
+    "GetUpgrade", "Inspect", "ListActors", "ListEvents", "ListMailbox", "ListObjects", "ListPodWorkers", "ListPods",
+    "ListPulls", "ListSources", "Ping", "PlanCollection", "PlanEviction", "Stacks",
 })  # fmt: skip
 """Requests that only read, and whose answers hold no secret."""
 OPERATE = frozenset({

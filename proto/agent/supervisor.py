@@ -1,7 +1,7 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
 From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
-StartActor, KillActor, StopAgent.
+StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade.
 """
 
 from __future__ import annotations
@@ -106,6 +106,42 @@ class KillActor(Request[ActorRow], frozen=True, kw_only=True):
 
 class StopAgent(Request[Done], frozen=True, kw_only=True):
     """End the agent; pods continue to run. Answered when every actor has ended. A repeat is harmless."""
+
+
+class UpgradeState(Message, frozen=True, kw_only=True):
+    """An upgrade under way, or the last one of this supervisor."""
+
+    under_way: bool
+    place: str
+    """The release that the supervisor runs."""
+    back: bool = False
+    """It failed, and returns to the former release."""
+    moved: tuple[str, ...] = ()
+    """Actors that have passed their trial."""
+    trial: str = ""
+    """The actor on trial; empty: none."""
+    waiting: tuple[str, ...] = ()
+    verdict: str = ""
+    """`done`, or `failed: ` and the reason; empty while it is under way, and without one."""
+
+
+class GetUpgrade(Request[UpgradeState], frozen=True, kw_only=True):
+    """Ask for the state of the upgrade. A repeat is harmless."""
+
+
+class StartUpgrade(Request[Done], frozen=True, kw_only=True):
+    """Execute another release of the supervisor in place, then restart every actor, each on trial.
+
+    Answered before the exec. Refused: UnderWay, NotReady (retry: an actor is not ready), NotFound, NotPossible. The
+    sender has checked that the release starts.
+    """
+
+    python: str
+    """The release's interpreter, an absolute path."""
+    path: tuple[str, ...] = ()
+    """Its sys.path; empty: the interpreter's own."""
+    place: str = ""
+    """The release's directory, for people."""
 
 
 class PeerState(Record, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ COMMANDS = {
     "tap": "streams.tap",
     "record": "agent.record",
     "replay": "agent.replay",
+    "upgrade": "agent.upgrade",
     "console": "console.command",
     "completion": "completion",
 }

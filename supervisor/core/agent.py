@@ -5,8 +5,10 @@ It uses exec, because the parent stays for the agent's life and the command line
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -17,6 +19,10 @@ from proto.wire.message import Message
 from supervisor.config.reload.start import Start
 from supervisor.core import daemon
 from supervisor.core.service import AgentService
+from supervisor.core.upgrade import handover
+from supervisor.core.upgrade.controller import UpgradeController
+from supervisor.core.upgrade.handover import Handover
+from supervisor.core.upgrade.release import Release, becoming, own
 from supervisor.health.notify import Notifier
 from supervisor.host import settings_file
 from supervisor.ownership.held_claims import HeldClaim, HeldClaims
@@ -44,28 +50,41 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Address and port of the healthz server; None for no server."""
     reload: Start | None = None
     """The configuration files to watch; None when there are none."""
+    handover: Handover | None = None
+    """The processes of the former self, in an upgrade."""
 
 
 def become(plan: Plan) -> NoReturn:
     """Replace this process by the agent. Raises OSError."""
-    # Not in the arguments: they are world-readable, and settings may be secret.
-    descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it must survive the exec
-    os.write(descriptor, msgspec.json.encode(plan))
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    descriptor = _written(plan)
     for claim in plan.claims:
         os.set_inheritable(claim.descriptor, True)
     line = interpreter.command("supervisor.core.agent", str(descriptor))
     os.execve(line[0], line, {**os.environ, **ENVIRONMENT})
 
 
+def _written(plan: Plan) -> int:
+    """A memory file with the plan, and not arguments: they are world-readable, and settings may be secret."""
+    descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it must survive the exec
+    content = memoryview(msgspec.json.encode(plan))
+    while content:
+        content = content[os.write(descriptor, content) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the plan behind the descriptor in `arguments`; returns the exit code."""
-    with open(int(arguments[0]), "rb") as file:
-        plan = untrusted.decode_json(file.read(), Plan)
+    descriptor = int(arguments[0])
+    plan = _read(descriptor)
     if plan.lock_fd >= 0:
         os.set_inheritable(plan.lock_fd, False)
     for claim in plan.claims:
         os.set_inheritable(claim.descriptor, False)
+    if plan.handover is not None:
+        handover.take(plan.handover)
+        specs = handover.adapted(plan.specs, plan.handover, plan.settings)
+        plan = msgspec.structs.replace(plan, specs=specs)
     watched = plan.lock_file if plan.exit_on_lock_contention else ""
     run_dir = plan.settings.run_dir
     service = AgentService(
@@ -77,7 +96,61 @@ def main(arguments: Sequence[str]) -> int:
         claims=HeldClaims(plan.claims),
         names=(plan.settings.node_name, os.uname().nodename),
     )
-    return daemon.run(plan.settings, plan.specs, on_event=_Files(plan), service=service, reload=reload_controller(plan))
+    reload = reload_controller(plan)
+    upgrade = UpgradeController(functools.partial(_become_next, plan, service, reload), plan.handover)
+    files = _Files(plan, descriptor)
+    return daemon.run(
+        plan.settings,
+        plan.specs,
+        on_event=files,
+        service=service,
+        reload=reload,
+        upgrade=upgrade,
+        taken=plan.handover,
+    )
+
+
+def _read(descriptor: int) -> Plan:
+    with open(descriptor, "rb", closefd=False) as file:
+        content = file.read()
+    try:
+        return untrusted.decode_json(content, Plan)
+    except msgspec.DecodeError:
+        return untrusted.decode_json(handover.tolerant(content), Plan)
+
+
+def _become_next(
+    plan: Plan,
+    service: AgentService,
+    reload: ReloadController | None,
+    release: Release,
+    given: Handover,
+    settings: Settings,
+    back: Release | None,
+) -> NoReturn:
+    """Replace this process by another release of the agent, with its processes, locks and present configuration."""
+    try:
+        configuration = msgspec.Raw(Path(settings.run_dir, settings_file.CONFIGURATION).read_bytes())
+    except OSError:
+        configuration = plan.configuration
+    claims = service.claims.present if service.claims is not None else ()
+    start = reload.present() if reload is not None else None
+    plan = msgspec.structs.replace(
+        plan, settings=settings, claims=claims, reload=start, configuration=configuration, handover=given
+    )
+    descriptor = _written(plan)
+    kept = (*given.descriptors, *(claim.descriptor for claim in claims), plan.lock_fd)
+    descriptors = [one for one in kept if one >= 0]
+    for one in descriptors:
+        os.set_inheritable(one, True)
+    environment = {**os.environ, **ENVIRONMENT}
+    line = becoming(release, descriptor, descriptors, back)
+    try:
+        os.execve(line[0], line, environment)
+    except OSError as error:
+        environment[handover.PROBLEM] = f"cannot execute {line[0]}: {error.strerror}"
+        line = becoming(own(), descriptor, descriptors, None)
+        os.execve(line[0], line, environment)
 
 
 def reload_controller(plan: Plan) -> ReloadController | None:
@@ -92,11 +165,14 @@ def reload_controller(plan: Plan) -> ReloadController | None:
 class _Files:
     """Writes the files that commands read, at the first event: from then on the run directory is locked by us."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, descriptor: int = -1) -> None:
         self._plan: Plan | None = plan
+        self._descriptor = descriptor
 
     def __call__(self, _: Message) -> None:
         if self._plan is not None:
             plan, self._plan = self._plan, None
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
             settings_file.write(plan.settings)
             settings_file.write_configuration(plan.settings.run_dir, bytes(plan.configuration))

@@ -10,17 +10,19 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import setproctitle
 import zmq
 
+from proto.agent import registry
 from proto.agent.actor import Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
@@ -28,6 +30,8 @@ from proto.common import logs, procfs
 from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.service import AgentService
+from supervisor.core.upgrade import handover
+from supervisor.core.upgrade.handover import Handover, Held
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import evidence, forkclient, state
@@ -39,12 +43,14 @@ from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Pr
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
+from supervisor.supervision.child import Child
 from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
 
 if TYPE_CHECKING:
     from supervisor.config.reload.controller import ReloadController
+    from supervisor.core.upgrade.controller import UpgradeController
 
 log = logging.getLogger(__name__)
 
@@ -60,27 +66,40 @@ def run(
     child_entry: str = CHILD_ENTRY,
     service: AgentService | None = None,
     reload: ReloadController | None = None,
+    upgrade: UpgradeController | None = None,
+    taken: Handover | None = None,
 ) -> int:
     """Run the agent until SIGTERM, SIGINT or StopAgent. Returns the exit status: 0, or 1 after a failed start.
 
     Needs the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called in the loop with each published event (proto.agent.supervisor.EVENTS); it must not block.
     `child_entry` is `module:function` of a child's main, `main(name, incarnation, settings, supervisor_pidfd)`.
-    The loop also calls `service`, with events, input and time, and `reload`, which may change settings.
+    The loop also calls `service`, with events, input and time, and `reload`, which may change settings. `upgrade` may
+    replace this process. With `taken` it is such a replacement; then a failed start raises.
     """
     setproctitle.setproctitle("supervisor")
     logs.setup("supervisor", settings.verbosity, settings.log_format, settings.vmodule)
     run_dir = os.path.abspath(settings.run_dir)
     try:
         ordered = validate(specs)
-        with RunDir(run_dir, [spec.name for spec in ordered]):
+        with RunDir(run_dir, [spec.name for spec in ordered], taken.lock if taken is not None else -1) as place:
             check_writable(Path(settings.root_dir), "--root-dir")
             settings = msgspec.structs.replace(settings, run_dir=run_dir)
-            Daemon(settings, ordered, child_entry, on_event, service, reload).run()
+            daemon = Daemon(settings, ordered, child_entry, on_event, service, reload, upgrade, taken)
+            daemon.lock = place.lock
+            handover.committed = True
+            daemon.run()
     except (StartError, SpecError) as error:
+        if taken is not None and not handover.committed:
+            raise
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
     return 0
+
+
+def _pair() -> tuple[int, ...]:
+    """The socket pair in which listening sockets wait for the next incarnation of their actor."""
+    return tuple(end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
 
 
 class Daemon:
@@ -94,15 +113,20 @@ class Daemon:
         on_event: OnEvent | None,
         service: AgentService | None = None,
         reload: ReloadController | None = None,
+        upgrade: UpgradeController | None = None,
+        taken: Handover | None = None,
     ) -> None:
         self.settings = settings
         self.reload = reload
+        self.upgrade = upgrade
+        self.lock = -1
+        """Descriptor of the run directory's lock."""
         self.service = service or AgentService(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
-        self.started = time.monotonic()
+        self.started = taken.started if taken is not None else time.monotonic()
         self._state_path = self.run_dir / "state.json"
         self._saved = state.load(self._state_path)
-        for name in state.end_leftovers(self._saved):
+        for name in state.end_leftovers(self._saved) if taken is None else ():
             log.warning("ended %s of a former supervisor", name)
         self.incarnation = self._incarnation_of("supervisor") + 1
         become_subreaper()
@@ -111,9 +135,16 @@ class Daemon:
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
+        self._listeners = taken.listeners if taken is not None else _pair()
         # Before the ZeroMQ context: a fork must not copy its threads and sockets.
         self.forkserver = ForkserverManager(
-            settings, preload, child_entry, self._poller, self._incarnation_of("forkserver"), by_fork=True
+            settings,
+            preload,
+            child_entry,
+            self._poller,
+            self._incarnation_of("forkserver"),
+            by_fork=True,
+            listeners=self._listeners,
         )
         self._wakeup = self._take_signals()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -127,8 +158,89 @@ class Daemon:
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True
+        if taken is not None:
+            self._take_over(taken)
         if reload is not None:
             reload.begin(self)
+        if upgrade is not None:
+            upgrade.begin(self)
+
+    def _take_over(self, taken: Handover) -> None:
+        """Go on with the children of the former self. An actor that this release does not have ends."""
+        ready = []
+        for one in taken.children:
+            child = self.tree.children.get(one.name)
+            if child is None:
+                if one.pidfd >= 0:
+                    signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
+                    os.close(one.pidfd)
+                continue
+            child.held = one.held
+            if one.pid:
+                self.processes.add(one.name, one.incarnation, one.pid, one.pidfd)
+                ready.append(
+                    transitions.Taken(
+                        one.name, one.incarnation, one.pid, one.ready, one.starts, one.deaths, one.last_death
+                    )
+                )
+        for instruction in self.tree.take_over(ready, time.monotonic()):
+            self._carry_out(instruction)
+
+    @property
+    def quiet(self) -> bool:
+        """True when every actor is ready or stopped, and the forkserver owes nothing."""
+        states = {child.state for child in self.tree.children.values()}
+        calm = states <= {transitions.State.READY, transitions.State.STOPPED}
+        return calm and self.forkserver.idle and not self.tree.stopping and not self._events
+
+    @property
+    def forks_at_once(self) -> bool:
+        """True when the forkserver has loaded everything."""
+        return self.forkserver.loaded
+
+    def restart(self, actor: str) -> None:
+        """Restart an actor."""
+        self.push(transitions.RestartAsked(actor, None))
+
+    def leave(self, become: Callable[[Handover, Settings], NoReturn]) -> NoReturn:
+        """End the forkserver, close every socket, and call `become` with the processes. Does not return."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, handover.SIGNALS)
+        self.forkserver.reap()
+        self._kill_unreported()
+        children = tuple(self._hand_over(child) for child in self.tree.children.values())
+        self._save()
+        if self.reload is not None:
+            self.reload.close()
+        self._context.destroy(linger=200)
+        become(
+            Handover(
+                children=children,
+                lock=self.lock,
+                listeners=self._listeners,
+                started=self.started,
+                known=tuple(sorted(registry.NAMES)),
+            ),
+            self.settings,
+        )
+
+    def _hand_over(self, child: Child) -> Held:
+        """A ready child for the next self. Another one is killed, and starts again there."""
+        process = self.processes.get(child.name, child.incarnation)
+        held = Held(name=child.name, incarnation=child.incarnation, held=child.held)
+        if process is None:
+            return held
+        if child.state is not transitions.State.READY:
+            process.signal(signal.SIGKILL)
+            return held
+        return msgspec.structs.replace(
+            held,
+            pid=process.pid,
+            pidfd=process.pidfd,
+            ready=child.ready or 0.0,
+            starts=child.starts,
+            deaths=child.deaths,
+            last_death=child.last_death,
+        )
 
     def _incarnation_of(self, name: str) -> int:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
@@ -141,6 +253,7 @@ class Daemon:
             signal.signal(number, lambda *_: None)
         for number in (signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handover.SIGNALS)  # a former self has blocked them
         return readable
 
     # The loop
@@ -164,6 +277,9 @@ class Daemon:
                 self._handle_events()  # it reads the tree's present state
                 self.reload.on_loop(ready)
             self._handle_events()
+            if self.upgrade is not None:
+                self.upgrade.on_loop()
+                self._handle_events()
         except Exception:  # the supervisor's end would end every actor
             log.exception("unexpected error in the supervisor's loop")
             time.sleep(0.1)  # an error that repeats must not take a whole core
@@ -172,7 +288,8 @@ class Daemon:
         due = [*self.processes.deadlines(), *self.forkserver.deadlines()]
         wakeup = self.tree.next_wakeup()
         reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
-        due += [at for at in (wakeup, self.service.deadline(), reload) if at is not None]
+        upgrade = self.upgrade.deadline() if self.upgrade is not None else None
+        due += [at for at in (wakeup, self.service.deadline(), reload, upgrade) if at is not None]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -284,17 +401,21 @@ class Daemon:
 
     def _replace_forkserver(self) -> None:
         unanswered = self.forkserver.reap()
+        self._kill_unreported()
+        self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
+        self.forkserver.start_when_due()
+        self._dirty = True
+        for name, incarnation in unanswered:
+            self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
+
+    def _kill_unreported(self) -> None:
+        """Kill children of the forkserver that it had not reported when it ended."""
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):
             # Forked but not reported: the state machine starts this incarnation anew, so it must not become ready.
             if pid not in ours and procfs.title(pid).startswith("supervisor: "):
                 log.warning("killing process %d: the forkserver ended before it reported the fork", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
-        self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
-        self.forkserver.start_when_due()
-        self._dirty = True
-        for name, incarnation in unanswered:
-            self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
 
     def _reaped(self, pid: int, status: int) -> None:
         process = self.processes.with_pid(pid)

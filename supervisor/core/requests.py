@@ -14,11 +14,13 @@ from proto.agent.supervisor import (
     ActorRows,
     AgentHealth,
     GetAgentHealth,
+    GetUpgrade,
     KillActor,
     ListActors,
     Ready,
     RestartActor,
     StartActor,
+    StartUpgrade,
     StopActor,
     StopAgent,
 )
@@ -32,6 +34,7 @@ from supervisor.supervision.process_tree import ProcessTree
 
 if TYPE_CHECKING:
     from supervisor.config.reload.controller import ReloadController
+    from supervisor.core.upgrade.controller import UpgradeController
 
 
 class Daemon(Protocol):
@@ -44,6 +47,7 @@ class Daemon(Protocol):
     started: float
     """Monotonic time."""
     tree: ProcessTree
+    upgrade: UpgradeController | None
 
     def push(self, event: transitions.Event) -> None:
         """Queue an event for the state machine."""
@@ -77,6 +81,9 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory, with_cpu=with_cpu)))
         case GetAgentHealth():
             daemon.control.answer(asker, health(daemon))
+        case GetUpgrade() | StartUpgrade():
+            no = Refused("NotPossible", "this supervisor was not started by `supervisor start`", retry=False)
+            daemon.control.answer(asker, daemon.upgrade.serve(received.message) if daemon.upgrade is not None else no)
         case Ping():
             daemon.control.answer(asker, Pong(mailbox=0))
         case Describe():

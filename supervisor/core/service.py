@@ -43,7 +43,7 @@ class AgentService:
         that its clients may use.
         """
         self._notifier = notifier
-        self._claims = claims
+        self.claims = claims
         self._health = Health(actors, time.monotonic())
         sources = Sources(lambda: self._health.checks(time.monotonic()), configuration, names)
         self._healthz = Healthz(*healthz, sources) if healthz else None
@@ -100,8 +100,8 @@ class AgentService:
             self._notifier.send("WATCHDOG=1")  # not repeated: the next one follows in time
         if self._healthz and now >= self._healthz.retry_at:
             self._healthz.listen(now)
-        if self._claims is not None:
-            self._claims.tick(now)
+        if self.claims is not None:
+            self.claims.tick(now)
 
 
 def _watch(path: str) -> int:

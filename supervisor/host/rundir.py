@@ -24,15 +24,18 @@ class StartError(Exception):
 class RunDir:
     """Context manager: the directory with its lock held. Its end removes the sockets and releases the lock."""
 
-    def __init__(self, path: str, actors: Iterable[str]) -> None:
+    def __init__(self, path: str, actors: Iterable[str], lock: int = -1) -> None:
+        """With `lock`, a descriptor that holds the lock already."""
         self.path = Path(path)
         self.names = ("control", "world", *actors)
-        self._lock = -1
+        self.lock = lock
+        """The descriptor that holds the lock, once it is entered."""
 
     def __enter__(self) -> RunDir:
         check_socket_paths(self.path, self.names)
         make_private(self.path)
-        self._take_lock()
+        if self.lock < 0:
+            self._take_lock()
         (self.path / "deaths").mkdir(mode=0o700, exist_ok=True)
         return self
 
@@ -41,22 +44,22 @@ class RunDir:
             for kind in ("sock", "tap"):
                 with contextlib.suppress(OSError):
                     (self.path / f"{name}.{kind}").unlink()
-        os.close(self._lock)  # the file stays: unlinking it would let two supervisors hold two locks of one name
+        os.close(self.lock)  # the file stays: unlinking it would let two supervisors hold two locks of one name
 
     def _take_lock(self) -> None:
         path = self.path / "lock"
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._lock)
+            holder = os.read(self.lock, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self.lock)
             raise StartError(
                 f"cannot start: {self.path} is in use by the supervisor with pid {holder}; "
                 "stop it (`supervisor stop`) or choose another --run-dir"
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
 
 
 def check_socket_paths(run_dir: Path, names: Iterable[str]) -> None:

@@ -34,6 +34,11 @@ class HeldClaims:
         self._next_check = 0.0
         self._refused: set[str] = set()
 
+    @property
+    def present(self) -> tuple[HeldClaim, ...]:
+        """The claims with their present descriptors."""
+        return tuple(self._claims)
+
     def tick(self, now: float) -> None:
         """Lock cgroups that were made again, every `CHECK_S` at most. Another agent's lock there is logged once."""
         if now < self._next_check:

@@ -7,6 +7,7 @@ is made before there is any thread, ZeroMQ context or socket to copy. Its succes
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import signal
@@ -86,9 +87,19 @@ class ForkClient:
     """A running forkserver. Requests before its imports are done wait in its socket."""
 
     def __init__(
-        self, settings: Settings, preload: tuple[str, ...], entry: str, now: float, *, by_fork: bool = False
+        self,
+        settings: Settings,
+        preload: tuple[str, ...],
+        entry: str,
+        now: float,
+        *,
+        by_fork: bool = False,
+        listeners: tuple[int, ...] = (),
     ) -> None:
-        """`by_fork` copies this process, which must have one thread and no ZeroMQ context."""
+        """`by_fork` copies this process, which must have one thread and no ZeroMQ context.
+
+        `listeners`: descriptors that the forkserver gets, too, as in Init.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
         self.loaded = False
@@ -96,10 +107,14 @@ class ForkClient:
         """Forks requested and not answered, oldest first."""
         self._waiting_since = now
         with theirs:
-            os.set_inheritable(theirs.fileno(), True)
-            self.pid = _fork(theirs.fileno()) if by_fork else _spawn(theirs.fileno())
+            kept = (theirs.fileno(), *listeners)
+            for descriptor in kept:
+                os.set_inheritable(descriptor, True)
+            self.pid = _fork(kept) if by_fork else _spawn(theirs.fileno())
+            for descriptor in listeners:
+                os.set_inheritable(descriptor, False)
         self.pidfd = os.pidfd_open(self.pid)
-        init = Init(settings=settings, preload=preload, entry=entry)
+        init = Init(settings=settings, preload=preload, entry=entry, listeners=listeners)
         self._sock.setblocking(False)
         self._sock.send(msgspec.msgpack.encode(init))
 
@@ -175,7 +190,7 @@ def _spawn(socket_fd: int) -> int:
     return os.posix_spawn(sys.executable, argv, {**os.environ, **ENVIRONMENT}, file_actions=[null])
 
 
-def _fork(socket_fd: int) -> int:
+def _fork(kept: tuple[int, ...]) -> int:
     supervisor = os.getpid()
     # Garbage collection then writes to no shared object. The type cache holds references: releasing them later would
     # copy pages on both sides.
@@ -183,21 +198,22 @@ def _fork(socket_fd: int) -> int:
     sys._clear_type_cache()
     pid = os.fork()
     if pid == 0:
-        _serve(socket_fd, supervisor)
+        _serve(kept, supervisor)
     return pid
 
 
-def _serve(socket_fd: int, supervisor: int) -> NoReturn:
-    """Be the forkserver, with only the socket of the supervisor's open files."""
+def _serve(kept: tuple[int, ...], supervisor: int) -> NoReturn:
+    """Be the forkserver, with only `kept` of the supervisor's open files; the first of them is the socket."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.closerange(3, socket_fd)
-        os.closerange(socket_fd + 1, os.sysconf("SC_OPEN_MAX"))
-        forkserver.main(socket_fd, supervisor)
+        for below, above in itertools.pairwise((2, *sorted(kept), os.sysconf("SC_OPEN_MAX"))):
+            os.closerange(below + 1, above)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a supervisor that has just been replaced blocks some
+        forkserver.main(kept[0], supervisor)
         code = 0
     except SystemExit:
         code = 0

@@ -89,7 +89,9 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     preload: tuple[str, ...]
     entry: str
     """`module:function` of the child's main. If that module has a function `prepare`, it is called before the
-    first fork."""
+    first fork, with `listeners`."""
+    listeners: tuple[int, ...] = ()
+    """Descriptors of the socket pair in which listening sockets wait; empty for none."""
 
 
 def preload(modules: tuple[str, ...]) -> dict[str, str]:
@@ -103,12 +105,12 @@ def preload(modules: tuple[str, ...]) -> dict[str, str]:
     return errors
 
 
-def prepare(entry: str) -> None:
+def prepare(entry: str, listeners: tuple[int, ...]) -> None:
     """Call the entry module's `prepare`, if it has one. Children can be forked even if it fails."""
     try:
         function = getattr(importlib.import_module(entry.partition(":")[0]), "prepare", None)
         if function is not None:
-            function()
+            function(listeners)
     except Exception:
         log.exception("cannot prepare the forkserver's memory; each actor needs more memory")
 
@@ -232,7 +234,9 @@ def main(socket_fd: int, supervisor_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     errors = preload(init.preload)
-    prepare(init.entry)
+    for descriptor in init.listeners:
+        os.set_inheritable(descriptor, False)
+    prepare(init.entry, init.listeners)
     gc.freeze()
     server = ForkServer(sock, supervisor, wakeup, init)
     sock.send(msgpack.packb(["loaded", errors]))

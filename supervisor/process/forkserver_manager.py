@@ -42,12 +42,14 @@ class ForkserverManager:
         incarnation: int,
         *,
         by_fork: bool,
+        listeners: tuple[int, ...] = (),
     ) -> None:
         """With `by_fork`, the first forkserver is a fork of this process, see ForkClient."""
         self._settings = settings
         self._preload = preload
         self._entry = entry
         self._by_fork = by_fork
+        self._listeners = listeners
         self._poller = poller
         self._backoff = Backoff(initial_s=0.2, factor=2.0, cap_s=10.0, jitter=0.1)
         self._history = BackoffHistory()
@@ -74,6 +76,11 @@ class ForkserverManager:
         return self._client is not None and self._client.loaded
 
     @property
+    def idle(self) -> bool:
+        """True when it owes no answer."""
+        return self.loaded and self._client is not None and not self._client.unanswered
+
+    @property
     def replaced(self) -> bool:
         """True while there is no forkserver and a successor is due."""
         return self._client is None
@@ -89,8 +96,9 @@ class ForkserverManager:
         self.started = time.monotonic()
         self.gone = False
         self._stopped_at = None
+        by_fork = self._by_fork and self.restarts == 0
         self._client = ForkClient(
-            self._settings, self._preload, self._entry, self.started, by_fork=self._by_fork and self.restarts == 0
+            self._settings, self._preload, self._entry, self.started, by_fork=by_fork, listeners=self._listeners
         )
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         self._poller.register(self._client.pidfd, zmq.POLLIN)

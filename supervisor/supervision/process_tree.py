@@ -19,7 +19,7 @@ from supervisor.supervision import hangs, orders, policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
-from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
+from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State, Taken
 
 KILL_WAIT_S = 2.0
 """SIGKILL ends a process at once unless it is in an uninterruptible sleep. After this long it is written off."""
@@ -116,6 +116,20 @@ class ProcessTree:
                 child.stopped = None
             case transitions.EvidenceSaved():
                 self._on_evidence(child, event)
+
+    def take_over(self, taken: Iterable[Taken], now: float) -> list[Instruction]:
+        """Take over processes of the former supervisor with this pid, all of which are ready."""
+        found = [(self.children[one.name], one) for one in taken]
+        for child, _ in found:
+            child.tried = True  # before the first is ready: its dependents run already
+        out: list[Instruction] = []
+        for child, one in found:
+            child.incarnation, child.starts = one.incarnation - 1, one.starts - 1
+            self.start(child)
+            self.handle(transitions.Forked(child.name, one.incarnation, one.pid), now)
+            out += self.handle(transitions.ReadyReceived(child.name, one.incarnation, one.pid), now)
+            child.ready, child.deaths, child.last_death = one.ready, one.deaths, one.last_death
+        return out
 
     # Starting
 

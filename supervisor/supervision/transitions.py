@@ -50,6 +50,17 @@ class _OfIncarnation:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken(_OfIncarnation):
+    """A ready process of the former supervisor with this pid."""
+
+    pid: int
+    ready: float
+    starts: int
+    deaths: int
+    last_death: str
+
+
+@dataclass(frozen=True, slots=True)
 class Boot:
     """Start the tree."""
 

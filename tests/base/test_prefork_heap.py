@@ -122,10 +122,10 @@ def test_switch_leaves_heap_filling_out(switch: str) -> None:
 
 @pytest.mark.parametrize("entry", ["no.such.module:main", "tests.base.test_prefork_heap:main", "json:main"])
 def test_failing_preparation_is_logged_and_stops_nothing(entry: str, caplog: pytest.LogCaptureFixture) -> None:
-    forkserver.prepare(entry)
+    forkserver.prepare(entry, ())
     assert len(caplog.records) == (0 if entry == "json:main" else 1)
 
 
-def prepare() -> None:
+def prepare(_listeners: object) -> None:
     """Fails, in the place of an entry module's own function."""
     raise RuntimeError("not today")

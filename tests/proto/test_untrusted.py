@@ -144,6 +144,7 @@ OWN = {
     "actors/runtime/helper/state.py",
     "proto/common/interpreter.py",  # source text for another interpreter
     "supervisor/process/forkclient.py",
+    "supervisor/core/upgrade/release.py",
     "supervisor/host/endpoint.py",  # of a process of its own
     "proto/schema/document.py",  # manifests, with limits of their own
 }

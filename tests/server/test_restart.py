@@ -65,6 +65,29 @@ def test_the_page_answers_only_to_names_of_this_machine(agent: Agent, host: byte
             assert status_of(read_all(connected)) == expected, path
 
 
+def test_ports_outlive_the_forkserver(agent: Agent) -> None:
+    refused: list[OSError] = []
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.wait(0.005):
+            try:
+                socket.create_connection(place(agent), timeout=20).close()
+            except OSError as error:
+                refused.append(error)
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    before = agent.row("forkserver").pid
+    kill(before)
+    agent.wait("forkserver", lambda row: row.pid not in (0, before) and row.state == "ready", 60)
+    agent.ask(RestartActor(name="server"), 30)
+    assert status(agent) == 200
+    over.set()
+    coming.join()
+    assert not refused
+
+
 def test_client_during_a_restart_waits_and_is_not_refused(agent: Agent) -> None:
     refused: list[OSError] = []
     over = threading.Event()

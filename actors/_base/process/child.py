@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from typing import NoReturn
 
 import setproctitle
@@ -35,9 +36,12 @@ def actor_class(name: str) -> type[Actor]:
     return found
 
 
-def prepare() -> None:
-    """Prepare state that children share. The forkserver calls it once, before its first fork."""
-    listener_store.make()
+def prepare(listeners: Sequence[int]) -> None:
+    """Prepare state that children share. The forkserver calls it once, before its first fork.
+
+    `listeners` is the supervisor's socket pair for the listener store; empty for none.
+    """
+    listener_store.make(listeners)
     prepare_types()  # msgspec crashes when two threads are the first to read one type
     prefork_heap.fill()
 

@@ -1,15 +1,14 @@
 """Keeps listening sockets beyond an incarnation, so that the next one takes them over and clients are not refused.
 
-The sockets wait in the kernel, in an unread packet between two ends of a socket pair. The forkserver makes the pair
-before its first fork. Clients that connect meanwhile wait in the sockets' queues. A new forkserver has another pair:
-then there is nothing to take over, and ports are opened again.
+The sockets wait in the kernel, in an unread packet between two ends of a socket pair. The supervisor makes the pair,
+and each forkserver gets it. Clients that connect meanwhile wait in the sockets' queues.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 MAX_SOCKETS = 16
 _NAMES_BYTES = 4096
@@ -18,8 +17,10 @@ _NAMES_BYTES = 4096
 class ListenerStore:
     """The stored sockets by their names, in one packet at most."""
 
-    def __init__(self) -> None:
-        self._in, self._out = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def __init__(self, pair: Sequence[int] = ()) -> None:
+        """With the descriptors of a pair, which it then owns; else with a pair of its own."""
+        ends = [socket.socket(fileno=descriptor) for descriptor in pair]
+        self._in, self._out = ends or socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._out.setblocking(False)
         self._in.setblocking(False)
 
@@ -55,10 +56,10 @@ USERS = frozenset(("server",))
 _store: ListenerStore | None = None
 
 
-def make() -> None:
+def make(pair: Sequence[int] = ()) -> None:
     """Make the store in the forkserver, for its children."""
     global _store  # noqa: PLW0603 - children get it by the fork alone
-    _store = ListenerStore()
+    _store = ListenerStore(pair)
 
 
 def close_unless_used_by(actor: str) -> None:

@@ -128,6 +128,18 @@ class ReloadController:
             self._resolver.close()
         self._watch.close()
 
+    def present(self) -> Start:
+        """The start of a next controller that goes on with the present configuration."""
+        machine = self._machine
+        return msgspec.structs.replace(
+            self._start,
+            candidate=machine.in_force,
+            good=machine.good,
+            bad=machine.bad,
+            refused=machine.refused,
+            entries=(),
+        )
+
     def describe(self) -> dict[str, Any]:
         """For `supervisor describe supervisor`."""
         machine = self._machine
