@@ -14,15 +14,14 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 import setproctitle
 import zmq
 
-from proto.agent import registry
 from proto.agent.actor import Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
@@ -30,8 +29,8 @@ from proto.common import logs, procfs
 from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.service import AgentService
-from supervisor.core.upgrade import handover
-from supervisor.core.upgrade.handover import Handover, Held
+from supervisor.core.upgrade import exchange, handover
+from supervisor.core.upgrade.handover import Handover
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import evidence, forkclient, state
@@ -43,7 +42,6 @@ from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Pr
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
-from supervisor.supervision.child import Child
 from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.specs import ChildSpec, SpecError, validate
 from supervisor.supervision.transitions import Event, Instruction
@@ -135,7 +133,7 @@ class Daemon:
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
-        self._listeners = taken.listeners if taken is not None else _pair()
+        self.listeners = taken.listeners if taken is not None else _pair()
         # Before the ZeroMQ context: a fork must not copy its threads and sockets.
         self.forkserver = ForkserverManager(
             settings,
@@ -144,7 +142,7 @@ class Daemon:
             self._poller,
             self._incarnation_of("forkserver"),
             by_fork=True,
-            listeners=self._listeners,
+            listeners=self.listeners,
         )
         self._wakeup = self._take_signals()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -159,88 +157,23 @@ class Daemon:
         self._forks: list[transitions.Fork] = []
         self._dirty = True
         if taken is not None:
-            self._take_over(taken)
+            for instruction in exchange.take_over(self, taken):
+                self._carry_out(instruction)
         if reload is not None:
             reload.begin(self)
         if upgrade is not None:
             upgrade.begin(self)
 
-    def _take_over(self, taken: Handover) -> None:
-        """Go on with the children of the former self. An actor that this release does not have ends."""
-        ready = []
-        for one in taken.children:
-            child = self.tree.children.get(one.name)
-            if child is None:
-                if one.pidfd >= 0:
-                    signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
-                    os.close(one.pidfd)
-                continue
-            child.held = one.held
-            if one.pid:
-                self.processes.add(one.name, one.incarnation, one.pid, one.pidfd)
-                ready.append(
-                    transitions.Taken(
-                        one.name, one.incarnation, one.pid, one.ready, one.starts, one.deaths, one.last_death
-                    )
-                )
-        for instruction in self.tree.take_over(ready, time.monotonic()):
-            self._carry_out(instruction)
-
-    @property
-    def quiet(self) -> bool:
-        """True when every actor is ready or stopped, and the forkserver owes nothing."""
-        states = {child.state for child in self.tree.children.values()}
-        calm = states <= {transitions.State.READY, transitions.State.STOPPED}
-        return calm and self.forkserver.idle and not self.tree.stopping and not self._events
-
-    @property
-    def forks_at_once(self) -> bool:
-        """True when the forkserver has loaded everything."""
-        return self.forkserver.loaded
-
     def restart(self, actor: str) -> None:
         """Restart an actor."""
         self.push(transitions.RestartAsked(actor, None))
 
-    def leave(self, become: Callable[[Handover, Settings], NoReturn]) -> NoReturn:
-        """End the forkserver, close every socket, and call `become` with the processes. Does not return."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, handover.SIGNALS)
-        self.forkserver.reap()
-        self._kill_unreported()
-        children = tuple(self._hand_over(child) for child in self.tree.children.values())
+    def close_for_exec(self) -> None:
+        """Save the state and close every socket; processes and lock stay."""
         self._save()
         if self.reload is not None:
             self.reload.close()
         self._context.destroy(linger=200)
-        become(
-            Handover(
-                children=children,
-                lock=self.lock,
-                listeners=self._listeners,
-                started=self.started,
-                known=tuple(sorted(registry.NAMES)),
-            ),
-            self.settings,
-        )
-
-    def _hand_over(self, child: Child) -> Held:
-        """A ready child for the next self. Another one is killed, and starts again there."""
-        process = self.processes.get(child.name, child.incarnation)
-        held = Held(name=child.name, incarnation=child.incarnation, held=child.held)
-        if process is None:
-            return held
-        if child.state is not transitions.State.READY:
-            process.signal(signal.SIGKILL)
-            return held
-        return msgspec.structs.replace(
-            held,
-            pid=process.pid,
-            pidfd=process.pidfd,
-            ready=child.ready or 0.0,
-            starts=child.starts,
-            deaths=child.deaths,
-            last_death=child.last_death,
-        )
 
     def _incarnation_of(self, name: str) -> int:
         return max(state.incarnations(self._saved).get(name, 0), state.floor(self._saved))
@@ -401,14 +334,14 @@ class Daemon:
 
     def _replace_forkserver(self) -> None:
         unanswered = self.forkserver.reap()
-        self._kill_unreported()
+        self.kill_unreported()
         self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
         self.forkserver.start_when_due()
         self._dirty = True
         for name, incarnation in unanswered:
             self.push(transitions.ForkFailed(name, incarnation, "the forkserver ended", lost=True))
 
-    def _kill_unreported(self) -> None:
+    def kill_unreported(self) -> None:
         """Kill children of the forkserver that it had not reported when it ended."""
         ours = {process.pid for process in self.processes.by_name.values()}
         for pid in procfs.children(os.getpid()):

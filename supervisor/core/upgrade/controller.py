@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -14,16 +14,14 @@ from proto.agent.settings import Settings
 from proto.agent.supervisor import GetUpgrade, StartUpgrade, UpgradeState
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
-from supervisor.core.upgrade import handover, rolling
+from supervisor.core.upgrade import exchange, handover, rolling
 from supervisor.core.upgrade.handover import Handover, Journey
 from supervisor.core.upgrade.release import Release, own
 from supervisor.core.upgrade.rolling import Health, Rolling
 from supervisor.supervision.transitions import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from supervisor.supervision.process_tree import ProcessTree
+    from supervisor.core.daemon import Daemon
 
 log = logging.getLogger(__name__)
 
@@ -33,32 +31,6 @@ LEAVE_S = 0.3
 """From the answer to StartUpgrade to exec, so that the answer is on its way."""
 
 
-class Agent(Protocol):
-    """The part of the daemon that the controller uses."""
-
-    tree: ProcessTree
-
-    @property
-    def quiet(self) -> bool:
-        """True when every actor is ready or stopped, and the forkserver owes nothing."""
-
-    @property
-    def forks_at_once(self) -> bool:
-        """True when the forkserver has loaded everything."""
-
-    def ping(self, actors: Iterable[str]) -> None:
-        """Send a heartbeat to these actors."""
-
-    def restart(self, actor: str) -> None:
-        """Restart this actor."""
-
-    def note(self, level: str, reason: str, actor: str, text: str) -> None:
-        """Log and publish."""
-
-    def leave(self, become: Callable[[Handover, Settings], NoReturn]) -> NoReturn:
-        """End the forkserver, close every socket and call `become` with the processes."""
-
-
 class UpgradeController:
     """One supervisor's. `become` executes a release with a handover and the release to return to."""
 
@@ -66,7 +38,7 @@ class UpgradeController:
         self, become: Callable[[Release, Handover, Settings, Release | None], NoReturn], taken: Handover | None = None
     ) -> None:
         self._become = become
-        self._daemon: Agent
+        self._daemon: Daemon
         self._journey = taken.journey if taken is not None else None
         self._rolling: Rolling | None = None
         self._leave_at: float | None = None
@@ -75,7 +47,7 @@ class UpgradeController:
         self._next_tick = 0.0
         self._began = time.monotonic()
 
-    def begin(self, daemon: Agent) -> None:
+    def begin(self, daemon: Daemon) -> None:
         """Start for a daemon that has taken over its children."""
         self._daemon = daemon
         journey = self._journey
@@ -95,7 +67,7 @@ class UpgradeController:
         assert isinstance(request, StartUpgrade)
         if self._rolling is not None or self._leave_at is not None:
             return Refused("UnderWay", "an upgrade is under way; see `supervisor upgrade --status`", retry=False)
-        if not self._daemon.quiet:
+        if not exchange.is_quiet(self._daemon):
             return Refused("NotReady", "cannot upgrade while an actor is not ready; see `supervisor ps`")
         to = Release(python=request.python, path=request.path, place=request.place)
         if not os.access(to.python, os.X_OK):
@@ -139,7 +111,7 @@ class UpgradeController:
         if self._rolling is None or now < self._next_tick:
             return
         self._next_tick = now + TICK_S
-        if not self._daemon.forks_at_once:  # a restart would wait for its imports
+        if not self._daemon.forkserver.loaded:  # a restart would wait for its imports
             if now > self._began + LOAD_S and not self._rolling.moved and not self._back:
                 self._go_back(f"the forkserver has not loaded the release within {LOAD_S:g} s")
             return
@@ -186,7 +158,7 @@ class UpgradeController:
         def become(given: Handover, settings: Settings) -> NoReturn:
             self._become(release, msgspec.structs.replace(given, journey=journey), settings, back)
 
-        self._daemon.leave(become)
+        exchange.leave(self._daemon, become)
 
     def _healths(self) -> dict[str, Health]:
         return {

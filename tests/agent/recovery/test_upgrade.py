@@ -121,6 +121,7 @@ def all_ready(agent: Agent) -> bool:
     return len(found) == PODS and all(one and one[0][0] == "True" for one in found.values())
 
 
+@pytest.mark.timeout(900)
 def test_pods_and_clients_notice_no_upgrade_there_and_back(agent: Agent, other: Path) -> None:
     for number in range(PODS):
         agent.write(f"web{number}", probed(f"web{number}"))
@@ -164,6 +165,7 @@ def upgrade(agent: Agent, *arguments: str) -> Any:
     ],
     ids=["an actor fails its trial", "the supervisor does not start"],
 )
+@pytest.mark.timeout(400)
 def test_former_release_comes_back(agent: Agent, other: Path, path: str, before: str, after: str, problem: str) -> None:
     change(other / path, before, after)
     pid = agent.rows()["supervisor"]["pid"]
