@@ -31,7 +31,7 @@ from proto.wire import codec
 from proto.wire.envelope import TRACEPARENT, Kind
 from proto.wire.errors import ProtocolError
 from proto.wire.message import Message, prepare_types, types_for
-from supervisor.cli.agent.record import described
+from supervisor.cli.recorder.record import described
 from tests.fuzz.target import Target
 
 MSGPACK = (
