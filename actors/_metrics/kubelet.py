@@ -248,6 +248,22 @@ TOPOLOGY_ADMISSION_MS = _histogram(
     bounds=exponential(0.05, 1.835, 15),
 )
 
+# Dynamic resource allocation
+
+DRA_SECONDS = _histogram(
+    "dra_operations_duration_seconds",
+    "Preparing or unpreparing all claims of a pod.",
+    "is_error operation_name",
+    bounds=exponential(0.1, 1.5, 15),
+)
+DRA_CALL_SECONDS = _histogram(
+    "dra_grpc_operations_duration_seconds",
+    "A call to a DRA driver.",
+    "driver_name grpc_status_code method_name",
+    bounds=exponential(0.1, 1.5, 15),
+)
+DRA_CLAIMS = _gauge("dra_resource_claims_in_use", "Claims that pods of the node use.", "driver_name")
+
 # The pod resources API
 
 _POD_RESOURCES = "kubelet_pod_resources_endpoint"

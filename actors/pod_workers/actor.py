@@ -512,6 +512,9 @@ class PodWorkers(Actor):
     def on_resources_state(self, state: ResourcesState) -> None:
         """From resources: what it assigns to containers."""
         self.assignments.state_changed(state)
+        for worker in self.workers.values():
+            if worker.sync.waits_for_claims:
+                worker.wake()
 
     @handles(StatusWritten)
     def on_status_written(self, message: StatusWritten) -> None:

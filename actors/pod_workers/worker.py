@@ -29,6 +29,7 @@ from actors.pod_workers.model.view import PodView
 from actors.pod_workers.model.wait_reasons import subject_of
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.resources.resize_steps import Resizer
+from actors.pod_workers.shared.assigned import unprepare_claims
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.pod_tracer import PodTracer
 from actors.pod_workers.shared.worker_context import WorkerContext
@@ -40,6 +41,7 @@ from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.sync import (
     RETRY,
     RETRY_NETWORK_S,
+    ClaimsNotPreparedError,
     NetworkNotReadyError,
     Sync,
     log_keys,
@@ -291,6 +293,9 @@ class PodWorker(PooledActor):
         except NetworkNotReadyError as error:
             log.debug("%s: %s", name, error, extra=keys)
             self.scope.wait_reasons.failed(str(error), wait_s := RETRY_NETWORK_S)
+        except ClaimsNotPreparedError as error:
+            log.warning("%s: %s", name, error, extra=keys)
+            wait_s = self._failed(f"its claims are not prepared: {error}")
         except RuntimeDown as error:
             log.debug("%s: the runtime does not answer: %s", name, error, extra=keys)
             wait_s = self._failed(f"the container runtime does not answer: {error}", RETRY_RUNTIME_S)
@@ -365,6 +370,9 @@ class PodWorker(PooledActor):
         view = await self.runtime.listed()
         if view.has_processes:
             return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all
+        # Before the API server knows the end: then the cluster gives the devices to other pods.
+        with self.scope.wait_reasons.waiting_for("DRA drivers to unprepare the claims"):
+            await unprepare_claims(self.context, self.pod)
         self.context.ends.forget(self.pod.metadata.uid)
         self.report.over = True
         self.report.publish(view, self.termination)

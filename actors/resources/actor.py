@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from actors._cri.client import Cri
 from actors._metrics import kubelet as metrics
 from actors._plugins import kinds
 from actors.resources import assembly, gauges, policy
+from actors.resources.dra.policy import ClaimError
 from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from actors.resources.pod_resources.known_pods import KnownPods
 from actors.resources.pod_resources.service import PodResources
@@ -33,9 +34,11 @@ from proto.resources.resources import (
     ExclusiveCpus,
     GetGrant,
     HasExclusiveCpus,
+    PrepareClaims,
     ReleasePod,
     SetListedPods,
     SetPods,
+    UnprepareClaims,
 )
 from proto.v1 import Container, Pod
 from proto.wire.errors import Refused
@@ -46,6 +49,8 @@ log = logging.getLogger(__name__)
 START_S = 30.0
 NOT_YET = "WaitingForResources"
 """Reason of a refusal after which the pod may be admitted later."""
+CLAIMS_FAILED = "FailedPrepareDynamicResources"
+"""Reason of a refusal because of a claim or its drivers, for the time being."""
 
 
 @dataclass
@@ -62,17 +67,23 @@ class Resources(Actor):
     """State: the pods of the node, and what the managers have read from their files."""
 
     name = "resources"
+    asks = frozenset({"objects"})
 
     async def rebuild(self) -> None:
         """Read the machine and the state files. pod_workers sends the pods."""
         managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
         self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
         self._managers = replace(managers, others=(self._devices, *managers.others))
-        self._registration = Registration(self, {kinds.DEVICE: self._devices})
         self._pods: dict[str, Pod] = {}
-        self._listed = KnownPods()
-        self._pod_resources = PodResources(self, self._listed, Shares(self._managers, self._devices, self._pods))
         self._complete = False
+        self._claims = await self.blocking(
+            START_S, assembly.make_dra_manager, self, self._drivers_changed, self._known_pods
+        )
+        self._registration = Registration(self, {kinds.DEVICE: self._devices, kinds.DRA: self._claims.plugins})
+        self._listed = KnownPods()
+        self._pod_resources = PodResources(
+            self, self._listed, Shares(self._managers, self._devices, self._claims.claims, self._pods)
+        )
         self._one_at_a_time = Semaphore(1)
         self._under_way: dict[str, list[Admission]] = {}
         self._refused_meanwhile = False
@@ -86,6 +97,7 @@ class Resources(Actor):
     def on_ready(self) -> None:
         """Serve device plugins and the pod resources API, and compare the CPUs of containers where some are alone."""
         self.spawn(self._devices.start(), "device plugins")
+        self._claims.start()
         self._registration.start()
         self.spawn(self._pod_resources.start(), "pod resources API")
         gauges.begin()
@@ -100,8 +112,9 @@ class Resources(Actor):
             self._tell_devices()
 
     def measure(self) -> None:
-        """Set the gauges of CPUs."""
+        """Set the gauges of CPUs and claims."""
         gauges.measure(self._managers)
+        self._claims.measure()
 
     def describe(self) -> dict[str, Any]:
         """The state for `supervisor describe resources`."""
@@ -111,10 +124,19 @@ class Resources(Actor):
             "admissions_under_way": sorted(self._under_way),
             "shared_cpus": self._managers.shared_cpus,
             "devices": self._devices.describe(),
+            "claims": self._claims.describe(),
             "plugins": self._registration.describe(),
             "pod_resources_api": self._pod_resources.describe(),
             "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }
+
+    def _known_pods(self) -> Collection[str] | None:
+        return self._pods.keys() if self._complete else None
+
+    def _drivers_changed(self) -> None:
+        """Let pod_workers try pods again that wait for a DRA driver, and unprepare what is left of others."""
+        self._tell_state(again=True)
+        self._claims.clean_soon()
 
     def _devices_changed(self) -> None:
         """Tell node the numbers of devices, and let pod_workers try pods again that wait for them."""
@@ -129,7 +151,9 @@ class Resources(Actor):
         """Tell pod_workers what is assigned, if that changed. `again`: in any case; waiting pods are tried again."""
         managers = self._managers
         devices = (*managers.device_resources, *self._devices.resources())
-        state = ResourcesState(device_resources=devices, shared_cpus=managers.shared_cpus)
+        state = ResourcesState(
+            device_resources=devices, shared_cpus=managers.shared_cpus, has_claims=bool(self._claims.claims)
+        )
         if again or state != self._told:
             if self._told is None or state.shared_cpus != self._told.shared_cpus:
                 self.spawn(self._reconcile(), "reconcile")
@@ -213,6 +237,7 @@ class Resources(Actor):
             admission.withdrawn = True
         self._pods.pop(message.pod_uid, None)
         self._free(message.pod_uid)
+        self._claims.clean_soon()
         self._tell_state(again=False)
 
     @handles(SetPods)
@@ -225,6 +250,7 @@ class Resources(Actor):
             self._complete = True
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
+            self._claims.clean_soon()
         self._tell_state(again=message.full)
 
     @handles(SetListedPods)
@@ -254,22 +280,47 @@ class Resources(Actor):
         container = policy.find_container(pod, name) or Container(name=name)  # that of an orphan, whose spec is lost
         return self._managers.cpus.grant(pod, container).cpus
 
+    # Claims
+
+    @handles(PrepareClaims)
+    async def prepare_claims(self, request: PrepareClaims) -> Done:
+        """Answer once the drivers have prepared the pod's claims."""
+        try:
+            await self._claims.prepare(request.pod)
+        except ClaimError as error:
+            raise Refused(CLAIMS_FAILED, f"prepare dynamic resources: {error}") from error
+        self._tell_state(again=False)
+        return Done()
+
+    @handles(UnprepareClaims)
+    async def unprepare_claims(self, request: UnprepareClaims) -> Done:
+        """Answer once the drivers have unprepared the pod's claims."""
+        try:
+            await self._claims.unprepare(request.pod_uid)
+        except ClaimError as error:
+            raise Refused(CLAIMS_FAILED, f"unprepare dynamic resources: {error}") from error
+        self._tell_state(again=False)
+        return Done()
+
     # Grants
 
     @handles(GetGrant)
     async def get_grant(self, request: GetGrant) -> ContainerGrant:
-        """Answer with what a container gets, once device plugins have prepared its start."""
+        """Answer with what a container gets, once plugins have prepared its start."""
         container = policy.find_container(request.pod, request.container)
         if container is None:
             raise Refused("NotFound", f"the pod has no container {request.container}", retry=False)
         try:
             await self._devices.prepare(request.pod, container)
-        except NotYetError as error:
+            if not self._claims.knows(request.pod, container):  # the state file was lost
+                await self._claims.prepare(request.pod)
+            devices = self._claims.grant(request.pod, container)
+        except (NotYetError, ClaimError) as error:
             raise Refused(NOT_YET, str(error)) from error
         except AllocationError as error:
             raise Refused(error.reason, error.message) from error
         parts = (provider.grant(request.pod, container) for provider in self._managers.providers)
-        return ContainerGrant(grant=policy.merged(parts))
+        return ContainerGrant(grant=policy.merged((*parts, devices)))
 
     @handles(HasExclusiveCpus)
     def has_exclusive_cpus(self, request: HasExclusiveCpus) -> ExclusiveCpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from actors._host.machine import read_machine
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.devices.directory import Directory
 from actors.resources.devices.manager import DeviceManager
+from actors.resources.dra.checkpoint import decode, encode
+from actors.resources.dra.claims import Claim
+from actors.resources.dra.manager import DraManager
 from actors.resources.machine.cpusets import parse, printed
 from actors.resources.machine.memory import read_memory
 from actors.resources.machine.numa import read_distances
@@ -24,6 +27,7 @@ from actors.resources.machine.topology import Topology
 from actors.resources.memory.manager import MemoryManager, MemorySettings
 from actors.resources.memory.reserved import Reservation
 from actors.resources.model.provider import Provider
+from actors.resources.state_file import StateFile
 from actors.resources.topology.policy import Settings as TopologySettings
 from proto.agent.settings import Settings
 from proto.v1.scalars.quantity import milli_value
@@ -124,6 +128,14 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]])
         kept=withheld(machine, settings),
     )
     return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking)
+
+
+def make_dra_manager(
+    actor: Actor, changed: Callable[[], None], pods: Callable[[], Collection[str] | None]
+) -> DraManager:
+    """Read the state file of claims. Blocks on the disk. Raises PolicyError. The arguments are DraManager's."""
+    file: StateFile[Iterable[Claim]] = StateFile(actor.settings.root_dir, "dra", encode, decode)
+    return DraManager(actor, file, file.load() or (), changed, pods)
 
 
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:

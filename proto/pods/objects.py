@@ -17,7 +17,7 @@ class ObjectRef(Record, frozen=True, kw_only=True, order=True):
 
     kind: str
     """Secret, ConfigMap, Service, RuntimeClass, PriorityClass, PersistentVolume, PersistentVolumeClaim, CSIDriver,
-    VolumeAttachment; with an API server also ServiceAccounts and this machine's Node."""
+    VolumeAttachment, ResourceClaim; with an API server also ServiceAccounts and this machine's Node."""
     namespace: str = ""
     """Empty for kinds without namespaces."""
     name: str = ""
@@ -67,7 +67,7 @@ class Objects(Message, frozen=True, kw_only=True):
 
 
 class GetObjects(Request[Objects], frozen=True, kw_only=True):
-    """From volume, image_pull and pod_workers: objects by reference. A repeat is harmless.
+    """From volume, image_pull, resources and pod_workers: objects by reference. A repeat is harmless.
 
     A ref without name asks for every object of that kind and namespace. Answered after the source has been read, so
     that `missing` is certain. Refused: `SourceNotRead` (retry) when the source cannot be read.

@@ -127,6 +127,8 @@ class ResourcesState(Message, frozen=True, kw_only=True):
     """Extended resources of device plugins, also of plugins that have not registered again since a restart."""
     shared_cpus: str = ""
     """CPUs of containers without exclusive ones, in the kernel's list format. Empty: any."""
+    has_claims: bool = False
+    """A DRA driver has prepared a claim, or was asked to."""
 
 
 class PodWorkerState(Record, frozen=True, kw_only=True):

@@ -22,6 +22,25 @@ class AdmitPod(Request[Done], frozen=True, kw_only=True):
     """It runs already, and may have begun before the policies: assign CPUs and memory that it lacks, no devices."""
 
 
+class PrepareClaims(Request[Done], frozen=True, kw_only=True):
+    """Have DRA drivers prepare the pod's resource claims, before its sandbox is created.
+
+    Refused with `retry`, with the kubelet's message: a claim is not there, or a driver is not, or it fails. A repeat
+    prepares nothing twice while this actor lives.
+    """
+
+    pod: Pod
+
+
+class UnprepareClaims(Request[Done], frozen=True, kw_only=True):
+    """Have DRA drivers unprepare the claims that only this pod uses. None of its processes runs any more.
+
+    Refused with `retry`, as PrepareClaims. A repeat is harmless.
+    """
+
+    pod_uid: str
+
+
 class ContainerGrant(Message, frozen=True, kw_only=True):
     """Answers GetGrant."""
 

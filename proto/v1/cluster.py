@@ -1,7 +1,7 @@
-"""Cluster objects that a node reads: Service, RuntimeClass, PriorityClass, persistent volumes, CSI drivers.
+"""Cluster objects that a node reads: Service, RuntimeClass, PriorityClass, persistent volumes, CSI drivers, claims.
 
-The records are from core/v1, node.k8s.io/v1, scheduling.k8s.io/v1 and storage.k8s.io/v1. Fields that only controllers
-or the scheduler read are left out.
+The records are from the v1 groups core, node.k8s.io, scheduling.k8s.io, storage.k8s.io and resource.k8s.io. Fields that
+only controllers or the scheduler read are left out.
 """
 
 from proto.v1.meta import Object, ObjectReference, SecretReference
@@ -190,3 +190,46 @@ class VolumeAttachment(Object, frozen=True, kw_only=True):
     """The attachment of a volume to a node (storage.k8s.io/v1)."""
 
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()
+
+
+class DeviceRequestAllocationResult(Record, frozen=True, kw_only=True):
+    """A device that is allocated for one request of a claim."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class DeviceAllocationResult(Record, frozen=True, kw_only=True):
+    """All devices that are allocated to a claim."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+
+
+class AllocationResult(Record, frozen=True, kw_only=True):
+    """The allocation of a claim, made by the scheduler."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+
+
+class ResourceClaimConsumerReference(Record, frozen=True, kw_only=True):
+    """A user of a claim: `resource` is `pods`."""
+
+    api_group: str | None = None
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(Record, frozen=True, kw_only=True):
+    """The allocation of a claim, and the pods that may use it."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+
+
+class ResourceClaim(Object, frozen=True, kw_only=True):
+    """A claim on devices (resource.k8s.io/v1). Only the scheduler reads its spec."""
+
+    status: ResourceClaimStatus = ResourceClaimStatus()

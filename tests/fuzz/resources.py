@@ -7,11 +7,17 @@ import json
 from google.protobuf.message import DecodeError
 
 from actors.resources.devices import answers, checkpoint
+from actors.resources.dra import answers as dra_answers
+from actors.resources.dra import checkpoint as dra_checkpoint
+from actors.resources.dra.claims import Claim, Device, Key
+from actors.resources.dra.policy import ClaimError
 from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import NodeMemory
 from actors.resources.memory import static
 from actors.resources.memory.state import decode
+from actors.resources.model.cdi import is_cdi_name
 from proto.plugins import deviceplugin_pb2 as device_plugin
+from proto.plugins import dra_pb2 as dra
 from tests.fuzz.target import Target
 
 TABLE = {"total": 2048, "systemReserved": 512, "allocatable": 1536, "reserved": 512, "free": 1024}
@@ -64,7 +70,32 @@ def _allocate_response(data: bytes) -> None:
     assert all(one.host_path.startswith("/") and "/../" not in one.host_path for one in grant.devices)
 
 
+CLAIMS = dra_checkpoint.encode([Claim(Key("n", "c"), "u", {"p"}, {"d": (Device("p", "d", "s", ("r",), ("v/c=1",)),)})])
+PREPARED = dra.NodePrepareResourceResponse(
+    devices=[dra.Device(pool_name="p", device_name="d", request_names=["r"], cdi_device_ids=["v/c=1"], share_id="s")]
+)
+
+
+def _dra_manager_state(data: bytes) -> None:
+    try:
+        claims = dra_checkpoint.decode(data)
+    except ValueError:
+        return
+    by_key = {one.key: one for one in claims}
+    assert {one.key: one for one in dra_checkpoint.decode(dra_checkpoint.encode(by_key.values()))} == by_key
+
+
+def _dra_driver_answer(data: bytes) -> None:
+    try:
+        devices = dra_answers.devices("d", dra.NodePrepareResourceResponse.FromString(data))
+    except (DecodeError, ClaimError):
+        return
+    assert all(is_cdi_name(name) for one in devices for name in one.cdi_names)
+
+
 TARGETS = (
+    Target("dra-manager-state", _dra_manager_state, (CLAIMS, b"{}", b"[" * 5000), (b'"Data":', b"Entries")),
+    Target("dra-driver-answers", _dra_driver_answer, (PREPARED.SerializeToString(), b""), (b"\x22\x05", b"/c=")),
     Target("devices-checkpoint", _devices_checkpoint, (DEVICES, b"{}", b"[" * 5000), (b'"Data":', b'"DeviceIDs":')),
     Target(
         "device-plugin-answers",

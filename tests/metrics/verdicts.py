@@ -12,7 +12,6 @@ LIBRARY = "of a library that the kubelet is linked with: says nothing of a node 
 RUNTIME = "of Go's runtime"
 GENERIC_API = "of the API server's generic library, whose code the kubelet is linked with"
 NO_DEVICES = "device plugins and the alignment of single containers are not measured"
-NO_DRA = "there is no dynamic resource allocation"
 NO_LOAD = "always 0 in the kubelet, which does not run cAdvisor's load reader"
 
 ABSENT: tuple[tuple[str, str, str], ...] = (
@@ -22,7 +21,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"cardinality_enforcement_.*|(disabled|hidden|registered)_metrics_total", LIBRARY),
     ("/metrics", r"workqueue_.*", "of client-go's queues; what waits here is in nodevisor_mailbox_depth and _delay"),
     ("/metrics", r"rest_client_(exec_plugin|transport)_.*", "of client-go's transport cache; there is none here"),
-    ("/metrics", r"dra_.*", NO_DRA),
     (
         "/metrics",
         r"kubelet_container_aligned_.*|kubelet_device_plugin_.*|resource_manager_.*",

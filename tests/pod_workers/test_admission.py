@@ -15,7 +15,7 @@ from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
 from actors.pod_workers.admission.sysctls import Allowlist, dotted
 from proto.agent.settings import Settings, Taint
-from proto.v1 import Pod, PodStatus
+from proto.v1 import Pod
 
 GI = 1 << 30
 MACHINE = Machine(cpus=4, memory_bytes=8 * GI, root_fs_bytes=100 * GI, huge_page_bytes={"hugepages-2Mi": 0})
@@ -513,16 +513,3 @@ def test_a_verdict_names_the_pods_that_go():
     assert verdict.victims[0].pod.metadata.uid == "a"
     assert isinstance(admit(Share.of(pod()), (), NODE, ()), Admitted)
     assert Rejection("r", "m").status_message == "Pod was rejected: m"
-
-
-@pytest.mark.parametrize("static", [False, True])
-def test_a_pod_that_would_run_without_its_devices_is_refused(static: bool) -> None:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}, {"name": "nic", "resourceClaimName": "n"}]
-    reason, message = judged(pod(static=static, resourceClaims=claims))
-    assert reason == "PodFeatureUnsupported"
-    assert message.startswith("Failed to admit pod as it needs resource claims (gpu, nic)")
-    behind = {"resourceClaimName": "extended-1", "requestMappings": []}
-    plain = pod(static=static)
-    status = msgspec.convert({"extendedResourceClaimStatus": behind}, PodStatus)
-    assert "(extended-1)" in judged(msgspec.structs.replace(plain, status=status))[1]
-    assert judged(plain) == OK

@@ -87,6 +87,8 @@ FOLDERS = {
     "remote_console": PROCESS,
     "remote_console/pure": PURE,
     "resources/devices": PROCESS,
+    "resources/dra": PROCESS,
+    "resources/dra/pure": PURE,
     "resources/devices/pure": PURE,
     "resources": PROCESS,
     "resources/cpu/pure": PURE,

@@ -30,7 +30,7 @@ _PROJECTIONS = {
     "cluster_trust_bundle": "clustertrustbundles",
     "pod_certificate": "podcertificates",
 }
-_OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims", "csidrivers")
+_OF_A_DIRECTORY = ("configmaps", "secrets", "persistentvolumeclaims", "csidrivers", "resourceclaims")
 """Prefixes of the resource names whose objects --objects-dir can have."""
 
 

@@ -27,6 +27,7 @@ KINDS: dict[str, Kind] = {
     "CSIDriver": Kind("storage.k8s.io/v1", False, cluster.CSIDriver),
     "VolumeAttachment": Kind("storage.k8s.io/v1", False, cluster.VolumeAttachment),
     "RuntimeClass": Kind("node.k8s.io/v1", False, cluster.RuntimeClass),
+    "ResourceClaim": Kind("resource.k8s.io/v1", True, cluster.ResourceClaim),
 }
 LIST_KINDS = frozenset({"List", *(f"{kind}List" for kind in KINDS)})
 DEFAULT_NAMESPACE = "default"

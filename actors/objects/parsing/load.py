@@ -192,7 +192,7 @@ def _kind(value: Any) -> str:
 
 def _warnings(item: _Item) -> Iterator[tuple[int, str, str]]:
     kind = item.value["kind"]
-    if kind in ("PersistentVolume", "PersistentVolumeClaim", "Service"):
+    if kind in ("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "Service"):
         return  # their records have only the fields that a node reads
     for path, problem in unknown_fields(KINDS[kind].record, item.value):
         yield item.line(path), item.field(path), problem

@@ -20,8 +20,6 @@ from proto.v1 import Pod
 
 UNEXPECTED = "UnexpectedAdmissionError"
 NODE_AFFINITY = "NodeAffinity"
-FEATURE_UNSUPPORTED = "PodFeatureUnsupported"
-"""The kubelet's reason for a pod that needs a feature which the node lacks (pkg/kubelet/lifecycle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +89,6 @@ def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
         )
     if pod.spec.os is not None and pod.spec.os.name != "linux":
         return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
-    if claims := _claims(pod):
-        return Rejection(
-            FEATURE_UNSUPPORTED,
-            f"Failed to admit pod as it needs resource claims ({claims}), and this node does not allocate resources "
-            "dynamically (DRA); its containers would run without their devices",
-        )
     context = pod.spec.security_context
     strict = context is not None and context.supplemental_groups_policy == "Strict"
     if strict and not node.features.supplemental_groups_policy:
@@ -104,13 +96,6 @@ def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
             "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"
         )
     return None
-
-
-def _claims(pod: Pod) -> str:
-    """Names of the pod's resource claims, the claim of its extended resources (KEP-5004) included."""
-    extended = pod.status.extended_resource_claim_status
-    names = [one.name for one in pod.spec.resource_claims]
-    return ", ".join(names + ([extended.resource_claim_name] if extended is not None else []))
 
 
 def _predicates(wanted: Share, others: list[Share], node: NodeInfo) -> Verdict:

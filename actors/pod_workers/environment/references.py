@@ -1,6 +1,7 @@
 """Lists the API objects that a pod refers to. They need not exist. Pure.
 
-Covers the kinds of the objects actor: Secrets, ConfigMaps, Services, RuntimeClasses, and claims with their volumes.
+Covers the kinds of the objects actor: Secrets, ConfigMaps, Services, RuntimeClasses, ResourceClaims, and claims with
+their volumes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
     found.update(pull_secrets(pod))
     if spec.runtime_class_name:
         found.add(runtime_class(spec.runtime_class_name))
+    found.update(_resource_claims(pod))
     return frozenset(found)
 
 
@@ -88,6 +90,14 @@ def claim(namespace: str, name: str, cluster: bool) -> tuple[ObjectRef, ...]:
         ObjectRef(kind="CSIDriver"),
         ObjectRef(kind="VolumeAttachment"),
     )
+
+
+def _resource_claims(pod: Pod) -> Iterator[ObjectRef]:
+    named = (one.resource_claim_name for one in pod.spec.resource_claims)
+    made = (one.resource_claim_name for one in pod.status.resource_claim_statuses)
+    for name in (*named, *made):
+        if name:
+            yield ObjectRef(kind="ResourceClaim", namespace=pod.metadata.namespace, name=name)
 
 
 def _of_volume(namespace: str, pod_name: str, volume: Volume, cluster: bool) -> Iterator[ObjectRef]:

@@ -31,15 +31,20 @@ class ManagedResources:
 
     def assigns(self) -> bool:
         """True when a pod of the node may hold something."""
-        return self._guaranteed or self.state is None or bool(self.state.device_resources)
+        return self._guaranteed or self.state is None or bool(self.state.device_resources) or self.state.has_claims
 
     def tracks(self, pod: Pod) -> bool:
         """True when the resources actor has to know the pod while it runs."""
-        return self.static_cpus or self.concerns(pod)
+        return self.static_cpus or has_claims(pod) or self.concerns(pod)
 
     def shared(self) -> Grant:
         """The grant of a container for which the actor is not asked. The actor corrects CPUs that changed since."""
         return Grant(cpus=self.state.shared_cpus) if self.state is not None else Grant()
+
+
+def has_claims(pod: Pod) -> bool:
+    """True when DRA drivers have to prepare something for the pod."""
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def _extended_resources(pod: Pod) -> set[str]:

@@ -22,6 +22,7 @@ from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.resize_steps import Resizer
+from actors.pod_workers.shared.assigned import prepare_claims
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import StatusReporter
@@ -52,6 +53,10 @@ class NetworkNotReadyError(Exception):
     """The pod is held back until the runtime's network is ready; the message is the kubelet's."""
 
 
+class ClaimsNotPreparedError(Exception):
+    """The pod is held back until DRA drivers have prepared its claims; the message says what is missing."""
+
+
 class Sync:
     """The sync stage of one pod worker; used in its mailbox thread only."""
 
@@ -73,6 +78,8 @@ class Sync:
         self.resizer = resizer
         self._not_created: Counter[str] = Counter()
         """Container name, empty for the sandbox, to the failures in a row to create it."""
+        self.waits_for_claims = False
+        """The last step ended because the pod's claims were not prepared."""
 
     async def step(self) -> float | TerminationRequest:
         """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
@@ -103,6 +110,8 @@ class Sync:
         if not actions.kill_pod:
             actions = policy.with_restarts(actions, planned, pod)
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
+        if actions.create_sandbox:
+            await self._prepare_claims()
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return RETRY.delay_s(self._not_created[""])
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
@@ -166,6 +175,17 @@ class Sync:
             return RETRY_S
         self.report.volumes_refused("")
         return None
+
+    async def _prepare_claims(self) -> None:
+        """Raise ClaimsNotPreparedError unless DRA drivers have prepared the pod's claims."""
+        try:
+            with self.scope.wait_reasons.waiting_for("DRA drivers to prepare the claims"):
+                await prepare_claims(self.context, self.scope.pod)
+        except Refused as refusal:
+            self.waits_for_claims = True
+            self._event("Warning", refusal.reason, f"Failed to prepare dynamic resources: {refusal.message}")
+            raise ClaimsNotPreparedError(refusal.message) from refusal
+        self.waits_for_claims = False
 
     async def _volumes_answer(self, container: Container) -> bool:
         try:

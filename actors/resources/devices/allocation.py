@@ -7,12 +7,10 @@ Allocate), and other pods are admitted meanwhile. No other pod gets the chosen d
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors._base import Semaphore
 from actors._cri.errors import CriError
 from actors.resources.devices import answers, policy
 from actors.resources.devices.answers import BadAnswerError
@@ -21,6 +19,7 @@ from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import NotYetError
+from actors.resources.model.turns import Turns
 from proto.common.safe_text import clipped
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
@@ -41,8 +40,8 @@ class Allocation:
     ) -> None:
         """`connections`: by resource. `save` writes the checkpoint; it raises OSError and ActorError."""
         self._inventory, self._holdings, self._connections, self._save = inventory, holdings, connections, save
-        self._turns: dict[str, tuple[Semaphore, int]] = {}
-        """By pod UID: one call to a plugin at a time, and who runs or waits."""
+        self._turns: Turns[str] = Turns()
+        """By pod UID: one call to a plugin at a time."""
 
     def choose(self, pod: Pod, container: Container, affinity: Hint) -> None:
         """Take free devices for a container that has none yet. Raises AllocationError and NotYetError."""
@@ -63,7 +62,7 @@ class Allocation:
 
         The checkpoint is written before it returns. Raises AllocationError and NotYetError.
         """
-        async with self._turn(pod.metadata.uid):
+        async with self._turns.turn(pod.metadata.uid):
             for container in containers:
                 for name, count in self.requests(container).items():
                     await self._finish(pod, container, name, count)
@@ -142,18 +141,6 @@ class Allocation:
             if error.code == "DeadlineExceeded":
                 connection.hung_until = time.monotonic() + HUNG_S
             raise policy.call_failure(name, rpc, error.code, clipped(error.grpc_text())) from error
-
-    @asynccontextmanager
-    async def _turn(self, uid: str) -> AsyncIterator[None]:
-        gate, users = self._turns.get(uid, (Semaphore(1), 0))
-        self._turns[uid] = gate, users + 1
-        try:
-            async with gate:
-                yield
-        finally:
-            gate, users = self._turns.pop(uid)
-            if users > 1:
-                self._turns[uid] = gate, users - 1
 
 
 def _checked(name: str, response: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from actors.resources.devices.inventory import Device
+from actors.resources.model.cdi import is_cdi_name
 from proto.common.safe_text import clipped
 from proto.resources.grants import Grant, GrantedDevice, GrantedMount
 
@@ -29,9 +30,6 @@ MOST_TEXT = 128 * 1024
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_CDI = re.compile(
-    r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?=[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?"
-)
 
 
 class BadAnswerError(Exception):
@@ -131,6 +129,6 @@ def _texts(texts: Mapping[str, str], what: str) -> dict[str, str]:
 
 
 def _cdi(name: str) -> str:
-    if len(name) > MOST_PATH or not _CDI.fullmatch(name):
+    if not is_cdi_name(name):
         raise BadAnswerError(f"it grants the CDI device {clipped(name)!r}, which is not VENDOR/CLASS=NAME")
     return name

@@ -12,6 +12,8 @@ from typing import Any
 
 from actors.resources.devices.holdings import Holding
 from actors.resources.devices.inventory import NO_NODE, Device
+from actors.resources.dra.claims import Device as ClaimDevice
+from actors.resources.dra.claims import Key
 from proto.plugins import podresources_pb2 as pb
 from proto.plugins import podresourcesv1alpha1_pb2 as alpha
 
@@ -27,6 +29,15 @@ class MemoryBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimShare:
+    """A claim that a container uses."""
+
+    key: Key
+    devices: tuple[tuple[str, ClaimDevice], ...]
+    """Each with its driver."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerShare:
     """Resources of a container."""
 
@@ -35,6 +46,7 @@ class ContainerShare:
     """CPUs that it has alone."""
     memory: tuple[MemoryBlock, ...] = ()
     holdings: tuple[Holding, ...] = ()
+    claims: tuple[ClaimShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,24 @@ def _container(share: ContainerShare) -> Any:
         devices=[device for holding in share.holdings for device in _devices(holding)],
         cpu_ids=sorted(share.cpus),
         memory=map(_memory, share.memory),
+        dynamic_resources=map(_claim, share.claims),
+    )
+
+
+def _claim(claim: ClaimShare) -> Any:
+    return pb.DynamicResource(
+        claim_name=claim.key.name,
+        claim_namespace=claim.key.namespace,
+        claim_resources=[
+            pb.ClaimResource(
+                cdi_devices=[pb.CDIDevice(name=name) for name in device.cdi_names],
+                driver_name=driver,
+                pool_name=device.pool,
+                device_name=device.name,
+                share_id=device.share_id,
+            )
+            for driver, device in claim.devices
+        ],
     )
 
 

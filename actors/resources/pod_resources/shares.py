@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from actors.resources.assembly import Managers
 from actors.resources.devices.manager import DeviceManager
+from actors.resources.dra.claims import Claims
+from actors.resources.dra.policy import ClaimError, uses_of
 from actors.resources.memory.model import Block
-from actors.resources.pod_resources.answers import ContainerShare, MemoryBlock, NodeShare, PodShare
+from actors.resources.pod_resources.answers import ClaimShare, ContainerShare, MemoryBlock, NodeShare, PodShare
 from actors.resources.policy import find_container
 from proto.resources.resources import ListedPod
-from proto.v1 import Pod
+from proto.v1 import Container, Pod
 
 
 class Shares:
     """Reads the managers, in the actor's mailbox thread. The values may be used in any thread."""
 
-    def __init__(self, managers: Managers, devices: DeviceManager, pods: Mapping[str, Pod]) -> None:
+    def __init__(self, managers: Managers, devices: DeviceManager, claims: Claims, pods: Mapping[str, Pod]) -> None:
         """`pods`: the actor's, by UID; they may hold something."""
-        self._managers, self._devices, self._pods = managers, devices, pods
+        self._managers, self._devices, self._claims, self._pods = managers, devices, claims, pods
 
     def of_pod(self, pod: ListedPod) -> PodShare:
         """Resources of the pod's containers."""
@@ -54,7 +57,18 @@ class Shares:
             cpus=cpus.exclusive(pod, container) if cpus is not None else (),
             memory=_blocks(memory.blocks(pod, container)) if memory is not None else (),
             holdings=holdings,
+            claims=tuple(_claims(pod, container, self._claims)),
         )
+
+
+def _claims(pod: Pod, container: Container, claims: Claims) -> Iterator[ClaimShare]:
+    """The claims that the container uses. As in the kubelet, with all devices, also if it uses only one request."""
+    with suppress(ClaimError):  # a claim is not created yet
+        for key in dict.fromkeys(use.key for use in uses_of(pod, container)):
+            found = claims.get(key)
+            if found is not None and pod.metadata.uid in found.pod_uids:
+                devices = found.devices.items()
+                yield ClaimShare(key, tuple((driver, one) for driver, those in devices for one in those))
 
 
 def _blocks(blocks: Iterable[Block]) -> tuple[MemoryBlock, ...]:

@@ -120,7 +120,7 @@ WRONG: list[tuple[str, int, str, str]] = [
     ("apiVersion: v1\nkind: Secret\nmetadata: {name: A_b}\n", 3, "metadata.name", "must be lower case"),
     ("apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: a.b}\n", 3, "metadata.namespace", "must be lower case"),
     ("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a, namespace: ns}\n", 3, "metadata.namespace", "is in no namespace"),
-    ("apiVersion: v1\nkind: Gadget\nmetadata: {name: a}\n", 2, "kind", "Unsupported value: 'Gadget': supported are CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, PriorityClass, RuntimeClass, Secret, Service, VolumeAttachment"),
+    ("apiVersion: v1\nkind: Gadget\nmetadata: {name: a}\n", 2, "kind", "Unsupported value: 'Gadget': supported are CSIDriver, ConfigMap, PersistentVolume, PersistentVolumeClaim, PriorityClass, ResourceClaim, RuntimeClass, Secret, Service, VolumeAttachment"),
     ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 2, "kind", "pods go into the manifest directory"),
     ("apiVersion: v2\nkind: Secret\nmetadata: {name: a}\n", 1, "apiVersion", "must be v1 for a Secret"),
     ("kind: RuntimeClass\nmetadata: {name: a}\nhandler: h\n", 1, "apiVersion", "must be node.k8s.io/v1 for a RuntimeClass"),

@@ -82,6 +82,7 @@ _ON: dict[str, tuple[str, str]] = {
     "ContainerCheckpoint": ("server has /checkpoint", "server/test_handlers.py"),
     "ContainerRestartRules": ("restart policy and rules of one container", "pod_workers/test_restart_policy.py"),
     "ContainerStopSignals": ("lifecycle.stopSignal, where the pod has it", "pod_workers/test_config.py"),
+    "DRAExtendedResource": ("claims behind extended resources", "resources/dra/pure/test_policy.py"),
     "EnvFiles": ("variables from a file of a volume", "pod_workers/test_env_file.py"),
     "EventedPLEG": (
         "exits come from pidfds, and from the runtime's events for containers without one",
@@ -105,6 +106,7 @@ _ON: dict[str, tuple[str, str]] = {
 _GRADUATED: dict[str, tuple[str, str]] = {
     "CPUManagerPolicyOptions": ("cpuManagerPolicyOptions", "resources/test_pinning.py"),
     "CSIServiceAccountTokenSecrets": ("tokens for CSI drivers as secrets", "volume/test_with_server.py"),
+    "DynamicResourceAllocation": ("DRA drivers prepare resource claims", "resources/dra/test_claims_of_pods.py"),
     "DisableNodeKubeProxyVersion": ("status.nodeInfo.kubeProxyVersion is empty", "node/test_actor.py"),
     "ExecProbeTimeout": ("exec probes end after timeoutSeconds", "probe/test_actor.py"),
     "GitRepoVolumeDriver": ("gitRepo volumes are refused, as upstream", "volume/pure/test_policy.py"),
@@ -114,6 +116,10 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "KubeletCgroupDriverFromCRI": ("the runtime's cgroup driver wins", "cli/test_start.py"),
     "KubeletFineGrainedAuthz": ("nodes/pods, nodes/healthz and nodes/configz", "server/test_access.py"),
     "KubeletPodResourcesGet": ("the pod resources API has Get", "resources/pod_resources/test_service.py"),
+    "KubeletPodResourcesDynamicResources": (
+        "the pod resources API lists claims",
+        "resources/dra/test_claims_of_pods.py",
+    ),
     "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
     "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
     "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
@@ -135,12 +141,10 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 """Locked gates whose feature is here."""
 
 _NO_HEALTH = "devices' health is not written to statuses"
-_NO_DRA = "the agent has no DRA plugins"
 _NO_SELINUX = "the agent does not relabel volumes"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
 _GRADUATED_MISSING: dict[str, str] = {
-    _NO_DRA: "DynamicResourceAllocation KubeletPodResourcesDynamicResources",
     _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
@@ -154,9 +158,7 @@ _NOT_BUILT: dict[str, str] = {
     "no option of the topology manager is in that stage": """
         TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
     """,
-    _NO_DRA: """
-        DRAExtendedResource DRANodeAllocatableResources DRAWorkloadResourceClaims
-    """,
+    "the kubelet's part of it is not there": "DRANodeAllocatableResources DRAWorkloadResourceClaims",
     _NO_SELINUX: "SELinuxMount",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
     "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",

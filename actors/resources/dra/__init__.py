@@ -1,0 +1,1 @@
+"""Dynamic resource allocation: DRA drivers prepare the claims of pods (the kubelet's DRA manager)."""
