@@ -37,9 +37,11 @@ from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.resources.assignments import Assignments
 from actors.pod_workers.resources.node_cgroups import NodeCgroups
 from actors.pod_workers.steps.runtime_view import list_pod
+from actors.pod_workers.stuck_pods import StuckPods
 from actors.pod_workers.timeline import StartTimelines
 from actors.pod_workers.worker import InitialState, PodWorker
 from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
+from proto.node.runtime import EMBEDDED
 from proto.pods.pod_workers import (
     EvictPod,
     GetTimelines,
@@ -158,6 +160,8 @@ class PodWorkers(Actor):
             on_terminated=self._pod_terminated,
         )
         self.cgroups = NodeCgroups(self, events, self._shares)
+        endpoint = self.settings.container_runtime_endpoint
+        self._stuck = StuckPods(self, events, self._known_pods, "" if endpoint == EMBEDDED else endpoint)
         self.cgroups.begin(host.machine, host.node.allocatable["memory"])
 
     async def _see_runtime(self) -> None:
@@ -189,6 +193,7 @@ class PodWorkers(Actor):
         if problem := selinux.warning(selinux.enforce()):
             log.warning("%s", problem)
         self.api_gate.begin()
+        self._stuck.begin()
         ResolvConfCheck(self, self.context.events).begin()
 
     def measure(self) -> None:
@@ -542,6 +547,9 @@ class PodWorkers(Actor):
             "pods": described(self.workers.values()),
             "left_alone": self._foreign.described(),
         }
+
+    def _known_pods(self) -> list[Pod]:
+        return [*(worker.pod for worker in self.workers.values()), *self.desired.pods.values()]
 
     def _reasons_not_begun(self) -> dict[str, str]:
         found = not_begun(

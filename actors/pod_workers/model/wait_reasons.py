@@ -11,6 +11,9 @@ from actors._base.messaging.waits import Standing, Subject
 from proto.v1 import Pod
 from proto.waits.record import Kind
 
+REJECTED = "rejected"
+"""Target of the record of a pod that the node does not run: it waits for nothing."""
+
 
 def subject_of(pod: Pod) -> Subject:
     """The pod as the subject of waits."""
@@ -72,11 +75,11 @@ class WaitReasons:
     def step_done(self) -> None:
         """A step has ended without an error."""
         self._error = ""
-        self._standing.keep(self._told | {"rejected"})
+        self._standing.keep(self._told | {REJECTED})
 
     def rejected(self, reason: str, message: str) -> None:
         """The node does not run the pod."""
-        self._standing.put("rejected", self._subject, "admission", f"{reason}: {message}")
+        self._standing.put(REJECTED, self._subject, "admission", f"{reason}: {message}", target=REJECTED)
 
     def over(self) -> None:
         """Nothing of the pod is left."""
