@@ -12,12 +12,18 @@ from proto.waits.roots import Root
 def sentence(subject: str, root: Root, links: tuple[Link, ...], facts: Facts) -> str:
     """One line. `links` is not empty; the last one is the root's."""
     last = links[-1]
-    text = _TEXTS.get(root.code, _plain)(last, root, facts)
+    text = _TEXTS.get(root.code, _plain)(last, root, facts) + _image(subject, root, links)
     if subject == f"actor/{_actor(last)}":
         text = text.removeprefix(f"waits for {_actor(last)}, which ").replace(
             f"waits for {_actor(last)}, whose", "has a"
         )
     return f"{named(subject)} {text}".replace("\n", " ")
+
+
+def _image(subject: str, root: Root, links: tuple[Link, ...]) -> str:
+    """The image whose pull is under way, with its registry."""
+    images = [link.waiter for link in links if link.waiter.startswith("image/") and link.waiter != subject]
+    return f" ({shown(images[-1])})" if root.code in ("cri", "runtime-stopped") and images else ""
 
 
 def _for(link: Link) -> str:
@@ -78,8 +84,7 @@ def _runtime_stopped(link: Link, root: Root, facts: Facts) -> str:
 def _cri(link: Link, _root: Root, facts: Facts) -> str:
     left = f", which gives up in {seconds(link.deadline_in_s)}" if link.deadline_in_s > 0 else ""
     where = f" at {facts.runtime.endpoint}" if facts.runtime.endpoint else ""
-    of = f" of {shown(link.waiter)}" if link.waiter.startswith("image/") else ""
-    return f"waits for the container runtime{where}: {link.what}{of} is under way {_for(link)}{left}"
+    return f"waits for the container runtime{where}: {link.what} is under way {_for(link)}{left}"
 
 
 def _http(link: Link, _root: Root, _facts: Facts) -> str:
