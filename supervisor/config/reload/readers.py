@@ -54,7 +54,7 @@ _READ_BY = {
     "oom": "root_dir container_runtime_endpoint cgroup_driver cgroup_root",
     "pleg": "container_runtime_endpoint image_service_endpoint relist_period_s",
     "pod_workers": """
-        root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint
+        run_dir root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint
         node_name node_ip pod_logs_dir container_logs_dir sync_frequency_s runtime_request_timeout_s max_pods
         node_labels register_with_taints allowed_unsafe_sysctls system_reserved kube_reserved enforce_node_allocatable
         system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
