@@ -46,6 +46,8 @@ _NETWORK = {
         }
     ],
 }
+_PATIENT = "[Service]\nWatchdogSec=120\n"
+"""Beside other work the emulated machine stands still for longer than the unit's 30 s."""
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
@@ -70,6 +72,7 @@ class Node:
         self.guest.put("/etc/cni/net.d/10-pods.conflist", json.dumps(_NETWORK))
         self.configure(**configuration)
         self.guest.put("/etc/systemd/system/nodevisor.service", (CHECKOUT / "etc/nodevisor.service").read_text())
+        self.guest.put("/etc/systemd/system/nodevisor.service.d/patient.conf", _PATIENT)
         with tempfile.TemporaryDirectory(prefix="nv-guest-images-") as name:
             archive = Path(name, "images.tar")
             write_archive(archive, [busybox(), pause()])

@@ -25,7 +25,7 @@ profile nv-guarded flags=(attach_disconnected,mediate_deleted) {
 SWAP_BYTES = 512 << 20
 SWAP = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}
 FILL_BYTES = 700 << 20
-READY_S = 400.0
+READY_S = 600.0
 """Under emulation."""
 
 
@@ -133,7 +133,7 @@ def test_limited_swap_is_in_proportion_to_requests(node: Node) -> None:
 def test_an_agent_that_hangs_is_restarted_by_the_watchdog(node: Node) -> None:
     before = node.wait_all_ready(NAMES)
     node.guest.run("kill -STOP $(systemctl show -P MainPID nodevisor)")
-    wait_until(node.guest, 'test "$(systemctl show -P NRestarts nodevisor)" -gt 0', 200)
+    wait_until(node.guest, 'test "$(systemctl show -P NRestarts nodevisor)" -gt 0', 400)
     assert "Watchdog timeout" in node.guest.run("journalctl --no-pager -u nodevisor -o cat").stdout
     wait_until(node.guest, "systemctl is-active nodevisor", READY_S)
     node.show_pods()
