@@ -144,6 +144,7 @@ class Actor(MailboxActor):
         self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
         self.bus.io_handlers = self._io_handlers()
+        self.bus.post = self.post
 
     # Methods that a manager overrides
 

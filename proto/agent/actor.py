@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from proto.agent.faults import Fault
 from proto.wire.message import Done, Message, Record, Request
 
 
@@ -54,6 +55,12 @@ class Describe(Request[Description], frozen=True, kw_only=True):
 
 class Stop(Message, frozen=True, kw_only=True):
     """From the supervisor: finish the running handler, call `on_stop` and exit 0. A repeat is harmless."""
+
+
+class SetFaults(Message, frozen=True, kw_only=True):
+    """From the supervisor: all active faults. Only an agent with --fault-injection obeys. Idempotent."""
+
+    faults: tuple[Fault, ...]
 
 
 class SetVerbosity(Request[Done], frozen=True, kw_only=True):

@@ -121,6 +121,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     server_port: int = 10_250
     read_only_port: int = 0
     """Port without authentication and TLS; 0: none."""
+    fault_injection: bool = False
+    """`supervisor fault` may inject faults."""
     page_address: str = ""
     """ADDRESS:PORT of the web page, metrics and statistics, without authentication and TLS; empty: none."""
     console_address: str = ""

@@ -1,11 +1,13 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
 From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
-StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade.
+StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade,
+InjectFault, ListFaults, EndFaults.
 """
 
 from __future__ import annotations
 
+from proto.agent.faults import Fault
 from proto.wire.message import Done, Message, Record, Request
 
 
@@ -142,6 +144,32 @@ class StartUpgrade(Request[Done], frozen=True, kw_only=True):
     """Its sys.path; empty: the interpreter's own."""
     place: str = ""
     """The release's directory, for people."""
+
+
+class Faults(Message, frozen=True, kw_only=True):
+    """The injected faults that are active, oldest first."""
+
+    faults: tuple[Fault, ...]
+    now: float
+    """The present time of their `until`."""
+
+
+class InjectFault(Request[Faults], frozen=True, kw_only=True):
+    """Inject a fault; refused unless the agent was started with --fault-injection. A repeat is another fault."""
+
+    fault: Fault
+    duration_s: float = 10.0
+    """Not used by kinds that happen once."""
+
+
+class ListFaults(Request[Faults], frozen=True, kw_only=True):
+    """Ask for the active faults. A repeat is harmless."""
+
+
+class EndFaults(Request[Faults], frozen=True, kw_only=True):
+    """End these faults now; all without `ids`. The answer has the remaining ones. A repeat is harmless."""
+
+    ids: tuple[int, ...] = ()
 
 
 class PeerState(Record, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ COMMANDS = {
     "ask": "actors.ask",
     "eval": "actors.ask:evaluate",
     "verbosity": "agent.processes",
+    "fault": "faults",
     "config": "agent.config",
     "pods": "pods.pods",
     "top": "pods.top",

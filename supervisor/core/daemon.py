@@ -28,6 +28,7 @@ from proto.agent.supervisor import Note
 from proto.common import logs, procfs
 from proto.wire.message import Message
 from supervisor.core import requests
+from supervisor.core.faults import Faults
 from supervisor.core.service import AgentService
 from supervisor.core.upgrade import exchange, handover
 from supervisor.core.upgrade.handover import Handover
@@ -38,7 +39,7 @@ from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS
 from supervisor.process.forkserver_manager import ForkserverManager
-from supervisor.process.processes import DUMP_WAIT_S, STATUS_WAIT_S, Process, Processes, become_subreaper
+from supervisor.process.processes import STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
@@ -148,6 +149,7 @@ class Daemon:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.processes = Processes(self._context, self._poller, settings.run_dir)
         self.deaths = Deaths(self.run_dir / "deaths")
+        self.faults = Faults(self, enabled=settings.fault_injection)
         self.control = Control(self._context, f"{settings.run_dir}/control.sock")
         self.publisher = Publisher(self._context, f"{settings.run_dir}/world.sock", on_event)
         for fd in (self._wakeup, self.control.socket, self.publisher.socket, *self.service.fds):
@@ -170,6 +172,7 @@ class Daemon:
 
     def close_for_exec(self) -> None:
         """Save the state and close every socket; processes and lock stay."""
+        self.faults.close()
         self._save()
         if self.reload is not None:
             self.reload.close()
@@ -218,11 +221,11 @@ class Daemon:
             time.sleep(0.1)  # an error that repeats must not take a whole core
 
     def _timeout_ms(self) -> int | None:
-        due = [*self.processes.deadlines(), *self.forkserver.deadlines()]
         wakeup = self.tree.next_wakeup()
         reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
         upgrade = self.upgrade.deadline() if self.upgrade is not None else None
-        due += [at for at in (wakeup, self.service.deadline(), reload, upgrade) if at is not None]
+        rooms = (wakeup, self.service.deadline(), self.faults.deadline(), reload, upgrade)
+        due = [*self.processes.deadlines(), *self.forkserver.deadlines(), *(at for at in rooms if at is not None)]
         if not due:
             return None
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
@@ -271,6 +274,7 @@ class Daemon:
             self._replace_forkserver()
         self.forkserver.start_when_due()
         self.service.tick(now, self.tree.stopping)
+        self.faults.tick(now)
         self.push(transitions.Tick())
 
     def put_in_force(self, settings: Settings, actors: Iterable[str], end_within_s: float | None = None) -> None:
@@ -420,12 +424,11 @@ class Daemon:
                 process.signal(signal.SIGKILL)
             case transitions.SendPing():
                 self.processes.link(process).ping()
+                if not (self.run_dir / f"{process.name}.sock").exists():
+                    self.push(transitions.SocketGone(process.name, process.incarnation))
             case transitions.SaveEvidence(why=why):
-                process.why, process.dumped = why, None
-                process.evidence_due = time.monotonic() + DUMP_WAIT_S
                 process.begun = evidence.begin(self.run_dir, process.pid, process.name)
-                process.signal(signal.SIGUSR2)
-                self.processes.link(process).dump()
+                self.processes.ask_for_evidence(process, why)
             case transitions.WriteOff():
                 self.processes.written_off.add(process.pid)
                 self.processes.remove(process)
@@ -468,6 +471,7 @@ class Daemon:
 
     def close(self) -> None:
         """End the forkserver, save the state and close every socket."""
+        self.faults.close()
         self.forkserver.close()
         self._save()
         if self.reload is not None:

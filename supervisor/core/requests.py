@@ -13,10 +13,13 @@ from proto.agent.supervisor import (
     ActorRow,
     ActorRows,
     AgentHealth,
+    EndFaults,
     GetAgentHealth,
     GetUpgrade,
+    InjectFault,
     KillActor,
     ListActors,
+    ListFaults,
     Ready,
     RestartActor,
     StartActor,
@@ -27,6 +30,7 @@ from proto.agent.supervisor import (
 from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done, Message
+from supervisor.core.faults import Faults
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions
@@ -41,6 +45,7 @@ class Daemon(Protocol):
     """The parts of the daemon that requests read or change."""
 
     control: Control
+    faults: Faults
     forkserver: ForkserverManager
     incarnation: int
     reload: ReloadController | None
@@ -88,14 +93,20 @@ def _serve_one(daemon: Daemon, received: Received) -> None:
             daemon.control.answer(asker, Pong(mailbox=0))
         case Describe():
             daemon.control.answer(asker, describe(daemon))
-        case SetVerbosity(v=v) if wrong := logs.wrong_verbosity(v):
-            daemon.control.answer(asker, Refused("InvalidVerbosity", wrong, retry=False))
+        case InjectFault() | ListFaults() | EndFaults() as request:
+            daemon.control.answer(asker, daemon.faults.serve(request))
         case SetVerbosity(v=v):
-            logs.set_verbosity(v)
-            daemon.control.answer(asker, Done())
+            daemon.control.answer(asker, _set_verbosity(v))
         case other:
             daemon.control.dropped["unexpected_type"] += 1
             daemon.control.answer(asker, ProtocolError(f"the supervisor takes no {type(other).__name__}"))
+
+
+def _set_verbosity(verbosity: int) -> Done | Refused:
+    if wrong := logs.wrong_verbosity(verbosity):
+        return Refused("InvalidVerbosity", wrong, retry=False)
+    logs.set_verbosity(verbosity)
+    return Done()
 
 
 def rows(daemon: Daemon, *, with_memory: bool = True, with_cpu: bool = False) -> tuple[ActorRow, ...]:

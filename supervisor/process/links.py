@@ -1,4 +1,4 @@
-"""Sends Ping, Dump, Stop and SetVerbosity to an actor's inbox, and reads its answers.
+"""Sends Ping, Dump, Stop, SetFaults and SetVerbosity to an actor's inbox, and reads its answers.
 
 Each incarnation has a DEALER socket of its own, so that a message to a dead one never reaches its successor.
 """
@@ -10,7 +10,8 @@ import logging
 
 import zmq
 
-from proto.agent.actor import Dump, Dumped, Ping, Pong, SetVerbosity, Stop
+from proto.agent.actor import Dump, Dumped, Ping, Pong, SetFaults, SetVerbosity, Stop
+from proto.agent.faults import Fault
 from proto.common.logs import MOST_VERBOSITY, Limited
 from proto.wire import codec
 from proto.wire.envelope import Kind
@@ -50,6 +51,10 @@ class Link:
     def set_verbosity(self, verbosity: int) -> None:
         """Set the actor's log verbosity."""
         self._send(Kind.ASK, SetVerbosity(v=min(verbosity, MOST_VERBOSITY)), 0)
+
+    def set_faults(self, faults: tuple[Fault, ...]) -> None:
+        """Give the actor all active faults."""
+        self._send(Kind.TELL, SetFaults(faults=faults), 0)
 
     def _ask(self, request: Message) -> None:
         self._correlation += 1

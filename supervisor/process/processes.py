@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -90,6 +91,13 @@ class Processes:
             process.link = Link(self._context, f"{self._run_dir}/{process.name}.sock")
             self._poller.register(process.link.socket, zmq.POLLIN)
         return process.link
+
+    def ask_for_evidence(self, process: Process, why: str) -> None:
+        """Ask a hung process for its stacks and its I/O thread's view; the supervisor's part is due soon after."""
+        process.why, process.dumped = why, None
+        process.evidence_due = time.monotonic() + DUMP_WAIT_S
+        process.signal(signal.SIGUSR2)
+        self.link(process).dump()
 
     def mark_gone(self, process: Process, now: float) -> None:
         """Note that its pidfd became readable, and stop polling it."""

@@ -114,6 +114,8 @@ class ProcessTree:
                 child.stopped = self._now
             case transitions.Continued():
                 child.stopped = None
+            case transitions.SocketGone() if child.state is State.READY:
+                self._hang(child, "its socket file was removed")
             case transitions.EvidenceSaved():
                 self._on_evidence(child, event)
 

@@ -115,6 +115,11 @@ class Continued(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class SocketGone(_OfIncarnation):
+    """Its socket file was removed: no new peer reaches it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceSaved(_OfIncarnation):
     """The evidence of a hung child is on disk. `stall`: its kind and a sentence."""
 
@@ -164,6 +169,7 @@ Event = (
     | PongReceived
     | Halted
     | Continued
+    | SocketGone
     | EvidenceSaved
     | RestartAsked
     | ActorOrdered

@@ -42,6 +42,7 @@ FOLDERS = {
     "events/pure": PURE,
     "eviction": PROCESS,
     "eviction/pure": PURE,
+    "faults/pure": PURE,
     "files": PROCESS,
     "files/pure": PURE,
     "flags": PURE,

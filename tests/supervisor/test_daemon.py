@@ -142,6 +142,15 @@ def test_process_continued_in_time_stays() -> None:
         assert agent.row("good_a").pid == first.pid or machine.longest_s > 0.9
 
 
+def test_actor_without_its_socket_file_is_replaced() -> None:
+    with Agent(spec("good_a")) as agent:
+        agent.wait_ready("good_a")
+        Path(agent.dir, "good_a.sock").unlink()
+        row = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        assert "its socket file was removed" in row.last_death
+        assert Path(agent.dir, "good_a.sock").exists()
+
+
 def test_never_ready_is_replaced_and_degrades() -> None:
     with Agent(spec("neverready", start_deadline_s=0.2, max_restarts=1)) as agent:
         row = agent.wait("neverready", lambda row: row.state == "degraded")

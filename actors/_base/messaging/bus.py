@@ -23,6 +23,7 @@ from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
+from proto.agent.actor import SetFaults
 from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started
 from proto.common.logs import Limited
 from proto.wire import codec
@@ -100,6 +101,9 @@ class Bus:
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.io_handlers: dict[type[Message], Callable[[Any], Message]] = {}
         """Handlers of requests that the I/O thread answers, also while the mailbox thread hangs. They must be short."""
+        self.post: Callable[[Callable[[], None]], None] = lambda _: None
+        """Run a function in the mailbox's thread."""
+        self.on_faults: Callable[[SetFaults], None] = lambda _: None
         self.tapped = False
         self._topics = 0
         """Number of topics with subscribers on the tap."""
@@ -369,7 +373,9 @@ class Bus:
         if recording.current is not None:
             recording.current.message(head, body, message)
         handler = self.io_handlers.get(type(message))
-        if handler is None:
+        if isinstance(message, SetFaults):
+            self.on_faults(message)
+        elif handler is None:
             self.deliver(delivery)
         else:
             self.answer(delivery, _outcome(handler, message))

@@ -62,6 +62,8 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         if settings.tracing_endpoint and name != "tracing":
             tell = functools.partial(bus.tell, "tracing")
             tracing.recorder = tracing.Recorder(name, tell, bus.call_later, settings.tracing_sampling_rate_per_million)
+        if settings.fault_injection:
+            importlib.import_module("actors._faults.injection").install(name, bus, settings.run_dir)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
         actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()

@@ -42,7 +42,7 @@ def _container(pod: Pod, name: str | None) -> tuple[str, str]:
     return chosen, status.container_id.partition("://")[2]
 
 
-def _call(client: Client, rpc: str, request: Message, answer: M) -> M:
+def call_runtime(client: Client, rpc: str, request: Message, answer: M) -> M:
     """Call the runtime through pleg, which has a channel to it."""
     from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
@@ -134,7 +134,7 @@ def exec(
         request = pb.ExecRequest(
             container_id=identity, cmd=words, stdin=stdin, stdout=True, stderr=not terminal, tty=terminal
         )
-        url = _call(client, "Exec", request, pb.ExecResponse()).url
+        url = call_runtime(client, "Exec", request, pb.ExecResponse()).url
     ctx.exit(_run(url, stdin=stdin, stderr=not terminal, terminal=terminal))
 
 
@@ -159,7 +159,7 @@ def attach(
         has_tty = any(one.tty for group in groups for one in group if one.name == name)
         terminal = _terminal(tty) and has_tty
         request = pb.AttachRequest(container_id=identity, stdin=stdin, stdout=True, stderr=not has_tty, tty=has_tty)
-        url = _call(client, "Attach", request, pb.AttachResponse()).url
+        url = call_runtime(client, "Attach", request, pb.AttachResponse()).url
     ctx.exit(_run(url, stdin=stdin, stderr=not has_tty, terminal=terminal))
 
 
@@ -196,7 +196,7 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
     with Client(run_dir) as client:
         found = _pod(client, run_dir, pod, namespace)
         request = pb.PortForwardRequest(pod_sandbox_id=_sandbox(client, found))
-        url = _call(client, "PortForward", request, pb.PortForwardResponse()).url
+        url = call_runtime(client, "PortForward", request, pb.PortForwardResponse()).url
     try:
         connection = Connection(url, PROTOCOL)
         forwarder = Forwarder(connection, lambda text: render.echo(text, err=True))
@@ -217,7 +217,7 @@ def _sandbox(client: Client, pod: Pod) -> str:
 
     chosen = pb.PodSandboxFilter(label_selector={POD_UID: config_uid(pod)})
     wanted = pb.ListPodSandboxRequest(filter=chosen)
-    found = _call(client, "ListPodSandbox", wanted, pb.ListPodSandboxResponse()).items
+    found = call_runtime(client, "ListPodSandbox", wanted, pb.ListPodSandboxResponse()).items
     ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
     if not ready:
         raise CommandError(

@@ -132,6 +132,14 @@ OWN = (
         "Serve consoles of other machines, by the keys of `supervisor console keys`; by default on 127.0.0.1.",
         setting="console_address",
     ),
+    _own(
+        "fault-injection",
+        "Node",
+        "",
+        "Let `supervisor fault` inject faults, for tests and game days.",
+        "false",
+        setting="fault_injection",
+    ),
     _own("pod-logs-dir", "Pods", "DIR", "Directory for container logs.", "/var/log/pods", field="podLogsDir"),
     _own(
         "container-logs-dir",

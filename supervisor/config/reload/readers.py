@@ -118,6 +118,7 @@ FIXED: dict[str, str] = {
     "cgroup_root": "the cgroups of running pods are below it",
     "cgroups_per_qos": "the cgroups of running pods are named by it",
     "heartbeat_period_s": "the supervisor's own state is built on it",
+    "fault_injection": "it is allowed for an agent by its start only",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
 
