@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from proto.common import untrusted
+
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 1024 * 1024
@@ -73,6 +75,6 @@ def read(directory: Path) -> list[Death]:
         return []
     found = []
     for line in lines:
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-            found.append(msgspec.json.decode(line, type=Death))
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(untrusted.decode_json(line, Death))
     return found
