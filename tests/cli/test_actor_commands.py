@@ -203,3 +203,13 @@ def test_tap_shows_only_what_its_filters_take(arguments: tuple[str, ...], invoke
 @pytest.mark.parametrize(("option", "value"), [("--slower-than", "soon"), ("--grep", "(")])
 def test_wrong_filter_is_refused(option: str, value: str, invoke: Any) -> None:
     invoke("tap", "probe", option, value, code=2)
+
+
+WITH_EXAMPLE = """
+    ps top state mailbox tap ask stacks profile start stop kill restart plan eval describe verbosity timeline console
+"""
+
+
+@pytest.mark.parametrize("command", WITH_EXAMPLE.split())
+def test_help_has_an_example(command: str, runner: CliRunner) -> None:
+    assert f"Example: supervisor {command}" in runner.invoke(group, [command, "--help"]).stdout

@@ -75,7 +75,7 @@ def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("re", ["restart"]),
+        ("rest", ["restart"]),
         ("restart ", ["status"]),
         ("restart s", ["status"]),
         ("restart x", []),

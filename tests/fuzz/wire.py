@@ -16,6 +16,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
+from actors._base import inspection
 from actors._base.messaging import tracing
 from actors._kube.connection.stream import Chunks
 from actors._logs.entries import Formatter
@@ -23,13 +24,14 @@ from actors._net.streaming import spdy
 from actors.oom import policy
 from actors.oom.kills import KillFinder
 from actors.oom.record import parse_record
+from actors.remote_console import limits
 from actors.server.base.http import BadRequest, parse_target
 from actors.server.routes import logquery
 from actors.server.routes.zpages import version_of
 from proto.agent import recording, registry
 from proto.wire import codec
 from proto.wire.envelope import TRACEPARENT, Kind
-from proto.wire.errors import ProtocolError
+from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Message, prepare_types, types_for
 from supervisor.cli.recorder.record import described
 from tests.fuzz.target import Target
@@ -259,7 +261,36 @@ def _recording_seed() -> bytes:
     return b"".join((recording.head("probe", 1, 1, b"c00kie!!", sizes, (1, 1.0)), *frames))
 
 
+def _console(data: bytes) -> None:
+    """The bytes are a console's frames; the first says where they are cut."""
+    cut = data[0] if data else 0
+    frames = [data[1 : 1 + cut % 16], data[1 + cut % 16 : 60], data[60:]]
+    try:
+        target, header, body = limits.parse(frames)
+        limits.check(target, header, body, "debug")
+    except (limits.Invalid, Refused, ProtocolError):
+        return
+
+
+def _path(data: bytes) -> None:
+    """A path of `supervisor state`, in a value with each kind of member."""
+    try:
+        inspection.inspect({"a": [{"b.c": (1, b"x")}], "d": Refused("x", "y")}, data.decode(errors="replace"), 8)
+    except inspection.NoSuchPath as error:
+        problem = str(error)
+    else:
+        return
+    assert len(problem) < 10_000, f"an error of {len(problem)} characters"
+
+
 TARGETS = (
+    Target(
+        "console-request",
+        _console,
+        (b"\x06status" + codec.encode_header(Kind.ASK, "Describe", "console", 0, 1) + b"\x80",),
+        (b"tap:", b"world", b"Subscribe", *MSGPACK),
+    ),
+    Target("state-path", _path, (b"a[0][b.c].1", b"d.args[0]"), (b"[", b"]", b".", b"__class__")),
     Target("recording", _recording, (_recording_seed(),), (recording.MAGIC, b"c00kie!!", *MSGPACK)),
     Target("message-body", _body, _bodies(), MSGPACK),
     Target("message-header", _header, (codec.encode_header(Kind.ASK, "Describe", "test", 1, 7),), MSGPACK),

@@ -14,7 +14,7 @@ from supervisor.cli.views import render
 from supervisor.sockets.client import Client
 
 ASK_S = 5.0
-STACKS_S = 2.0
+STACKS_S = 0.5
 HEADERS = ("TYPE", "FROM", "WAITED", "BYTES")
 RIGHT = frozenset({"WAITED", "BYTES"})
 

@@ -50,7 +50,11 @@ def complete_described(ctx: click.Context, param: click.Parameter, incomplete: s
 @run_dir_option
 @output_option("json")
 def ps(run_dir: str, output: str | None) -> None:
-    """Show the agent's processes: the supervisor, and one per actor."""
+    r"""Show the agent's processes: the supervisor, and one per actor.
+
+    \b
+    Example: supervisor ps -o json
+    """
     with connect(run_dir) as client:
         rows = client.actors()
     if output == "json":
@@ -97,7 +101,11 @@ def _ps_row(row: ActorRow, name: str) -> list[str]:
 @output_option("json")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new process.")
 def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
-    """End ACTOR and start its next incarnation. Pods continue to run."""
+    r"""End ACTOR and start its next incarnation. Pods continue to run.
+
+    \b
+    Example: supervisor restart probe
+    """
     with connect(run_dir) as client:
         before = next((row for row in client.actors() if row.name == actor), None)
         if before is None:
@@ -168,10 +176,13 @@ def _wait_gone(client: Client, pidfd: int | None, deadline: float) -> None:
 @click.argument("level", metavar="N", type=click.IntRange(0, MOST_VERBOSITY))
 @run_dir_option
 def verbosity(actor: str, level: int, run_dir: str) -> None:
-    """Change how much ACTOR or the supervisor logs.
+    r"""Change how much ACTOR or the supervisor logs.
 
     N is 0 for key facts, 2 by default, 4 for debugging, 6 for every message. After a restart, the actor has the
     configured verbosity again.
+
+    \b
+    Example: supervisor verbosity pleg 4
     """
     with connect(run_dir) as client:
         client.ask(actor, SetVerbosity(v=level))
@@ -184,7 +195,11 @@ def verbosity(actor: str, level: int, run_dir: str) -> None:
 @click.option("-n", "--namespace", metavar="NS", help="The pod's namespace.")
 @output_option("json")
 def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, output: str | None) -> None:
-    """Show the counters and the state of ACTOR, or with `describe pod POD` a pod and its events."""
+    r"""Show the counters and the state of ACTOR, or with `describe pod POD` a pod and its events.
+
+    \b
+    Example: supervisor describe pleg
+    """
     with connect(run_dir) as client:
         if pod is not None:
             if actor not in ("pod", "pods", "po"):

@@ -61,10 +61,13 @@ class _Start(KubeletCommand):
 
 @click.command(cls=_Start)
 def start(given: Given | click.Context) -> None:
-    """Run the agent in the foreground until SIGTERM or SIGINT, or with ACTOR start a stopped actor. Pods outlive it.
+    r"""Run the agent in the foreground until SIGTERM or SIGINT, or with ACTOR start a stopped actor. Pods outlive it.
 
     Flags have the kubelet's names and meaning, with `_` or `-`. Flags win over --config-dir, which wins over --config.
     Most flags are deprecated in favour of that file; `supervisor config fields` lists its fields.
+
+    \b
+    Example: supervisor start image_gc
     """
     if isinstance(given, click.Context):
         given.command.invoke(given)

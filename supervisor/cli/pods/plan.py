@@ -29,9 +29,12 @@ _CONDITION = re.compile(r"\s*([A-Za-z.]+)\s*<\s*([0-9A-Za-z.%]+)\s*")
 @run_dir_option
 @output_option("json", "plain")
 def plan(what: str, supposed: str | None, run_dir: str, output: str | None) -> None:
-    """Show what would be evicted or removed now, in order. Nothing is.
+    r"""Show what would be evicted or removed now, in order. Nothing is.
 
-    AMOUNT is in bytes; for pods it is the use of the resource that is short: bytes, inodes or processes.
+    AMOUNT is in bytes. For pods it is the use of the resource that is short: bytes, inodes or processes.
+
+    \b
+    Example: supervisor plan eviction --if 'memory.available<500Mi'
     """
     signal, quantity = condition(supposed, what)
     with connect(run_dir) as client:
