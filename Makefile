@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node guest test-guest check long lint new-actor bench bench-runtimes proto clean
+.PHONY: help run test test-node guest test-guest check proof long lint new-actor bench bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hou
 	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
 	NODEVISOR_GUEST_SUITES=all $(MAKE) test-guest
+
+proof: $(DEV_READY) ## Prove the promises of the supervision; prints a table for each (PROOF="matrix", NODEVISOR_PROOF_PODS=30)
+	@$(BIN)/python -m tests.proof $(PROOF)
 
 new-actor: $(DEV_READY) ## Write a new actor with its messages and tests (NAME=disk_health PURPOSE="watches disks")
 	@$(BIN)/python .ci/new_actor.py "$(NAME)" "$(PURPOSE)"

@@ -1,0 +1,16 @@
+"""The matrix of `matrix.py` at a small size: each row passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proof import matrix
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.needs("cgroups")
+def test_faults_of_three_actors_are_not_seen_by_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "PODS", 3)
+    found = matrix.rows(("kill", "stop", "exception", "start"), ("status", "pod_workers", "probe"))
+    assert [row for row in found if not row["passed"]] == []
+    assert len(found) == 4
