@@ -55,6 +55,7 @@ from proto.pods.pod_workers import (
     ResourcesState,
     SetNodePressure,
     SetNodeShutdown,
+    SetResourceHealth,
     StatusWritten,
     Timelines,
     VolumesMounted,
@@ -530,6 +531,13 @@ class PodWorkers(Actor):
     def on_get_timelines(self, request: GetTimelines) -> Timelines:
         """For consoles and the web page."""
         return self._timelines.answer(request.pod)
+
+    @handles(SetResourceHealth)
+    def on_resource_health(self, message: SetResourceHealth) -> None:
+        """From resources: the health of devices, which the pods' statuses show."""
+        for uid in self.context.health.apply(message):
+            if uid in self.workers:
+                self.workers[uid].wake()
 
     @handles(ListPodWorkers)
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:

@@ -24,6 +24,7 @@ from actors.resources.pod_resources.service import PodResources
 from actors.resources.pod_resources.shares import Shares
 from actors.resources.reconcile import Reconciler
 from actors.resources.registration import Registration
+from actors.resources.resource_health import HealthReporter
 from actors.resources.topology import scope
 from proto.common.until import Until
 from proto.node.node import SetDevices
@@ -77,9 +78,10 @@ class Resources(Actor):
         self._pods: dict[str, Pod] = {}
         self._complete = False
         self._claims = await self.blocking(
-            START_S, assembly.make_dra_manager, self, self._drivers_changed, self._known_pods
+            START_S, assembly.make_dra_manager, self, self._drivers_changed, self._health_changed, self._known_pods
         )
         self._registration = Registration(self, {kinds.DEVICE: self._devices, kinds.DRA: self._claims.plugins})
+        self._health = HealthReporter(self, self._pods, self._devices, self._claims)
         self._listed = KnownPods()
         self._pod_resources = PodResources(
             self, self._listed, Shares(self._managers, self._devices, self._claims.claims, self._pods)
@@ -98,6 +100,7 @@ class Resources(Actor):
         """Serve device plugins and the pod resources API, and compare the CPUs of containers where some are alone."""
         self.spawn(self._devices.start(), "device plugins")
         self._claims.start()
+        self._health.start()
         self._registration.start()
         self.spawn(self._pod_resources.start(), "pod resources API")
         gauges.begin()
@@ -108,6 +111,7 @@ class Resources(Actor):
         """Tell a new pod_workers what is assigned here, and a new node the numbers of devices."""
         if name == "pod_workers":
             self._tell_state(again=True)
+            self._tell_health()
         elif name == "node":
             self._tell_devices()
 
@@ -138,6 +142,14 @@ class Resources(Actor):
         self._tell_state(again=True)
         self._claims.clean_soon()
 
+    def _tell_health(self) -> None:
+        """Tell all of it, if it is known."""
+        if self._complete:
+            self._health.tell(full=True)
+
+    def _health_changed(self) -> None:
+        self._health.tell()
+
     def _devices_changed(self) -> None:
         """Tell node the numbers of devices, and let pod_workers try pods again that wait for them."""
         self._tell_devices()
@@ -149,6 +161,7 @@ class Resources(Actor):
 
     def _tell_state(self, *, again: bool) -> None:
         """Tell pod_workers what is assigned, if that changed. `again`: in any case; waiting pods are tried again."""
+        self._health.tell()
         managers = self._managers
         devices = (*managers.device_resources, *self._devices.resources())
         state = ResourcesState(
@@ -251,6 +264,7 @@ class Resources(Actor):
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys() | self._under_way.keys())
             self._claims.clean_soon()
+            self._tell_health()
         self._tell_state(again=message.full)
 
     @handles(SetListedPods)

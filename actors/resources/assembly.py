@@ -131,11 +131,14 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]])
 
 
 def make_dra_manager(
-    actor: Actor, changed: Callable[[], None], pods: Callable[[], Collection[str] | None]
+    actor: Actor,
+    changed: Callable[[], None],
+    health_changed: Callable[[], None],
+    pods: Callable[[], Collection[str] | None],
 ) -> DraManager:
     """Read the state file of claims. Blocks on the disk. Raises PolicyError. The arguments are DraManager's."""
     file: StateFile[Iterable[Claim]] = StateFile(actor.settings.root_dir, "dra", encode, decode)
-    return DraManager(actor, file, file.load() or (), changed, pods)
+    return DraManager(actor, file, file.load() or (), changed, health_changed, pods)
 
 
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:

@@ -206,6 +206,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     topology_manager_policy_options: dict[str, str] = {}
     pod_level_resource_managers: bool = False
     """The feature gate PodLevelResourceManagers: pods with resources of their own get CPUs and memory of their own."""
+    resource_health_status: bool = True
+    """The feature gate ResourceHealthStatus: statuses of containers have the health of their devices."""
+    resource_health_messages: bool = True
+    """The feature gate ResourceHealthStatusMessage: with the message of their DRA driver."""
     pod_resources_active_pods: bool = True
     """The feature gate KubeletPodResourcesListUseActivePods: the pod resources API lists no pods that have ended."""
 

@@ -2,8 +2,8 @@
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
 ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
-SetNodeShutdown. From resources: ResourcesState. From status: StatusWritten. From container_gc, eviction, node, command
-line: ListPodWorkers. From server, command line: GetTimelines.
+SetNodeShutdown. From resources: ResourcesState, SetResourceHealth. From status: StatusWritten. From container_gc,
+eviction, node, command line: ListPodWorkers. From server, command line: GetTimelines.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from proto.pods.objects import ObjectRef
 from proto.v1 import Pod
+from proto.v1.status import ResourceStatus
 from proto.wire.envelope import TRACEPARENT
 from proto.wire.message import Done, Message, Record, Request
 
@@ -129,6 +130,24 @@ class ResourcesState(Message, frozen=True, kw_only=True):
     """CPUs of containers without exclusive ones, in the kernel's list format. Empty: any."""
     has_claims: bool = False
     """A DRA driver has prepared a claim, or was asked to."""
+
+
+class PodHealth(Record, frozen=True, kw_only=True):
+    """The health of the devices of one pod."""
+
+    pod_uid: str
+    containers: dict[str, tuple[ResourceStatus, ...]] = {}
+    """By container name. Empty: the pod has no devices."""
+
+
+class SetResourceHealth(Message, frozen=True, kw_only=True):
+    """From resources: the health of devices that pods have. Idempotent.
+
+    `full`: no other pod has devices. Until the first such message, statuses keep what was published.
+    """
+
+    pods: tuple[PodHealth, ...] = ()
+    full: bool = False
 
 
 class PodWorkerState(Record, frozen=True, kw_only=True):

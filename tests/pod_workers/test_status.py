@@ -5,11 +5,14 @@ import pytest
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.allocation import resources_of
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView, SandboxView, UserView
+from actors.pod_workers.shared.managed_resources import ResourceHealths
 from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.pod_status import compute_status
 from proto.cri import api_pb2 as pb
+from proto.pods.pod_workers import PodHealth, SetResourceHealth
 from proto.v1 import Pod, PodCondition, PodStatus
 from proto.v1.codec import from_dict, to_dict
+from proto.v1.status import ResourceHealth, ResourceStatus
 
 SANDBOX = SandboxView(id="s", ips=("10.0.0.1", "fd00::1"), created_at_ns=1)
 PROBE = {"exec": {"command": ["true"]}}
@@ -540,3 +543,26 @@ def test_ephemeral_containers_are_shown_and_count_for_nothing() -> None:
     assert status.ephemeral_container_statuses[0].state.terminated.exit_code == 1
     assert status.ephemeral_container_statuses[1].state.waiting is not None
     assert (status.phase, condition(status, "Ready")[0]) == ("Running", "True")
+
+
+def test_health_of_devices_is_shown_and_kept_while_it_is_not_known():
+    found = {
+        "c": (ResourceStatus(name="a.test/gpu", resources=(ResourceHealth(resource_id="d0", health="Unhealthy"),)),)
+    }
+    shown = of(pod(), view(life()), health=found)
+    assert shown.container_statuses[0].allocated_resources_status == found["c"]
+    assert of(pod(), view(life()), old=shown).container_statuses[0].allocated_resources_status == found["c"]
+    assert of(pod(), view(life()), old=shown, health={}).container_statuses[0].allocated_resources_status == ()
+
+
+def test_health_is_known_from_the_first_full_message_on():
+    statuses = (ResourceStatus(name="r"),)
+    healths = ResourceHealths()
+    one = PodHealth(pod_uid="u", containers={"c": statuses})
+    assert healths.apply(SetResourceHealth(pods=(one,))) == set()
+    assert healths.of_pod("u") is None
+    assert healths.apply(SetResourceHealth(pods=(one,), full=True)) == {"u"}
+    assert (healths.of_pod("u"), healths.of_pod("v")) == ({"c": statuses}, {})
+    assert healths.apply(SetResourceHealth(pods=(one,))) == set()
+    assert healths.apply(SetResourceHealth(pods=(PodHealth(pod_uid="u"),))) == {"u"}
+    assert healths.of_pod("u") == {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from actors._cgroup.quantities.qos import qos_class
 from proto.agent.settings import Settings
-from proto.pods.pod_workers import ResourcesState
+from proto.pods.pod_workers import ResourcesState, SetResourceHealth
 from proto.resources.grants import Grant
 from proto.v1 import Pod
+from proto.v1.status import ResourceStatus
 
 
 class ManagedResources:
@@ -53,3 +56,29 @@ def _extended_resources(pod: Pod) -> set[str]:
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         names.update(container.resources.limits, container.resources.requests)
     return {name for name in names if "/" in name and not name.startswith("kubernetes.io/")}
+
+
+ByContainer = Mapping[str, tuple[ResourceStatus, ...]]
+
+
+class ResourceHealths:
+    """Workers' threads read it; the actor replaces the state whole."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, ByContainer] | None = None
+        """By UID; None until everything was told."""
+
+    def of_pod(self, uid: str) -> ByContainer | None:
+        """By container; None while it is not known."""
+        pods = self._pods
+        return None if pods is None else pods.get(uid, {})
+
+    def apply(self, message: SetResourceHealth) -> set[str]:
+        """Take a message in. Returns the UIDs of pods whose health differs now."""
+        if self._pods is None and not message.full:
+            return set()
+        before = self._pods or {}
+        told = {one.pod_uid: one.containers for one in message.pods}
+        after = {uid: one for uid, one in (told if message.full else before | told).items() if one}
+        self._pods = after
+        return {uid for uid in before.keys() | after.keys() if before.get(uid, {}) != after.get(uid, {})}

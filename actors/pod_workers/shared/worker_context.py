@@ -22,7 +22,7 @@ from actors._objects.peer import ObjectsRef
 from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
-from actors.pod_workers.shared.managed_resources import ManagedResources
+from actors.pod_workers.shared.managed_resources import ManagedResources, ResourceHealths
 from actors.pod_workers.shared.network import RuntimeNetwork
 from actors.pod_workers.shared.resource_state import ResourceState
 from actors.pod_workers.shared.used_objects import UsedObjects
@@ -176,6 +176,8 @@ class WorkerContext:
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
+    health: ResourceHealths = field(default_factory=ResourceHealths)
+    """The health of devices that pods have."""
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
     stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
     back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)

@@ -60,7 +60,15 @@ def main_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[Contai
     old = _by_name(inputs.old.container_statuses if inputs.old is not None else ())
     statuses = (_status(pod, one, view, inputs, old.get(one.name)) for one in pod.spec.containers)
     probed = (_probed(*pair, inputs) for pair in zip(pod.spec.containers, statuses, strict=True))
-    return tuple(sorted(probed, key=lambda status: status.name))
+    return tuple(sorted((_with_health(one, inputs, old) for one in probed), key=lambda status: status.name))
+
+
+def _with_health(status: ContainerStatus, inputs: StatusInputs, old: Mapping[str, ContainerStatus]) -> ContainerStatus:
+    """Add the health of the container's devices. As in the kubelet, init containers show none."""
+    if inputs.health is not None:
+        return replace(status, allocated_resources_status=inputs.health.get(status.name, ()))
+    before = old.get(status.name)
+    return status if before is None else replace(status, allocated_resources_status=before.allocated_resources_status)
 
 
 def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from actors.pod_workers.model.allocation import NOTHING, PodResourceInfo
 from actors.pod_workers.model.view import ContainerView
 from proto.v1 import PodCondition, PodStatus
+from proto.v1.status import ResourceStatus
 
 ProbeResults = Callable[[str, str], str | None]
 """(container ID, `startup` or `readiness`) to `success`, `failure`, `unknown`; None: no result yet."""
@@ -50,5 +51,7 @@ class StatusInputs:
     """Conditions of a resize, see `resources.resize_conditions`."""
     actuated: PodResourceInfo = NOTHING
     """The resources that were set last."""
+    health: Mapping[str, tuple[ResourceStatus, ...]] | None = None
+    """The health of devices by container; None while it is not known."""
     termination_message: Callable[[ContainerView], str] = _no_message
     """The termination message of an exited container; the caller reads and caches it."""

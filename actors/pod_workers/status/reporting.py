@@ -137,6 +137,7 @@ class StatusReporter:
             message=termination.message if termination is not None else "",
             runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
+            health=self.context.health.of_pod(self.scope.pod.metadata.uid),
             resize=self._resize_conditions(),
             actuated=self.context.actuated.get(self.scope.pod.metadata.uid) or NOTHING,
         )

@@ -19,7 +19,9 @@ from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from actors.resources.dra import answers, policy
 from actors.resources.dra.claims import Claim, Claims, Key
-from actors.resources.dra.plugin import Plugins
+from actors.resources.dra.health import Health
+from actors.resources.dra.health_stream import HealthStream
+from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
 from actors.resources.model.turns import Turns
 from actors.resources.state_file import StateFile
@@ -49,14 +51,18 @@ class DraManager:
         file: StateFile[Iterable[Claim]],
         claims: Iterable[Claim],
         changed: Callable[[], None],
+        health_changed: Callable[[], None],
         pods: Callable[[], Collection[str] | None],
     ) -> None:
-        """`claims`: the content of `file`. `changed` is called when drivers come or go.
+        """`claims`: the content of `file`. `changed` is called when drivers come or go, `health_changed`
+        when a driver has reported the health of devices.
 
         `pods`: UIDs of the pods that may have processes; None while not all of them are known.
         """
         self._actor, self._file, self.claims, self._pods = actor, file, Claims(claims), pods
-        self.plugins = Plugins(changed)
+        self.plugins = Plugins(self._watch_health, changed)
+        self.health = Health()
+        self._health_changed = health_changed
         self._pod_turns: Turns[str] = Turns()
         """A pod's claims are not unprepared before a preparation under way has ended."""
         self._turns: Turns[Key] = Turns()
@@ -91,6 +97,29 @@ class DraManager:
         """Set the gauge of claims in use."""
         counts = {"<any>": len(self.claims), **self.claims.by_driver()}
         metrics.DRA_CLAIMS.replace(((driver,), count) for driver, count in counts.items())
+
+    # Health
+
+    def _watch_health(self, plugin: Plugin) -> None:
+        if not self._actor.settings.resource_health_status:
+            return
+        post = self._actor.post
+        plugin.health = HealthStream(
+            plugin.driver,
+            plugin.client,
+            lambda devices: post(self._take_health, plugin, devices, name="device_health"),
+            lambda: post(self._health_ended, plugin, name="device_health_ended"),
+        )
+        plugin.health.start()
+
+    def _take_health(self, plugin: Plugin, devices: Any) -> None:
+        if self.plugins.has(plugin):
+            self.health.update(plugin.driver, plugin.endpoint, devices, time.monotonic())
+            self._health_changed()
+
+    def _health_ended(self, plugin: Plugin) -> None:
+        self.health.clear(plugin.driver, plugin.endpoint)
+        self._health_changed()
 
     # Preparation
 

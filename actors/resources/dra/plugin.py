@@ -15,6 +15,7 @@ from actors._metrics import kubelet as metrics
 from actors._plugins.client import Client
 from actors._plugins.watcher import NotRegisteredError
 from actors.resources.dra.claims import Claim
+from actors.resources.dra.health_stream import HealthStream
 from actors.resources.dra.policy import ClaimError
 from proto.common.safe_text import clipped
 from proto.plugins import dra_pb2 as pb
@@ -38,6 +39,7 @@ class Plugin:
     def __init__(self, driver: str, endpoint: str, service: str) -> None:
         self.driver, self.endpoint = driver, endpoint
         self.client = Client(endpoint)
+        self.health: HealthStream | None = None
         self._service = SERVICES[service]
 
     async def prepare(self, claims: Iterable[Claim]) -> Any:
@@ -61,15 +63,17 @@ class Plugin:
 
     def close(self) -> None:
         """End its calls and streams."""
+        if self.health is not None:
+            self.health.close()
         self.client.close()
 
 
 class Plugins:
     """A Handler of plugins. While a driver is updated, it has two plugins; the latest that answers is used."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        """`changed` is called when plugins come or go."""
-        self._changed = changed
+    def __init__(self, added: Callable[[Plugin], None], changed: Callable[[], None]) -> None:
+        """`added` gets each new plugin; `changed` is called when plugins come or go."""
+        self._added, self._changed = added, changed
         self._plugins: dict[str, list[Plugin]] = {}
 
     def check(self, driver: str) -> None:
@@ -86,6 +90,10 @@ class Plugins:
                 if error.code != "Unavailable" or plugin is plugins[0]:
                     raise ClaimError(f"{rpc}: {clipped(error.grpc_text())}") from error
         raise AssertionError("a driver without plugins is not kept")
+
+    def has(self, plugin: Plugin) -> bool:
+        """True while the plugin is registered."""
+        return plugin in self._plugins.get(plugin.driver, ())
 
     def drivers(self) -> dict[str, list[str]]:
         """Endpoints by driver, the latest registration last."""
@@ -121,6 +129,7 @@ class Plugins:
         plugin = Plugin(name, endpoint, _chosen(versions))
         self._plugins.setdefault(name, []).append(plugin)
         log.info("DRA driver %s is registered, at %s", name, endpoint)
+        self._added(plugin)
         self._changed()
 
     def deregister(self, name: str, endpoint: str) -> None:

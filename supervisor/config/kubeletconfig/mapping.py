@@ -256,6 +256,8 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
     values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")
+    values["resource_health_status"] = gates.enabled("ResourceHealthStatus")
+    values["resource_health_messages"] = gates.enabled("ResourceHealthStatusMessage")
     values["pod_resources_active_pods"] = gates.enabled("KubeletPodResourcesListUseActivePods")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)

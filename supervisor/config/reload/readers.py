@@ -70,6 +70,7 @@ _READ_BY = {
         cpu_manager_reconcile_period_s reserved_system_cpus topology_manager_policy topology_manager_scope
         topology_manager_policy_options pod_level_resource_managers memory_manager_policy reserved_memory
         max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction pod_resources_active_pods
+        resource_health_status resource_health_messages
     """,
     "remote_console": "run_dir root_dir console_address",
     "runtime": """

@@ -73,6 +73,8 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "resources/cpu/pure/test_cpu_pod_level.py",
     ),
     "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
+    "ResourceHealthStatus": ("statuses have the health of devices", "resources/dra/test_health.py"),
+    "ResourceHealthStatusMessage": ("with the messages of DRA drivers", "resources/dra/test_health.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
 }
 
@@ -140,7 +142,6 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 }
 """Locked gates whose feature is here."""
 
-_NO_HEALTH = "devices' health is not written to statuses"
 _NO_SELINUX = "the agent does not relabel volumes"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
@@ -151,7 +152,6 @@ _GRADUATED_MISSING: dict[str, str] = {
 """Locked gates of the kubelet whose feature is not here."""
 
 _NOT_BUILT: dict[str, str] = {
-    _NO_HEALTH: "ResourceHealthStatus ResourceHealthStatusMessage",
     "a resize does not change which CPUs and NUMA nodes a container has": """
         InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
     """,

@@ -1,0 +1,140 @@
+"""The health of devices, from device plugins and DRA drivers to pod_workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proto.node.node import SetDevices
+from proto.pods.objects import GetObjects
+from proto.pods.pod_workers import SetResourceHealth
+from proto.resources.resources import AdmitPod, PrepareClaims, ReleasePod, SetPods
+from tests.harness import ActorProcess, wait_for
+from tests.resources.devices.device_plugin import Plugin
+from tests.resources.devices.pods import GPU, container
+from tests.resources.devices.pods import pod as device_pod
+from tests.resources.dra.driver import Driver
+from tests.resources.dra.pods import Server, claim, pod
+
+HEALTHY, UNHEALTHY = 1, 2
+QUICK = (
+    "from actors.resources import resource_health; from actors.resources.dra import health, health_stream; "
+    "health.TIMEOUT_S = 2.0; resource_health.LOOK_S = 0.2; health_stream.RETRY_S = 0.2\n"
+)
+CLAIM = "claim:gpu"
+
+
+def started(**settings: Any) -> ActorProcess:
+    peers = ("pod_workers", "node", "objects")
+    actor = ActorProcess("resources", None, peers, prelude=QUICK, objects_dir="/objects", **settings)
+    server = Server(claim("gpu", "u"))
+    actor.peers["objects"].answers[GetObjects] = server.answer
+    return actor
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    with started() as process:
+        process.tell(SetPods(pods=(), full=True))
+        yield process
+
+
+def health(actor: ActorProcess, name: str) -> list[tuple[str, str | None, str | None]]:
+    """What pod_workers knows of a resource of the container `c` of pod `u`."""
+    known: dict[str, Any] = {}
+    for message in actor.peers["pod_workers"].of(SetResourceHealth):
+        known = {} if message.full else known
+        known.update((one.pod_uid, one.containers) for one in message.pods)
+    statuses = known.get("u", {}).get("c", ())
+    return [
+        (one.resource_id, one.health, one.message)
+        for found in statuses
+        if found.name == name
+        for one in found.resources
+    ]
+
+
+def prepared(actor: ActorProcess, **fields: Any) -> Driver:
+    driver = Driver(Path(actor.settings.root_dir), **fields).start()
+    wait_for(lambda: driver.watchers() == 1, 20, "its health is watched")
+    actor.tell(SetPods(pods=(pod("u", "gpu"),)))
+    actor.ask(PrepareClaims(pod=pod("u", "gpu")), 20)
+    return driver
+
+
+def test_health_of_a_claims_devices(actor: ActorProcess) -> None:
+    driver = prepared(actor)
+    try:
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20)
+        driver.report(dev_gpu=HEALTHY)
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Healthy", None)], 20)
+        driver.report(dev_gpu=(UNHEALTHY, "too hot"))
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unhealthy", "too hot")], 20)
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20, "the report is too old")
+    finally:
+        driver.close()
+
+
+def test_health_is_unknown_without_its_driver(actor: ActorProcess) -> None:
+    driver = prepared(actor)
+    driver.report(dev_gpu=HEALTHY)
+    wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Healthy", None)], 20)
+    driver.close()
+    wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20)
+
+
+def test_a_pod_that_is_gone_has_no_health(actor: ActorProcess) -> None:
+    driver = prepared(actor)
+    try:
+        wait_for(lambda: health(actor, CLAIM), 20)
+        actor.tell(ReleasePod(pod_uid="u"))
+        wait_for(lambda: health(actor, CLAIM) == [], 20)
+    finally:
+        driver.close()
+
+
+def test_messages_have_a_gate_of_their_own() -> None:
+    with started(resource_health_messages=False) as actor:
+        driver = prepared(actor)
+        driver.report(dev_gpu=(UNHEALTHY, "too hot"))
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unhealthy", None)], 20)
+        driver.close()
+
+
+def test_nothing_is_watched_or_told_without_the_gate() -> None:
+    with started(resource_health_status=False) as actor:
+        driver = Driver(Path(actor.settings.root_dir)).start()
+        wait_for(lambda: driver.of("NotifyRegistrationStatus"), 20)
+        actor.tell(SetPods(pods=(pod("u", "gpu"),)))
+        actor.ask(PrepareClaims(pod=pod("u", "gpu")), 20)
+        assert driver.watchers() == 0
+        assert actor.peers["pod_workers"].of(SetResourceHealth) == []
+        driver.close()
+
+
+def test_a_flood_of_reports_is_read_slowly(actor: ActorProcess) -> None:
+    driver = prepared(actor)
+    try:
+        for number in range(2000):
+            driver.report(dev_gpu=HEALTHY if number % 2 else UNHEALTHY)
+        actor.ask(PrepareClaims(pod=pod("u", "gpu")), 5)
+        assert len(actor.peers["pod_workers"].of(SetResourceHealth)) < 100
+    finally:
+        driver.close()
+
+
+def test_health_of_a_device_plugins_devices(actor: ActorProcess) -> None:
+    directory = Path(actor.settings.root_dir) / "device-plugins"
+    wait_for((directory / "kubelet.sock").exists, 20)
+    plugin = Plugin(directory, GPU).start()
+    wait_for(lambda: any(one.capacity.get(GPU) for one in actor.peers["node"].of(SetDevices)), 20, "it is known")
+    actor.ask(AdmitPod(pod=device_pod("u", container("c"))), 20)
+    wait_for(lambda: health(actor, GPU) == [("d0", "Healthy", None)], 20)
+    plugin.relist(d0="Unhealthy", d1="Healthy")
+    wait_for(lambda: health(actor, GPU) == [("d0", "Unhealthy", None)], 20)
+    plugin.relist(d1="Healthy")
+    wait_for(lambda: health(actor, GPU) == [("d0", "Unknown", None)], 20)
+    plugin.close()
