@@ -47,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
         if given.pdb and player.error is not None:
             pdb.post_mortem(player.error.__traceback__)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        player.sandbox.open = True
+        shutil.rmtree(directory)
     return 0 if player.reproduced else 1
 
 

@@ -32,7 +32,7 @@ _DEVICES = frozenset(("/dev/null", "/dev/tty"))
 
 
 class Sandbox:
-    """One directory. `close` is final for the process."""
+    """One directory. While it is closed, effects outside of it are refused."""
 
     def __init__(self, directory: str) -> None:
         self.directory = os.path.realpath(directory)
@@ -41,6 +41,7 @@ class Sandbox:
         self.threads: list[str] = []
         """Threads that were not started."""
         self.open = True
+        """True before and after the replay, when the process may do anything."""
 
     def inside(self, settings: Settings) -> Settings:
         """The settings with every absolute path below the directory."""
@@ -91,6 +92,8 @@ class Sandbox:
         raise PermissionError(f"a replay refuses {what}")
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.open:
+            return
         if event == "open":
             path, _, flags = arguments
             if flags & _WRITES and not self._is_inside(path):
