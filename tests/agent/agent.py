@@ -79,6 +79,12 @@ class Agent:
         if wait:
             wait_for(self.all_ready, 60, f"every actor ready; log: {self.log}")
 
+    def leave_stopped(self) -> None:
+        """Have the supervisor of the next start leave a process that SIGSTOP stops to the watchdog."""
+        path = self.dir / "supervisor.yaml"
+        path.write_text("defaults: {stopped_deadline_s: 0}\n")
+        self.flags += ["--supervisor-config", str(path)]
+
     def all_ready(self) -> bool:
         """Return True when every actor is ready. Fails the test at once when the supervisor has ended."""
         if self.process is not None and self.process.poll() is not None:

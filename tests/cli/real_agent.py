@@ -1,4 +1,4 @@
-"""A real supervisor with two real actor processes and fake managers: `python -m tests.cli.real_agent DIR`.
+"""A real supervisor with two real actor processes and fake managers: `python -m tests.cli.real_agent DIR [STOPPED_S]`.
 
 The `status` here holds one running pod; `probe` does nothing. For tests of the command line that need the processes,
 not what the managers do.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import types
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from actors._base import Actor, handles
 from actors._base.process import child as base
@@ -58,17 +60,18 @@ def child(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int
     base.main(name, incarnation, settings, supervisor_pidfd)
 
 
-def main(directory: str) -> int:
+def main(directory: str, stopped_deadline_s: str = "0.5") -> int:
     settings = Settings(
         run_dir=f"{directory}/run", root_dir=f"{directory}/root", pod_logs_dir=f"{directory}/logs", node_name="node"
     )
+    chosen = specs.select(specs.builtin(), ["status", "probe"])
     return daemon.run(
         settings,
-        specs.select(specs.builtin(), ["status", "probe"]),
+        [replace(spec, stopped_deadline_s=float(stopped_deadline_s)) for spec in chosen],
         on_event=lambda _: settings_file.write(settings),
         child_entry="tests.cli.real_agent:child",
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

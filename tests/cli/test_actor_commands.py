@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from supervisor.cli.actors.ask import build
 from supervisor.cli.errors import CommandError
 from supervisor.cli.streams.tap import route_of
 from supervisor.sockets.client import Client
-from tests.cli.test_real_agent import agent as agent_process
+from tests.cli.test_real_agent import running
 from tests.harness import wait_for
 
-agent = agent_process
+
+@pytest.fixture
+def agent(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent that leaves stopped actors to the watchdog, so that a test can look at one."""
+    with running(run_dir, "0") as process:
+        yield process
 
 
 @pytest.fixture

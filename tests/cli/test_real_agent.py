@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,15 @@ def supervisor(*arguments: str, timeout: float = 30) -> subprocess.CompletedProc
 @pytest.fixture
 def agent(run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The stand-in managers of `real_agent` in the run directory RUN_DIR/run, in service."""
-    with subprocess.Popen([sys.executable, "-m", "tests.cli.real_agent", str(run_dir)], cwd=ROOT) as process:
+    with running(run_dir) as process:
+        yield process
+
+
+@contextmanager
+def running(run_dir: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Such an agent, with further arguments of `real_agent`."""
+    command = [sys.executable, "-m", "tests.cli.real_agent", str(run_dir), *arguments]
+    with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             wait_for(lambda: in_service(run_dir), 30, "the agent in service")
             yield process

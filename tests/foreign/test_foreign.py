@@ -392,6 +392,7 @@ def test_late_sandbox_of_a_removed_pod_is_ended_after_a_kill(
 def test_pods_without_marks_are_reported_until_a_source_has_them(containerd: ContainerdInstance) -> None:
     """The supervisor keeps running: a new one may refuse to start."""
     with closing(Agent(containerd)) as agent:
+        agent.leave_stopped()
         agent.start()
         agent.write("wanted", pod("wanted"))
         agent.write("unwanted", pod("unwanted"))

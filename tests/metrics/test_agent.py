@@ -72,6 +72,7 @@ class Observed(Agent):
 def agent(containerd: ContainerdInstance) -> Iterator[Observed]:
     with closing(Observed(containerd)) as one:
         one.page_port = free_port()
+        one.leave_stopped()
         one.start(f"--page-address={one.page_port}")
         one.write("probed", PROBED)
         one.write("host", HOST)
