@@ -29,7 +29,7 @@ from actors.runtime.model.records import ContainerRecord, Records, SandboxRecord
 from actors.runtime.model.state import Container, Sandbox, State
 from actors.runtime.network.choice import PodNetwork, choose_network
 from actors.runtime.network.host import HostNetwork
-from actors.runtime.oci import interpreter
+from actors.runtime.oci import cdi, interpreter
 from actors.runtime.oci.helper import HELPER, can_seal, features, helper_command
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
@@ -42,7 +42,7 @@ from actors.runtime.stats.stats import Stats
 from actors.runtime.streaming.sessions import Sessions
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.node.runtime import ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
+from proto.node.runtime import CDI_DIRECTORIES, ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
 STARTING_S = 60.0
 """Waits this long for a container that was starting when the actor was killed."""
@@ -137,7 +137,13 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         host_image_for_all=settings.host_image_for_all,
         privileged=isolation.level < 3,
         default_cgroup="/nodevisor.slice" if systemd else "/nodevisor",
+        cdi_directories=_cdi_directories(),
     )
+
+
+def _cdi_directories() -> tuple[str, ...]:
+    asked = tuple(one for one in os.environ.get(CDI_DIRECTORIES, "").split(":") if one.startswith("/"))
+    return asked or cdi.DIRECTORIES
 
 
 def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:

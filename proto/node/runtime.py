@@ -15,6 +15,8 @@ OCI_PROGRAMS = ("crun", "runc")
 """OCI runtimes in order of preference. crun starts a container in a fifth of runc's time."""
 ISOLATION = "NODEVISOR_ISOLATION"
 """Environment variable: the isolation level, 1 to 3. By default the machine's first available level."""
+CDI_DIRECTORIES = "NODEVISOR_CDI_DIRS"
+"""Environment variable: the directories of CDI specifications, with colons between them."""
 TEMPORARY = "NODEVISOR_TEMPORARY"
 """Environment variable: 1 for an agent with temporary directories, whose images need no fsync."""
 PROGRAMS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

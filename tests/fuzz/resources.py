@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+import yaml
 from google.protobuf.message import DecodeError
 
 from actors.resources.devices import answers, checkpoint
@@ -16,6 +18,8 @@ from actors.resources.machine.memory import NodeMemory
 from actors.resources.memory import static
 from actors.resources.memory.state import decode
 from actors.resources.model.cdi import is_cdi_name
+from actors.runtime.oci import cdi
+from proto.cri import api_pb2 as cri
 from proto.plugins import deviceplugin_pb2 as device_plugin
 from proto.plugins import dra_pb2 as dra
 from tests.fuzz.target import Target
@@ -93,7 +97,31 @@ def _dra_driver_answer(data: bytes) -> None:
     assert all(is_cdi_name(name) for one in devices for name in one.cdi_names)
 
 
+CDI = (
+    b'{"cdiVersion": "0.6.0", "kind": "v.test/c", "devices": [{"name": "d", "containerEdits": {"env": ["A=1"],'
+    b' "deviceNodes": [{"path": "/dev/null"}], "additionalGids": [44],'
+    b' "mounts": [{"hostPath": "/", "containerPath": "/a", "options": ["ro"]}]}}]}'
+)
+
+
+def _cdi_specification(data: bytes) -> None:
+    for name in ("a.json", "a.yaml"):
+        try:
+            spec = cdi._decoded(name, data)
+        except (msgspec.DecodeError, yaml.YAMLError):
+            continue
+        for device in spec.devices:
+            try:
+                cdi._check(device.name, device.container_edits, True)
+                cdi._make(cri.ContainerConfig(), device.name, device.container_edits)
+            except cdi.CdiError:
+                continue
+
+
 TARGETS = (
+    Target(
+        "cdi-specification", _cdi_specification, (CDI, b"kind: v.test/c", b"[" * 5000), (b'"hooks":', b"null", b"&a ")
+    ),
     Target("dra-manager-state", _dra_manager_state, (CLAIMS, b"{}", b"[" * 5000), (b'"Data":', b"Entries")),
     Target("dra-driver-answers", _dra_driver_answer, (PREPARED.SerializeToString(), b""), (b"\x22\x05", b"/c=")),
     Target("devices-checkpoint", _devices_checkpoint, (DEVICES, b"{}", b"[" * 5000), (b'"Data":', b'"DeviceIDs":')),

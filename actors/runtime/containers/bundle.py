@@ -22,6 +22,7 @@ from actors.runtime.images.manifest import Execution
 from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
+from actors.runtime.oci import cdi
 from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, resources, specification
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
@@ -49,6 +50,10 @@ class BundleBuilder:
 
     def new(self, sandbox: Sandbox, config: pb.ContainerConfig, lease: Lease) -> NewContainer:
         """A container in memory, whose layers the lease keeps. Raises RpcError."""
+        try:
+            cdi.expand(config, self._engine.cdi_directories, privileged=self._engine.privileged)
+        except cdi.CdiError as error:
+            raise invalid(f"cannot give the container its CDI devices: {error}") from error
         image_id, image_ref, layers, execution = self._image(config.image.image)
         if layers == (HOST_LAYER,):
             annotations = sandbox.config.annotations

@@ -14,6 +14,7 @@ from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
 from actors.runtime.model.state import EventHub, State
+from actors.runtime.oci import cdi
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 
@@ -90,6 +91,8 @@ class Engine:
     """Isolation levels 1 and 2. Without it there are no mounts, no sandbox namespaces and no cgroups."""
     default_cgroup: str = "/nodevisor"
     """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
+    cdi_directories: tuple[str, ...] = cdi.DIRECTORIES
+    """Directories of CDI specifications; a later one goes before."""
     hub: EventHub = field(default_factory=EventHub)
 
     def mounts_of(self, container_id: str) -> Path:

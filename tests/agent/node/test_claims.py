@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from proto.node.runtime import CDI_DIRECTORIES
 from proto.pods.events import ListEvents
 from proto.v1.codec import to_dict
 from supervisor.sockets.client import Client
@@ -26,8 +27,9 @@ def agent() -> Iterator[Agent]:
     def prepare(one: Agent) -> None:
         (one.dir / "objects").mkdir()
         one.flags += ["--objects-dir", str(one.dir / "objects")]
+        patch.setenv(CDI_DIRECTORIES, str(one.root_dir / "cdi"))
 
-    with embedded_agent(prepare=prepare) as one:
+    with pytest.MonkeyPatch.context() as patch, embedded_agent(prepare=prepare) as one:
         yield one
 
 
@@ -63,6 +65,20 @@ def messages(agent: Agent, name: str) -> list[str]:
     return [one["message"] for one in ours if one["reason"] == "FailedPrepareDynamicResources"]
 
 
+def inside(agent: Agent, name: str, script: str) -> str:
+    """Output of a shell script in the pod's container."""
+    id_ = agent.pod(name)["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    output: bytes = agent.containerd.cri.exec_sync(id_, ["sh", "-c", script], 20).result().stdout
+    return output.decode()
+
+
+def waiting(agent: Agent, name: str) -> dict[str, str]:
+    """Reason and message of the waiting container."""
+    statuses = agent.pod(name).get("status", {}).get("containerStatuses", [])
+    found: dict[str, str] = statuses[0]["state"].get("waiting", {}) if statuses else {}
+    return found
+
+
 def test_a_pod_waits_for_its_claim_and_its_driver(agent: Agent) -> None:
     add_pod(agent, "waits", "uid-waits")
     wait_for(
@@ -76,6 +92,7 @@ def test_a_pod_waits_for_its_claim_and_its_driver(agent: Agent) -> None:
     try:
         wait_for(lambda: is_ready(agent.pod("waits")), 60, f"it runs; log: {agent.log}")
         assert driver.prepared == {"uid-waits"}
+        assert inside(agent, "waits", 'test -c /dev/claimed && echo "$CLAIM"') == "waits\n"
         (agent.manifests / "waits.yaml").unlink()
         wait_for(lambda: driver.prepared == set() and not agent.pod("waits"), 60, "it has ended")
     finally:
@@ -107,3 +124,17 @@ def test_a_pod_ends_once_its_driver_has_unprepared(agent: Agent, driver: Driver)
     assert agent.pod("late")
     driver.faults.clear()
     wait_for(lambda: driver.prepared == set() and not agent.pod("late"), 60, "it has ended")
+
+
+def test_a_device_without_a_cdi_specification_is_refused(agent: Agent, driver: Driver) -> None:
+    driver.describes = False
+    add_claim(agent, "bare", "uid-bare")
+    add_pod(agent, "bare", "uid-bare")
+    refusal = "cannot give the container its CDI devices: unresolvable CDI devices test/dra=dev-bare"
+    wait_for(
+        lambda: (one := waiting(agent, "bare")).get("reason") == "CreateContainerError" and refusal in one["message"],
+        60,
+        f"it is refused; log: {agent.log}",
+    )
+    (agent.manifests / "bare.yaml").unlink()
+    wait_for(lambda: driver.prepared == set() and not agent.pod("bare"), 60, "it has ended")

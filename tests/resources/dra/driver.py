@@ -44,6 +44,8 @@ class Driver(Served):
     """Of two plugins of one driver."""
     info: dict[str, Any] = field(default_factory=dict)
     """Replaced fields of PluginInfo."""
+    describes: bool = True
+    """It writes CDI specifications of its devices, to `cdi` in the root directory."""
     _streams: list[queue.Queue[Any]] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -92,6 +94,18 @@ class Driver(Served):
         temporary.write_text(json.dumps(sorted(uids)))
         temporary.replace(self.directory / "claims.json")
 
+    def _specification(self, claim: Any) -> Path:
+        return self.root / "cdi" / f"{self.name}-{claim.name}.json"
+
+    def _describe(self, claim: Any) -> None:
+        edits = {"env": [f"CLAIM={claim.name}"], "deviceNodes": [{"path": "/dev/claimed", "hostPath": "/dev/zero"}]}
+        device = {"name": f"dev-{claim.name}", "containerEdits": edits}
+        path = self._specification(claim)
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "test/dra", "devices": [device]}))
+        temporary.replace(path)
+
     def _GetInfo(self, _: Any) -> Any:
         fields = {"type": "DRAPlugin", "name": self.name, "endpoint": str(self.endpoint)}
         return registration.PluginInfo(**{**fields, "supported_versions": [self.service], **self.info})
@@ -102,6 +116,8 @@ class Driver(Served):
     def _NodePrepareResources(self, request: Any) -> Any:
         with self._lock:
             self._note(self.prepared | {one.uid for one in request.claims})
+            for one in request.claims if self.describes else ():
+                self._describe(one)
         return pb.NodePrepareResourcesResponse(
             claims={
                 one.uid: pb.NodePrepareResourceResponse(
@@ -118,6 +134,8 @@ class Driver(Served):
     def _NodeUnprepareResources(self, request: Any) -> Any:
         with self._lock:
             self._note(self.prepared - {one.uid for one in request.claims})
+            for one in request.claims:
+                self._specification(one).unlink(missing_ok=True)
         results = {one.uid: pb.NodeUnprepareResourceResponse() for one in request.claims}
         return pb.NodeUnprepareResourcesResponse(claims=results)
 

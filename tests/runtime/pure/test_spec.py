@@ -160,6 +160,15 @@ def test_privileged_has_no_filter_no_masks_and_every_device() -> None:
     assert "/dev/null" in {device["path"] for device in linux["devices"]}
 
 
+def test_privileged_has_a_given_device_at_its_path() -> None:
+    config = container(privileged=True)
+    config.devices.add(host_path="/dev/zero", container_path="/dev/null")
+    config.devices.add(host_path="/dev/zero", container_path="/dev/gpu0")
+    devices = spec(config)["linux"]["devices"]
+    found = [(one["path"], one["minor"]) for one in devices if one["path"] in ("/dev/null", "/dev/gpu0")]
+    assert found == [("/dev/null", 5), ("/dev/gpu0", 5)]
+
+
 def test_paths_are_masked_and_devices_denied_by_default() -> None:
     linux = spec(container(masked_paths=["/proc/kcore"], readonly_paths=["/proc/sys"]), masked=("/var/lib/kubelet",))[
         "linux"

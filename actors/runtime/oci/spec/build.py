@@ -97,7 +97,10 @@ def _devices(
     """linux.devices, and the rules for opening devices."""
     devices, permissions = security.host_devices(config.devices)
     rules = security.device_rules(devices, permissions, context.privileged)
-    return security.all_devices() if context.privileged else devices, rules
+    if context.privileged:
+        given = {one["path"] for one in devices}
+        devices = [one for one in security.all_devices() if one["path"] not in given] + devices
+    return devices, rules
 
 
 def _process(

@@ -1,4 +1,4 @@
-"""The state file dra_manager_state. The contents and checksums are a kubelet's."""
+"""The state file dra_manager_state. The contents and checksums are those of upstream's tests."""
 
 from __future__ import annotations
 
