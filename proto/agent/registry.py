@@ -43,7 +43,7 @@ ACTORS = (
     Entry(
         "resources",
         "resources",
-        "assigns CPUs, memory and devices to containers (CPU, memory, device and topology manager)",
+        "assigns CPUs, memory, devices and claims to containers (CPU, memory, device, DRA and topology manager)",
         after=("runtime",),
     ),
     Entry(
