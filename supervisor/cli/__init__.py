@@ -68,6 +68,7 @@ class Commands(click.Group):
         module, _, attribute = COMMANDS[cmd_name].partition(":")
         found = importlib.import_module(f"supervisor.cli.{module}")
         command: click.Command = getattr(found, attribute or cmd_name.replace("-", "_"))
+        _keep_line_breaks(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -81,6 +82,13 @@ class Commands(click.Group):
         except (ActorError, ProtocolError) as error:
             prefix = "cannot finish: " if isinstance(error, (ActorDead, ProtocolError)) else ""
             raise CommandError(f"{prefix}{error}") from error
+
+
+def _keep_line_breaks(command: click.Command) -> None:
+    """Turn the mark `\\b` of raw docstrings into the character with which click keeps the lines of an example."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_line_breaks(below)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
