@@ -85,7 +85,7 @@ class Commands(click.Group):
 
 
 def _keep_line_breaks(command: click.Command) -> None:
-    """Turn the mark `\\b` of raw docstrings into the character with which click keeps the lines of an example."""
+    r"""Turn the mark `\b` of raw docstrings into the character by which click keeps an example's lines."""
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         _keep_line_breaks(below)

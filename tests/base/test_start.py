@@ -112,6 +112,7 @@ def slow(name: str, directory: Path, *, peers: tuple[str, ...] = ()) -> Iterator
         cgroup_root="/nvtest-none",
         server_address="127.0.0.1",
         server_port=free_port(),
+        console_address=f"127.0.0.1:{free_port()}",
         extra={"cni_conf_dir": str(directory / "net.d"), "cni_bin_dirs": [str(directory)]},
     )
     begin = process.start

@@ -145,6 +145,8 @@ def test_ps_for_programs_has_every_field(runner: CliRunner, run_dir: Path) -> No
         "cpu_s": 0.0,
         "restart_in_s": 0.0,
         "held": False,
+        "deaths": [],
+        "degraded": False,
     }
 
 

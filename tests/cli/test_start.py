@@ -347,8 +347,8 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
 def test_gates_are_listed_with_their_verdicts(runner: CliRunner) -> None:
     lines = runner.invoke(group, ["config", "fields", "--gates"]).output.splitlines()
     assert len(lines) == 1 + len(known())
-    (line,) = runner.invoke(group, ["config", "fields", "--gates", "MEMORYQOS"]).output.splitlines()[1:]
-    assert line.split()[:5] == ["MemoryQoS", "alpha", "false", "not", "built"]
+    (line,) = runner.invoke(group, ["config", "fields", "--gates", "CSIVOLUMEHEALTH"]).output.splitlines()[1:]
+    assert line.split()[:5] == ["CSIVolumeHealth", "alpha", "false", "not", "built"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "--gates", "NodeSwap", "-o", "json"]).output)
     assert (row["stage"], row["default"], row["here"]) == ("GA, locked", True, "graduated, built")
 
@@ -369,11 +369,11 @@ def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: 
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 1
     assert f"{file}:5: featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true" in done.output
-    file.write_text(file.read_text().replace("SELinuxMount", "ResourceHealthStatus"))
+    file.write_text(file.read_text().replace("SELinuxMount", "ClientsAllowCARotation"))
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 0
     assert f"warning: {file}:4: featureGates.EnvFiles: has no effect: EnvFiles cannot be switched off" in done.output
-    assert f"warning: {file}:5: featureGates.ResourceHealthStatus: has no effect: devices' health" in done.output
+    assert f"warning: {file}:5: featureGates.ClientsAllowCARotation: has no effect: a changed" in done.output
 
 
 def test_config_show_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:

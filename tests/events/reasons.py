@@ -17,7 +17,7 @@ _SENT = """
     InvalidDiskCapacity FreeDiskSpaceFailed Unhealthy ProbeWarning FailedSync FailedValidation
     FailedPostStartHook FailedPreStopHook
     CheckLimitsForResolvConf DNSConfigForming MissingClusterDNS EvictionThresholdMet Evicted LifecycleHTTPFallback
-    FailedToRetrieveImagePullSecret
+    FailedToRetrieveImagePullSecret FailedPrepareDynamicResources SystemOOM
 """
 
 NEVER_SENT = {
@@ -25,9 +25,7 @@ NEVER_SENT = {
     "FailedAttachVolume": "controllers attach volumes, not this agent",
     "VolumeResizeSuccessful": "sent by a controller of the cluster, by no kubelet",
     "SuccessfulAttachVolume": "sent by a controller of the cluster, by no kubelet",
-    "FailedPrepareDynamicResources": "there is no dynamic resource allocation",
     "InvalidImageID": "sent by no code of the kubelet that could be found; an image without an ID is InspectFailed",
-    "SystemOOM": "",
 }
 """The situation cannot exist here, or nothing here would see it."""
 
