@@ -134,8 +134,8 @@ class GetUpgrade(Request[UpgradeState], frozen=True, kw_only=True):
 class StartUpgrade(Request[Done], frozen=True, kw_only=True):
     """Execute another release of the supervisor in place, then restart every actor, each on trial.
 
-    Answered before the exec. Refused: UnderWay, NotReady (retry: an actor is not ready), NotFound, NotPossible. The
-    sender has checked that the release starts.
+    Answered before the exec. Refused: UnderWay, NotReady (retry: an actor is not ready), NotFound, Exposed
+    (another user could change the release), NotPossible. The sender has checked that the release starts.
     """
 
     python: str

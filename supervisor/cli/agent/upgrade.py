@@ -13,7 +13,7 @@ from proto.wire.errors import ActorDead, AskTimeout
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
-from supervisor.core.upgrade import facts
+from supervisor.core.upgrade import facts, trust
 from supervisor.core.upgrade.facts import Facts
 from supervisor.core.upgrade.release import NoReleaseError, Release, at, command, own
 from supervisor.sockets.client import CannotReach, Client
@@ -62,7 +62,12 @@ def _release(to: str | None) -> Release:
 
 
 def _check(release: Release) -> None:
-    """Print remarks about a release. Raises CommandError when the agent cannot be handed to it."""
+    """Print remarks about a release. Raises CommandError when the agent cannot be handed to it.
+
+    Executes it only if no other user could have changed it.
+    """
+    if found := trust.objection(release):
+        raise CommandError(f"cannot upgrade to {release.place}: {found}")
     against, remarks = facts.problems(_facts(own()), _facts(release))
     for remark in remarks:
         render.echo(f"note: {remark}", err=True)

@@ -14,7 +14,7 @@ from proto.agent.settings import Settings
 from proto.agent.supervisor import GetUpgrade, StartUpgrade, UpgradeState
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
-from supervisor.core.upgrade import exchange, handover, rolling
+from supervisor.core.upgrade import exchange, handover, rolling, trust
 from supervisor.core.upgrade.handover import Handover, Journey
 from supervisor.core.upgrade.release import Release, own
 from supervisor.core.upgrade.rolling import Health, Rolling
@@ -70,8 +70,10 @@ class UpgradeController:
         if not exchange.is_quiet(self._daemon):
             return Refused("NotReady", "cannot upgrade while an actor is not ready; see `supervisor ps`")
         to = Release(python=request.python, path=request.path, place=request.place)
-        if not os.access(to.python, os.X_OK):
+        if "\0" in to.python or not os.access(to.python, os.X_OK):
             return Refused("NotFound", f"cannot execute {to.python}", retry=False)
+        if found := trust.objection(to):
+            return Refused("Exposed", f"cannot execute {to.place or to.python}: {found}", retry=False)
         self._next = Journey(origin=own(), to=to)
         self._leave_at = time.monotonic() + LEAVE_S
         self._verdict = ""

@@ -11,10 +11,10 @@ import pytest
 
 from proto.agent import registry
 from proto.agent.settings import Settings
-from supervisor.core.upgrade import facts, handover
+from supervisor.core.upgrade import facts, handover, trust
 from supervisor.core.upgrade.facts import Facts
 from supervisor.core.upgrade.handover import Handover
-from supervisor.core.upgrade.release import NoReleaseError, at, own
+from supervisor.core.upgrade.release import NoReleaseError, Release, at, own
 from supervisor.core.upgrade.rolling import (
     ANSWER_WITHIN_S,
     READY_WITHIN_S,
@@ -148,3 +148,51 @@ def test_actors_that_only_one_release_has_come_and_go() -> None:
     assert names == {spec.name for spec in old}
     stopped_by_choice = Handover(known=tuple(registry.NAMES))
     assert "oom" not in {spec.name for spec in handover.adapted(without_oom, stopped_by_choice, Settings())}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A directory with a link to the release beside it."""
+    (tmp_path / "way/release/bin").mkdir(parents=True)
+    (tmp_path / "way/release/bin/python").touch(0o755)
+    (tmp_path / "link").symlink_to("way/release")
+    return tmp_path
+
+
+def test_own_directories_are_not_exposed(tree: Path) -> None:
+    for path in ("way/release", "link", "link/bin/python", "missing/release"):
+        assert trust.exposed(str(tree / path)) == ""
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+@pytest.mark.parametrize("path", ["way", "way/release", "way/release/bin", "way/release/bin/python"])
+def test_places_that_others_can_change_are_exposed(tree: Path, path: str, mode: int) -> None:
+    (tree / path).chmod(mode)
+    found = trust.exposed(str(tree / "link/bin/python"))
+    root_s_sticky_parent = mode == 0o1777 and os.geteuid() == 0 and not path.endswith("python")
+    assert found.startswith(f"{tree / path} has mode") is not root_s_sticky_parent
+    if path == "way/release":
+        assert "has mode" in trust.exposed(str(tree / "link"))
+
+
+@pytest.mark.needs("root")  # to give a directory away
+@pytest.mark.parametrize("path", ["link", "way", "way/release"])
+def test_places_of_another_user_are_exposed(tree: Path, path: str) -> None:
+    os.chown(tree / path, 65534, 65534, follow_symlinks=False)
+    found = trust.objection(Release(python=str(tree / "link/bin/python")))
+    assert found.startswith(f"{tree / path} belongs to uid 65534")
+
+
+def test_ways_without_an_end_are_refused(tree: Path) -> None:
+    (tree / "loop").symlink_to("loop")
+    assert "more than 40 links" in trust.exposed(str(tree / "loop"))
+    assert "not an absolute path" in trust.objection(Release(python=sys.executable, path=("relative/supervisor",)))
+    assert "null" in trust.exposed("/a\0b")
+
+
+def test_a_release_that_runs_already_is_no_question(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "way").chmod(0o777)
+    release = Release(python=sys.executable, path=(str(tree / "way/release"),))
+    assert trust.objection(release)
+    monkeypatch.syspath_prepend(str(tree / "way/release"))
+    assert trust.objection(release) == ""
