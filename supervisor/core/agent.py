@@ -5,9 +5,10 @@ It uses exec, because the parent stays for the agent's life and the command line
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -66,10 +67,14 @@ def become(plan: Plan) -> NoReturn:
 def _written(plan: Plan) -> int:
     """A memory file with the plan, and not arguments: they are world-readable, and settings may be secret."""
     descriptor = os.memfd_create("plan", 0)  # without CLOEXEC: it must survive the exec
-    content = memoryview(msgspec.json.encode(plan))
-    while content:
-        content = content[os.write(descriptor, content) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        content = memoryview(msgspec.json.encode(plan))
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -97,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         names=(plan.settings.node_name, os.uname().nodename),
     )
     reload = reload_controller(plan)
-    upgrade = UpgradeController(functools.partial(_become_next, plan, service, reload), plan.handover)
+    upgrade = UpgradeController(functools.partial(_prepare_next, plan, service, reload), plan.handover)
     files = _Files(plan, descriptor)
     return daemon.run(
         plan.settings,
@@ -119,7 +124,7 @@ def _read(descriptor: int) -> Plan:
         return untrusted.decode_json(handover.tolerant(content), Plan)
 
 
-def _become_next(
+def _prepare_next(
     plan: Plan,
     service: AgentService,
     reload: ReloadController | None,
@@ -127,8 +132,8 @@ def _become_next(
     given: Handover,
     settings: Settings,
     back: Release | None,
-) -> NoReturn:
-    """Replace this process by another release of the agent, with its processes, locks and present configuration."""
+) -> Callable[[], NoReturn]:
+    """Prepare another release's plan: processes, locks, present configuration. Returns the call that executes it."""
     try:
         configuration = msgspec.Raw(Path(settings.run_dir, settings_file.CONFIGURATION).read_bytes())
     except OSError:
@@ -141,15 +146,27 @@ def _become_next(
     descriptor = _written(plan)
     kept = (*given.descriptors, *(claim.descriptor for claim in claims), plan.lock_fd)
     descriptors = [one for one in kept if one >= 0]
-    for one in descriptors:
-        os.set_inheritable(one, True)
-    environment = {**os.environ, **ENVIRONMENT}
+    try:
+        for one in descriptors:
+            os.set_inheritable(one, True)
+    except OSError:
+        for one in (*descriptors, descriptor):
+            with contextlib.suppress(OSError):
+                os.set_inheritable(one, False)
+        os.close(descriptor)
+        raise
     line = becoming(release, descriptor, descriptors, back)
+    return functools.partial(_become_next, line, becoming(own(), descriptor, descriptors, None))
+
+
+def _become_next(line: list[str], present: list[str]) -> NoReturn:
+    """Replace this process by a command line; by that of the present release when the system refuses it."""
+    environment = {**os.environ, **ENVIRONMENT}
     try:
         os.execve(line[0], line, environment)
-    except OSError as error:
-        environment[handover.PROBLEM] = f"cannot execute {line[0]}: {error.strerror}"
-        line = becoming(own(), descriptor, descriptors, None)
+    except (OSError, ValueError) as error:
+        environment[handover.PROBLEM] = f"cannot execute {line[0]}: {error}"
+        line = present
         os.execve(line[0], line, environment)
 
 
@@ -163,14 +180,17 @@ def reload_controller(plan: Plan) -> ReloadController | None:
 
 
 class _Files:
-    """Writes the files that commands read, at the first event: from then on the run directory is locked by us."""
+    """Writes the files that commands read, at the first event from which there is no way back to a former self.
+
+    From then on the run directory is locked by us, and the plan is not read again.
+    """
 
     def __init__(self, plan: Plan, descriptor: int = -1) -> None:
         self._plan: Plan | None = plan
         self._descriptor = descriptor
 
     def __call__(self, _: Message) -> None:
-        if self._plan is not None:
+        if self._plan is not None and handover.committed:
             plan, self._plan = self._plan, None
             if self._descriptor >= 0:
                 os.close(self._descriptor)

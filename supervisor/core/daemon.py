@@ -86,7 +86,9 @@ def run(
             settings = msgspec.structs.replace(settings, run_dir=run_dir)
             daemon = Daemon(settings, ordered, child_entry, on_event, service, reload, upgrade, taken)
             daemon.lock = place.lock
-            handover.committed = True
+            place.ours = handover.committed = True
+            if taken is not None:
+                exchange.settle(daemon, taken)
             daemon.run()
     except (StartError, SpecError) as error:
         if taken is not None and not handover.committed:
@@ -189,13 +191,13 @@ class Daemon:
             signal.signal(number, lambda *_: None)
         for number in (signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, handover.SIGNALS)  # a former self has blocked them
         return readable
 
     # The loop
 
     def run(self) -> None:
         """Run until every child has stopped after a request to stop."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handover.SIGNALS)  # a former self has blocked them
         try:
             while not self.tree.finished or self._events:
                 self._run_once()

@@ -22,12 +22,16 @@ class StartError(Exception):
 
 
 class RunDir:
-    """Context manager: the directory with its lock held. Its end removes the sockets and releases the lock."""
+    """Context manager: the directory with its lock held. Its end removes the sockets and releases the lock.
+
+    With an inherited lock it does so only once `ours` is set: until then a former supervisor may come back to them.
+    """
 
     def __init__(self, path: str, actors: Iterable[str], lock: int = -1) -> None:
         """With `lock`, a descriptor that holds the lock already."""
         self.path = Path(path)
         self.names = ("control", "world", *actors)
+        self.ours = lock < 0
         self.lock = lock
         """The descriptor that holds the lock, once it is entered."""
 
@@ -40,6 +44,8 @@ class RunDir:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if not self.ours:
+            return
         for name in self.names:
             for kind in ("sock", "tap"):
                 with contextlib.suppress(OSError):

@@ -32,12 +32,17 @@ LEAVE_S = 0.3
 
 
 class UpgradeController:
-    """One supervisor's. `become` executes a release with a handover and the release to return to."""
+    """One supervisor's. `prepare` returns the call that executes a release, see `exchange.leave`.
+
+    It gets the release, the handover, the settings, and the release to return to.
+    """
 
     def __init__(
-        self, become: Callable[[Release, Handover, Settings, Release | None], NoReturn], taken: Handover | None = None
+        self,
+        prepare: Callable[[Release, Handover, Settings, Release], Callable[[], NoReturn]],
+        taken: Handover | None = None,
     ) -> None:
-        self._become = become
+        self._prepare = prepare
         self._daemon: Daemon
         self._journey = taken.journey if taken is not None else None
         self._rolling: Rolling | None = None
@@ -54,8 +59,8 @@ class UpgradeController:
         if journey is None:
             return
         problem = os.environ.pop(handover.PROBLEM, "")
-        if problem and not journey.back:  # the next self did not start: nothing was restarted
-            self._end(f"the next release did not start: {problem}")
+        if problem:
+            self._end(_did_not_start(journey, problem))
             return
         actors = journey.moved if journey.back else tuple(daemon.tree.children)
         self._rolling = Rolling(actors, back=journey.back)
@@ -136,7 +141,7 @@ class UpgradeController:
         assert rolled is not None
         self._daemon.note("error", "UpgradeFailed", "supervisor", f"{problem}; going back to {journey.origin.place}")
         back = Journey(origin=journey.origin, to=journey.to, back=True, problem=problem, moved=tuple(rolled.moved))
-        self._execute(journey.origin, back, None)
+        self._execute(journey.origin, back, own())
 
     def _finished(self, problems: tuple[str, ...]) -> None:
         journey = self._journey
@@ -154,13 +159,17 @@ class UpgradeController:
         self._verdict = f"failed: {problem}"
         self._daemon.note("error", "UpgradeFailed", "supervisor", problem)
 
-    def _execute(self, release: Release, journey: Journey, back: Release | None) -> NoReturn:
+    def _execute(self, release: Release, journey: Journey, back: Release) -> None:
         log.warning("executing %s of %s with this pid; actors go on", release.python, release.place or "its own place")
 
-        def become(given: Handover, settings: Settings) -> NoReturn:
-            self._become(release, msgspec.structs.replace(given, journey=journey), settings, back)
+        def prepare(given: Handover, settings: Settings) -> Callable[[], NoReturn]:
+            return self._prepare(release, msgspec.structs.replace(given, journey=journey), settings, back)
 
-        exchange.leave(self._daemon, become)
+        try:
+            exchange.leave(self._daemon, prepare)
+        except Exception as error:
+            log.exception("cannot prepare the next self")
+            self._end(_did_not_start(journey, f"cannot prepare it: {error}"))
 
     def _healths(self) -> dict[str, Health]:
         return {
@@ -170,3 +179,13 @@ class UpgradeController:
             for child in self._daemon.tree.children.values()
             if not child.held
         }
+
+
+def _did_not_start(journey: Journey, problem: str) -> str:
+    """The verdict when the next self did not start, and the present one goes on."""
+    if not journey.back:  # nothing was restarted
+        return f"the next release did not start: {problem}"
+    return (
+        f"{journey.problem}; cannot go back to {journey.origin.place}: {problem}; the supervisor and "
+        f"{', '.join(journey.moved)} run {journey.to.place}"
+    )

@@ -57,9 +57,10 @@ try:
 except BaseException as error:
     from sys import modules
     state = modules.get("supervisor.core.upgrade.handover")
-    if isinstance(error, SystemExit) or not back or getattr(state, "committed", False):
+    if not back or getattr(state, "committed", False):
         raise
-    import traceback
+    import signal, traceback
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
     traceback.print_exc()
     for one in descriptors:
         os.set_inheritable(one, True)

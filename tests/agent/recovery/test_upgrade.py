@@ -17,7 +17,9 @@ import pytest
 import yaml
 
 from proto.agent.actor import Describe
-from supervisor.sockets.client import Client
+from proto.agent.supervisor import GetUpgrade, StartUpgrade
+from proto.wire.errors import ActorDead, AskTimeout, Refused
+from supervisor.sockets.client import CannotReach, Client
 from tests.agent.agent import Agent, container, pod
 from tests.agent.embedded import embedded_agent
 from tests.harness import wait_for
@@ -162,8 +164,14 @@ def upgrade(agent: Agent, *arguments: str) -> Any:
             "raise ImportError('not this time')\nclass Daemon:",
             "not this time",
         ),
+        (
+            "supervisor/core/daemon.py",
+            "        if upgrade is not None:\n            upgrade.begin(self)",
+            "        raise RuntimeError('no daemon')",
+            "no daemon",
+        ),
     ],
-    ids=["an actor fails its trial", "the supervisor does not start"],
+    ids=["an actor fails its trial", "the supervisor does not start", "the supervisor fails with children taken over"],
 )
 @pytest.mark.timeout(400)
 def test_former_release_comes_back(agent: Agent, other: Path, path: str, before: str, after: str, problem: str) -> None:
@@ -195,3 +203,28 @@ def test_check_says_what_would_happen_and_does_nothing(agent: Agent, other: Path
     assert "then restart, one by one:" in found.stdout
     assert "pod_workers, " in found.stdout
     assert {name: row["pid"] for name, row in agent.rows().items()} == pids
+
+
+def test_the_supervisor_itself_judges_a_release(agent: Agent, tmp_path: Path) -> None:
+    pids = {name: row["pid"] for name, row in agent.rows().items() if name != "forkserver"}
+    python = tmp_path / "python"
+    python.write_bytes(b"neither ELF nor a script")
+    python.chmod(0o757)
+    order = StartUpgrade(python=str(python), place=str(tmp_path))
+    with Client(agent.run_dir) as client:
+        with pytest.raises(Refused, match="has mode 0757"):
+            client.ask("supervisor", order)
+        python.chmod(0o755)
+        client.ask("supervisor", order)
+    wait_for(lambda: f"did not start: cannot execute {python}" in verdict(agent), 60, "the exec has failed")
+    wait_for(agent.all_ready, 60, "every actor is ready")
+    assert {name: row["pid"] for name, row in agent.rows().items() if name != "forkserver"} == pids
+    agent.kill_actors("pleg")
+
+
+def verdict(agent: Agent) -> str:
+    try:
+        with Client(agent.run_dir) as client:
+            return client.ask("supervisor", GetUpgrade(), 2.0).verdict
+    except (CannotReach, ActorDead, AskTimeout):  # it executes its next self
+        return ""

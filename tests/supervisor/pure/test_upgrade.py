@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from proto.agent import registry
 from proto.agent.settings import Settings
 from supervisor.core.upgrade import facts, handover, trust
+from supervisor.core.upgrade.controller import UpgradeController
 from supervisor.core.upgrade.facts import Facts
-from supervisor.core.upgrade.handover import Handover
+from supervisor.core.upgrade.handover import Handover, Journey
 from supervisor.core.upgrade.release import NoReleaseError, Release, at, own
 from supervisor.core.upgrade.rolling import (
     ANSWER_WITHIN_S,
@@ -148,6 +150,28 @@ def test_actors_that_only_one_release_has_come_and_go() -> None:
     assert names == {spec.name for spec in old}
     stopped_by_choice = Handover(known=tuple(registry.NAMES))
     assert "oom" not in {spec.name for spec in handover.adapted(without_oom, stopped_by_choice, Settings())}
+
+
+def test_an_origin_that_cannot_start_is_not_said_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(handover.PROBLEM, "cannot execute /old/python")
+    origin, to = Release(python="/old/python", place="/old"), Release(python="/new/python", place="/new")
+    journey = Journey(origin=origin, to=to, back=True, problem="pleg: exit 70", moved=("pleg",))
+    prepare: Any = None
+    controller = UpgradeController(prepare, Handover(journey=journey))
+    daemon: Any = Notes()
+    controller.begin(daemon)
+    state = controller.state()
+    assert not state.under_way
+    assert "pleg: exit 70; cannot go back to /old: cannot execute /old/python" in state.verdict
+    assert "pleg run /new" in state.verdict
+    assert "every actor" not in state.verdict
+
+
+class Notes:
+    """The only part of a daemon that a controller needs when its upgrade has ended."""
+
+    def note(self, *_: str) -> None:
+        pass
 
 
 @pytest.fixture
