@@ -33,15 +33,27 @@ class Health:
     def __init__(self) -> None:
         self._reports: dict[tuple[str, str], dict[tuple[str, str], Report]] = {}
 
-    def update(self, driver: str, endpoint: str, devices: Iterable[Any], now: float) -> None:
-        """Take a NodeWatchResourcesResponse's devices in, without devices whose names are invalid."""
+    def update(self, driver: str, endpoint: str, devices: Iterable[Any], now: float) -> bool:
+        """Take a NodeWatchResourcesResponse's devices in, without devices whose names are invalid.
+
+        A plugin has at most MOST_DEVICES. Returns False if more are reported, which are ignored.
+        """
         known = self._reports.setdefault((driver, endpoint), {})
-        for one in list(devices)[:MOST_DEVICES]:
+        self._expire(known, now)
+        reported = list(devices)
+        fits = len(reported) <= MOST_DEVICES
+        for one in reported[:MOST_DEVICES]:
             names = one.device.pool_name, one.device.device_name
-            if all(name and len(name) <= MOST_NAME and name.isprintable() for name in names):
+            if names not in known and len(known) >= MOST_DEVICES:
+                fits = False
+            elif all(name and len(name) <= MOST_NAME and name.isprintable() for name in names):
                 within_s = one.health_check_timeout_seconds
                 until = now + min(within_s if within_s > 0 else TIMEOUT_S, MOST_TIMEOUT_S)
                 known[names] = Report(_STATES.get(one.health, UNKNOWN), _shortened(one.message), until)
+        return fits
+
+    @staticmethod
+    def _expire(known: dict[tuple[str, str], Report], now: float) -> None:
         for names in [names for names, report in known.items() if report.until < now]:
             del known[names]
 

@@ -19,7 +19,7 @@ from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from actors.resources.dra import answers, policy
 from actors.resources.dra.claims import Claim, Claims, Key
-from actors.resources.dra.health import Health
+from actors.resources.dra.health import MOST_DEVICES, Health
 from actors.resources.dra.health_stream import HealthStream
 from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
@@ -101,6 +101,7 @@ class DraManager:
     # Health
 
     def _watch_health(self, plugin: Plugin) -> None:
+        self.health.clear(plugin.driver, plugin.endpoint)  # of a former plugin there, whose stream may end later
         if not self._actor.settings.resource_health_status:
             return
         post = self._actor.post
@@ -114,12 +115,17 @@ class DraManager:
 
     def _take_health(self, plugin: Plugin, devices: Any) -> None:
         if self.plugins.has(plugin):
-            self.health.update(plugin.driver, plugin.endpoint, devices, time.monotonic())
+            fits = self.health.update(plugin.driver, plugin.endpoint, devices, time.monotonic())
+            if not fits and not plugin.reports_too_many:
+                plugin.reports_too_many = True
+                what = "DRA driver %s at %s reports the health of more than %d devices; the others are ignored"
+                log.warning(what, plugin.driver, plugin.endpoint, MOST_DEVICES)
             self._health_changed()
 
     def _health_ended(self, plugin: Plugin) -> None:
-        self.health.clear(plugin.driver, plugin.endpoint)
-        self._health_changed()
+        if self.plugins.at(plugin.driver, plugin.endpoint) in (plugin, None):
+            self.health.clear(plugin.driver, plugin.endpoint)
+            self._health_changed()
 
     # Preparation
 

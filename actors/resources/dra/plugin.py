@@ -40,6 +40,8 @@ class Plugin:
         self.driver, self.endpoint = driver, endpoint
         self.client = Client(endpoint)
         self.health: HealthStream | None = None
+        self.reports_too_many = False
+        """Set once it has reported more devices than are kept."""
         self._service = SERVICES[service]
 
     async def prepare(self, claims: Iterable[Claim]) -> Any:
@@ -94,6 +96,10 @@ class Plugins:
     def has(self, plugin: Plugin) -> bool:
         """True while the plugin is registered."""
         return plugin in self._plugins.get(plugin.driver, ())
+
+    def at(self, driver: str, endpoint: str) -> Plugin | None:
+        """The registered plugin at an endpoint."""
+        return next((one for one in self._plugins.get(driver, ()) if one.endpoint == endpoint), None)
 
     def drivers(self) -> dict[str, list[str]]:
         """Endpoints by driver, the latest registration last."""

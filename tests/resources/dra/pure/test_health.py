@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from actors.resources.dra.health import HEALTHY, MOST_MESSAGE, TIMEOUT_S, UNHEALTHY, UNKNOWN, Health
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.resources.dra.health import HEALTHY, MOST_DEVICES, MOST_MESSAGE, TIMEOUT_S, UNHEALTHY, UNKNOWN, Health
+from actors.resources.dra.manager import DraManager
 from proto.plugins import drahealth_pb2 as pb
 
 
@@ -51,3 +61,64 @@ def test_hostile_reports_are_bounded() -> None:
     state, message = health.of("d", "p", "x", 86_400.0)
     assert (state, len(message), message[-3:]) == (HEALTHY, MOST_MESSAGE, "...")
     assert health.of("d", "p", "x", 86_401.0) == (UNKNOWN, "")
+
+
+def test_names_beyond_the_bound_are_ignored_until_others_expire() -> None:
+    health = Health()
+    assert health.update("d", "/a", [report(f"x{at}", 1) for at in range(MOST_DEVICES)], 100.0)
+    assert not health.update("d", "/a", [report("new", 1), report("x7", 2, timeout_s=90)], 101.0)
+    assert health.of("d", "p", "new", 101.0) == (UNKNOWN, "")
+    assert health.of("d", "p", "x7", 101.0) == (UNHEALTHY, "")
+    assert health.update("d", "/b", [report("new", 1)], 101.0)
+    assert health.update("d", "/a", [report("new", 1)], 101.0 + TIMEOUT_S)
+
+
+class Dra(DraManager):
+    """The manager, without streams, with plugins at the endpoint /a."""
+
+    def __init__(self) -> None:
+        actor: Any = SimpleNamespace(settings=SimpleNamespace(resource_health_status=False))
+        file: Any = None
+        self.changes: list[str] = []
+        super().__init__(actor, file, (), lambda: None, lambda: self.changes.append("health"), lambda: None)
+
+    def replace(self) -> Any:
+        self.plugins.deregister("d", "/a")
+        with contextlib.suppress(StopIteration):
+            self.plugins.register("d", "/a", ["v1.DRAPlugin"]).send(None)
+        return self.plugins.at("d", "/a")
+
+
+@pytest.fixture
+def dra() -> Iterator[Dra]:
+    made = Dra()
+    yield made
+    made.plugins.deregister("d", "/a")
+
+
+def test_end_of_a_replaced_plugin_keeps_its_successors_reports(dra: Dra) -> None:
+    former = dra.replace()
+    dra._take_health(former, [report("x", 1)])
+    plugin = dra.replace()
+    dra._take_health(plugin, [report("x", 2)])
+    dra._health_ended(former)
+    assert dra.health.of("d", "p", "x", time.monotonic()) == (UNHEALTHY, "")
+    dra._health_ended(plugin)
+    assert dra.health.of("d", "p", "x", time.monotonic()) == (UNKNOWN, "")
+    assert dra.changes == ["health"] * 3
+
+
+def test_new_plugin_at_an_endpoint_starts_without_reports(dra: Dra) -> None:
+    dra._take_health(dra.replace(), [report("x", 1)])
+    dra.replace()
+    assert dra.health.of("d", "p", "x", time.monotonic()) == (UNKNOWN, "")
+
+
+def test_too_many_devices_are_logged_once(dra: Dra, caplog: pytest.LogCaptureFixture) -> None:
+    plugin = dra.replace()
+    with caplog.at_level(logging.WARNING):
+        for at in range(3):
+            dra._take_health(plugin, [report(f"{at}-{one}", 1) for one in range(MOST_DEVICES)])
+    assert [one.message for one in caplog.records if "the others are ignored" in one.message] == [
+        f"DRA driver d at /a reports the health of more than {MOST_DEVICES} devices; the others are ignored"
+    ]
