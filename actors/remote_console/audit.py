@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import msgspec
 from proto.common import logs, rfc3339
 from proto.common.safe_text import one_line
 from proto.common.secret_names import redacted
+from proto.common.token_bucket import TokenBucket
 from proto.wire.message import Message
 
 log = logging.getLogger(__name__)
@@ -19,12 +22,19 @@ log = logging.getLogger(__name__)
 NAME, OLDER = "audit.log", "audit.log.1"
 MOST_BYTES = 4 << 20
 MOST_DETAIL = 300
+UNKNOWN_PER_S, UNKNOWN_BURST = 1 / 60, 20
+"""Entries of connections without a key: at any rate of theirs, both files have room for weeks."""
 
 
 class Audit:
-    """Appends entries. A full disk costs entries, which the log has, too."""
+    """Appends entries. A full disk costs entries, which the log has, too.
 
-    def __init__(self, folder: Path) -> None:
+    Everyone may connect without a key. So these entries are limited and the rest counted: they displace no others.
+    """
+
+    def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._unknown = now, TokenBucket(UNKNOWN_PER_S, UNKNOWN_BURST)
+        self._left_out = 0
         self._path, self._older = folder / NAME, folder / OLDER
         self._fd = -1
         self._size = 0
@@ -32,15 +42,30 @@ class Audit:
 
     def connection(self, address: str, what: str, key: str = "", role: str = "") -> None:
         """A connection was accepted, refused or ended. Refusals can come at any rate, so that the log is limited."""
-        if self._write(key=key, role=role, address=address, command="", result=what) or key:
-            self._refused.log(logging.INFO, "console at %s: %s%s", address, f"{key}: " if key else "", one_line(what))
+        self._refused.log(logging.INFO, "console at %s: %s%s", address, f"{key}: " if key else "", one_line(what))
+        if not key:
+            self.summarize()
+            if self._left_out or not self._unknown.try_take(self._now()):
+                self._left_out += 1
+                return
+        self._write(key=key, role=role, address=address, command="", result=what)
+
+    def summarize(self) -> None:
+        """Write the count of entries that were left out, as soon as their rate allows an entry."""
+        if self._left_out and self._unknown.try_take(self._now()):
+            self._write_left_out()
+
+    def _write_left_out(self) -> None:
+        what = f"{self._left_out} more entries of connections without a key were left out"
+        self._left_out = 0
+        self._write(key="", role="", address="", command="", result=what)
 
     def command(self, key: str, role: str, address: str, command: str, result: str, took_ms: float) -> None:
         """A command is over."""
         log.info("console %s (%s) at %s: %s: %s", key, role, address, command, one_line(result))
         self._write(key=key, role=role, address=address, command=command, result=result, ms=round(took_ms, 1))
 
-    def _write(self, **entry: Any) -> bool:
+    def _write(self, **entry: Any) -> None:
         line = msgspec.json.encode({"time": rfc3339.now(), **entry}) + b"\n"
         try:
             if self._fd < 0 or self._size + len(line) > MOST_BYTES:
@@ -48,7 +73,6 @@ class Audit:
             self._size += os.write(self._fd, line)
         except OSError as error:
             self._refused.log(logging.ERROR, "cannot write %s: %s", self._path, error.strerror)
-        return True
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -62,7 +86,9 @@ class Audit:
         self._size = os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the count of what was left out, and close the file."""
+        if self._left_out:
+            self._write_left_out()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -131,7 +131,9 @@ class Gateway:
         if self._listener.fileno() in ready:
             self._accept(now)
         for connection in list(self.connections.values()):
-            self._serve(connection, ready, now)
+            if connection.number in self.connections:  # a message of one may reveal that another's key was revoked
+                self._serve(connection, ready, now)
+        self._audit.summarize()
 
     def _serve(self, connection: Connection, ready: dict[Any, int], now: float) -> None:
         try:
@@ -166,7 +168,8 @@ class Gateway:
         self.counts["accepted"] += 1
 
     def _end(self, connection: Connection, why: str) -> None:
-        self.connections.pop(connection.number, None)
+        if self.connections.pop(connection.number, None) is None:
+            return
         connection.close()
         key = connection.key
         if key is None:
