@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from proto.common.secret_names import HIDDEN, hides
+from proto.common.secret_names import HIDDEN, hides, safe
 
 MOST_VALUES = 2000
 """In one answer; some 3 ms."""
@@ -104,8 +104,9 @@ class _Reading:
 
 
 def _scalar(value: Any) -> Any:
-    if type(value) is str and len(value) > MOST_TEXT:
-        return f"{value[:MOST_TEXT]}... ({len(value)} characters)"
+    if type(value) is str:
+        text = safe(value)
+        return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}... ({len(value)} characters)"
     if type(value) is int and value.bit_length() > 63:
         return f"<int of {value.bit_length()} bits>"
     return value
@@ -176,7 +177,7 @@ def _is_hidden(owner: object, name: str) -> bool:
 
 def _label(key: Any) -> str:
     if _is(key, str):
-        return str.__str__(key)
+        return safe(str.__str__(key))
     if _is(key, enum.Enum):
         return str(object.__getattribute__(key, "_name_"))
     if type(key) in (int, float, bool):

@@ -8,12 +8,12 @@ manifests are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import msgspec
 
 from proto.agent.settings import Settings
 from proto.common import untrusted
+from proto.common.secret_names import safe
 from proto.pods.objects import Objects, Token
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.pods.volume import VolumeFile
@@ -70,12 +70,11 @@ _PLAIN = frozenset(
 
 
 def settings(given: Settings) -> Settings:
-    """The settings without header values and the password of a URL."""
+    """The settings without header values, and without the user and query of a URL."""
     header = {name: (HIDDEN,) * len(values) for name, values in given.static_pod_url_header.items()}
-    url = given.static_pod_url
-    if "@" in (place := urlsplit(url).netloc):
-        url = url.replace(f"{place.rpartition('@')[0]}@", f"{HIDDEN}@", 1)
-    return msgspec.structs.replace(given, static_pod_url=url, static_pod_url_header=header)
+    return msgspec.structs.replace(
+        given, static_pod_url=safe(given.static_pod_url, HIDDEN), static_pod_url_header=header
+    )
 
 
 def message_body(message: Message, body: bytes) -> bytes | None:

@@ -254,8 +254,9 @@ def test_console_runs_commands_on_another_machine(remote: Remote, tmp_path: Path
     assert os.stat(file).st_mode & 0o077 == 0
     assert "operate" in runner.invoke(group, ["console", "keys", "list", *where]).stdout
     console = ["console", "--connect", f"127.0.0.1:{remote.port}", "--key", file]
-    done = runner.invoke(group, [*console, "-c", "ps", "-c", "pods", "-c", "state probe ready", "-c", "mailbox probe"])
+    done = runner.invoke(group, [*console, "-c", "ps", "-c", "pods", "-c", "mailbox probe"])
     assert done.exit_code == 0, done.output
+    assert "needs the role debug" in runner.invoke(group, [*console, "-c", "state probe"]).stderr
     assert "web-node" in done.stdout
     refused = runner.invoke(group, [*console, "-c", "eval --role debug probe 1"])
     assert "it needs the role debug, this console has operate" in refused.stderr

@@ -29,6 +29,7 @@ def state(actor: str, path: str, run_dir: str, depth: int, output: str | None) -
     r"""Show a part of ACTOR's state: attributes and keys, without calling any of its code.
 
     PATH has names and keys: `name.name[key]`. Bytes and what may be secret are hidden; long texts and lists are cut.
+    No rule finds every secret in a process's memory, so a console needs the role debug.
 
     \b
     Example: supervisor state pod_workers desired --depth 1

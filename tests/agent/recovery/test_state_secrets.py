@@ -25,13 +25,20 @@ ROOTS = {
     "volume": "",
     "config": "",
     "probe": "",
+    "pleg": "",
+    "runtime": "",
+    "image_pull": "",
+    "events": "",
+    "stats": "",
+    "resources": "",
+    "container_gc": "",
 }
 """Where actors hold pods and objects."""
 SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "keys", "namespace": "default"},
-    "stringData": {"word": f"{PLANTED}-secret"},
+    "stringData": {"word": f"{PLANTED}-secret", "tls.key": f"-----BEGIN PRIVATE KEY-----{PLANTED}"},
 }
 
 
@@ -56,6 +63,8 @@ def test_state_of_actors_holds_no_planted_secret() -> None:
         directory.mkdir()
         (directory / "keys.json").write_text(json.dumps(SECRET))
         agent.flags += ["--objects-dir", str(directory)]
+        agent.flags += [f"--manifest-url=http://me:{PLANTED}@127.0.0.1:1/pods?token={PLANTED}"]
+        agent.flags += [f"--manifest-url-header=X-Of:{PLANTED}"]
 
     with embedded_agent(prepare=prepare) as agent:
         agent.write("user", user())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import enum
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from actors._base import inspection
 from actors._base.inspection import NoSuchPath, inspect
+from actors._kube.connection import kubeconfig
 from proto.common.secret_names import HIDDEN, redacted
 from proto.v1 import EnvVar
 
@@ -100,7 +102,20 @@ def test_no_code_of_a_value_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["password", "_token", "bearer_token", "api_key", "data", "string_data", "env", "auth"]
+    "name",
+    [
+        *("password", "_token", "bearer_token", "api_key", "data", "string_data", "env", "auth", "keys", "pass"),
+        *(
+            "client_key_data",
+            "clientKeyData",
+            "clientCertificateData",
+            "_client_key",
+            "privateKey",
+            "sshkey",
+            "tls-key",
+        ),
+        *("as-user-KEY", "HTTPAuthHeader", "API_KEY_2", "key_bytes", "Authorization", "x509Pem", "dbPASSWORD"),
+    ],
 )
 def test_values_with_secret_names_are_hidden(name: str) -> None:
     holder = {name: "planted", "inner": {name: {"deep": "planted"}}}
@@ -110,13 +125,48 @@ def test_values_with_secret_names_are_hidden(name: str) -> None:
     assert "planted" not in str(redacted(holder))
 
 
+PEM = b"-----BEGIN PRIVATE KEY-----\nplanted"
+
+
+@pytest.mark.parametrize("text", [PEM.decode(), *(base64.b64encode(b"x" * at + PEM).decode() for at in range(3))])
+def test_keys_are_hidden_under_any_name(text: str) -> None:
+    long = f"{'x' * 300}{text}"
+    for value in ({"a": text}, [long], {text: 1}, {"a": {"b": (long,)}}):
+        for shown in (inspect(value, "", 5), redacted(value)):
+            assert HIDDEN in str(shown)
+            assert text[:20] not in str(shown)
+    assert inspect({"a": text}, "a") == HIDDEN
+
+
+def test_users_and_queries_of_urls_are_hidden() -> None:
+    holder = {"static_pod_url": "https://me:planted@host:1/path?word=planted#part"}
+    wanted = {"static_pod_url": f"https://{HIDDEN}@host:1/path?{HIDDEN}#part"}
+    assert inspect(holder, "") == redacted(holder) == wanted
+    assert inspect({"path": "unix:///run/x.sock and a@b?"}, "path") == "unix:///run/x.sock and a@b?"
+
+
+def test_state_of_a_clients_credentials_holds_no_key() -> None:
+    exec_ = {"apiVersion": "v1", "command": "planted", "args": ["planted"], "env": [{"name": "A", "value": "planted"}]}
+    user = {"client-key-data": "planted", "client-certificate-data": "planted", "token": "planted"}
+    user |= {"password": "planted", "exec": exec_, "auth-provider": {"config": {"access-token": "planted"}}}
+    holder = {
+        "user": msgspec.convert(user, kubeconfig.User),
+        "_plugin": {"status": {"clientKeyData": "planted", "clientCertificateData": "planted", "token": "planted"}},
+    }
+    shown = str(inspect(holder, "", 8))
+    assert "planted" not in shown
+    assert shown.count(HIDDEN) >= 8
+
+
 def test_variables_of_containers_are_hidden() -> None:
     assert "planted" not in str(inspect(Root(), "env", 5))
     assert inspect({"one": EnvVar(name="A", value="planted")}, "one.value") == HIDDEN
     assert redacted([{"name": "A", "value": "planted"}]) == [{"name": "A", "value": HIDDEN}]
 
 
-@pytest.mark.parametrize("name", ["name", "secret_name", "token_count", "key_file", "pods", "keys", "stage", "uid"])
+@pytest.mark.parametrize(
+    "name", ["name", "secret_name", "token_count", "key_file", "pods", "keyed", "stage", "uid", "tokenFile"]
+)
 def test_harmless_names_are_shown(name: str) -> None:
     assert inspect({name: "x"}, name) == "x"
 
