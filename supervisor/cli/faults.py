@@ -9,7 +9,15 @@ import click
 from proto.agent.faults import KINDS, Fault
 from proto.agent.supervisor import EndFaults, Faults, InjectFault, ListFaults
 from proto.v1.scalars.duration import DurationError, parse_seconds
-from supervisor.cli.common import complete_actor, complete_pod, find_pod, list_pods, output_option, run_dir_option
+from supervisor.cli.common import (
+    complete_actor,
+    complete_pod,
+    connect,
+    find_pod,
+    list_pods,
+    output_option,
+    run_dir_option,
+)
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
@@ -68,7 +76,7 @@ def _inject(kind: str, run_dir: str, **given: Any) -> None:
         duration_s = parse_seconds(lasts)
     except DurationError as error:
         raise CommandError(f"cannot read --for {lasts!r}: {error}; write 30s or 2m") from error
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         words = tuple(given.get("words", ()))
         if "pod" in given:
             words = _ids(client, run_dir, given["pod"])
@@ -105,7 +113,7 @@ def _ids(client: Client, run_dir: str, name: str) -> tuple[str, ...]:
 @output_option("json", "plain")
 def list_(run_dir: str, output: str | None) -> None:
     """List the active faults."""
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         _show(client.ask("supervisor", ListFaults(), CALL_S), output)
 
 
@@ -117,7 +125,7 @@ def end(ids: tuple[int, ...], every: bool, run_dir: str) -> None:
     """End faults before their time."""
     if every == bool(ids):
         raise CommandError("cannot tell which faults to end: name their IDs, or write --all")
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         client.ask("supervisor", EndFaults(ids=ids), CALL_S)
 
 

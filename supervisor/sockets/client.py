@@ -87,7 +87,7 @@ class Client:
         Raises NoSuchActor for an unknown name, and ActorDead when the target ended before its answer. Also raises
         AskTimeout, Refused, and ProtocolError when one side cannot decode the other's message.
         """
-        self._check_role(type(request).__name__)
+        self.check_role(type(request).__name__)
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
         with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
@@ -104,7 +104,7 @@ class Client:
 
     def tell(self, target: str, message: Message) -> None:
         """Send a message without an answer. Raises as `ask` when the target does not listen."""
-        self._check_role(type(message).__name__)
+        self.check_role(type(message).__name__)
         self._wait_for(target, 0.0)
         with self._connect(zmq.DEALER, self.path_of(target)) as (peer, _):
             peer.set(zmq.LINGER, int(TELL_S * 1000))
@@ -113,7 +113,8 @@ class Client:
             )
         self.close(TELL_S)
 
-    def _check_role(self, name: str) -> None:
+    def check_role(self, name: str) -> None:
+        """Raise Refused if the role may not send the request of this name."""
         needs_debug = name in console_roles.ALWAYS_DEBUG
         if (self.role or needs_debug) and not console_roles.allows(self.role, name):
             raise Refused("Forbidden", console_roles.refusal(self.role, name), retry=False)

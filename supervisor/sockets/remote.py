@@ -53,7 +53,7 @@ class RemoteClient(Client):
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
         """Ask as `Client.ask`; the role decides there, too."""
         name = type(request).__name__
-        self._check_role(name)
+        self.check_role(name)
         deadline = time.monotonic() + timeout_s
         connection = self._connection()
         correlation = next(self._correlations)
@@ -68,7 +68,7 @@ class RemoteClient(Client):
     def tell(self, target: str, message: Message) -> None:
         """Send a message without an answer."""
         name = type(message).__name__
-        self._check_role(name)
+        self.check_role(name)
         header = codec.encode_header(Kind.TELL, name, SOURCE, 0)
         self._connection().send([target.encode(), header, codec.encode(message)])
 

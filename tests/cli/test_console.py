@@ -109,3 +109,22 @@ def test_history_is_private_and_under_the_state_home(tmp_path: Path, monkeypatch
 def test_no_place_for_history_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     assert history_file() is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("fault kill probe", "fault list", "fault end --all", "upgrade", "upgrade --check", "exec web -- true"),
+        *("attach web", "port-forward web 0:80", "images remove x", "images pull x", "state probe"),
+    ],
+)
+@pytest.mark.parametrize("role", ["read", "operate"])
+def test_role_below_debug_cannot_act(
+    line: str, role: str, runner: CliRunner, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor.cli.agent.upgrade.own", lambda: pytest.fail("code of a release was executed"))
+    with agent_with(run_dir, make_pod()) as agent:
+        result = runner.invoke(group, ["console", "--run-dir", str(run_dir), "--role", role, "-c", line])
+    assert result.exit_code == 1
+    assert f"it needs the role debug, this console has {role}" in result.stderr
+    assert {type(asked).__name__ for _, asked in agent.asked} <= {"ListActors", "ListPods"}

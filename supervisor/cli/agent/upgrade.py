@@ -10,7 +10,7 @@ import msgspec
 
 from proto.agent.supervisor import GetUpgrade, StartUpgrade, UpgradeState
 from proto.wire.errors import ActorDead, AskTimeout
-from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.common import connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.core.upgrade import facts, trust
@@ -36,10 +36,11 @@ def upgrade(to: str | None, *, check: bool, status: bool, timeout: float, run_di
     The supervisor executes its next self with the same pid; then each actor restarts and is on trial. If one fails, the
     former release comes back. Run it again with the former PATH to return by hand.
     """
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         if status:
             _show(client.ask("supervisor", GetUpgrade()), output)
             return
+        client.check_role("StartUpgrade")  # the check below executes code of the release
         release = _release(to)
         _check(release)
         if check:

@@ -15,7 +15,16 @@ from actors._logs.reading import LogReader
 from proto.v1 import Pod
 from proto.v1.scalars.duration import DurationError, parse_seconds
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli.common import complete_pod, find_pod, list_pods, resolve_run_dir, run_dir_option
+from supervisor.cli.common import (
+    client_of,
+    complete_pod,
+    connect,
+    find_pod,
+    list_pods,
+    resolve_run_dir,
+    run_dir_option,
+    session_of,
+)
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
@@ -35,7 +44,7 @@ def _container_names(ctx: click.Context, _param: click.Parameter, incomplete: st
     name = ctx.params.get("pod") or next(iter(ctx.args), "")
     run_dir = resolve_run_dir(ctx, ctx.params.get("run_dir"))
     try:
-        with Client(run_dir) as client:
+        with client_of(session_of(ctx), run_dir) as client:
             pod = find_pod(list_pods(client), name, None, settings_file.read(run_dir).node_name)
     except (ActorError, ProtocolError, CommandError, OSError):
         return []
@@ -66,7 +75,7 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Print the log of a container of POD (NAME or NAMESPACE/NAME), as `kubectl logs` does."""
     formatter = Formatter(timestamps=timestamps, since=_start_of(since))
     last = None if tail < 0 else tail
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         settings = settings_file.read(run_dir)
         found = find_pod(list_pods(client), pod, namespace, settings.node_name)
         name = container or _default(found)

@@ -14,7 +14,7 @@ import click
 from proto.common.safe_text import one_line
 from proto.node.runtime import ListPulls, PullUnderWay, socket_path
 from proto.wire.errors import ActorError
-from supervisor.cli.common import output_option, run_dir_option
+from supervisor.cli.common import connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
@@ -59,7 +59,7 @@ def list_(run_dir: str, output: str | None) -> None:
 
 
 def _list(run_dir: str, output: str | None) -> None:
-    with _runtime(run_dir) as cri:
+    with _runtime(run_dir, changes=False) as cri:
         found = _result_of(lambda: cri.list_images().result())
     if output is not None:
         text = render.json_text if output == "json" else render.yaml_text
@@ -188,7 +188,7 @@ def human_bytes(size: int) -> str:
 def _show_progress(run_dir: str, name: str, call: Any) -> None:
     """Redraw one line until the call ends: the progress, or the elapsed time if the runtime reports none."""
     began = time.monotonic()
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         while not call.done():
             seconds = time.monotonic() - began
             text = progress_line(name, _progress_of(client, name), seconds)
@@ -223,10 +223,13 @@ def progress_line(name: str, pull: PullUnderWay | None, seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def _runtime(run_dir: str) -> Iterator[Cri]:
-    """A client of the agent's container runtime. Raises CommandError."""
+def _runtime(run_dir: str, *, changes: bool = True) -> Iterator[Cri]:
+    """A client of the agent's container runtime. Raises CommandError, and Refused if the role may change nothing."""
     from actors._cri.client import Cri  # noqa: PLC0415 - gRPC
 
+    client = connect(run_dir)
+    if changes:
+        client.check_role("CallRuntime")
     endpoint = settings_file.read(run_dir).container_runtime_endpoint
     if not endpoint and os.path.exists(socket_path(run_dir)):
         endpoint = f"unix://{socket_path(run_dir)}"

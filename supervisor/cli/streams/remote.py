@@ -9,7 +9,7 @@ import click
 
 from proto.cri.labels import POD_UID
 from proto.v1 import Pod
-from supervisor.cli.common import complete_pod, find_pod, list_pods, run_dir_option
+from supervisor.cli.common import complete_pod, connect, find_pod, list_pods, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
@@ -52,6 +52,7 @@ def call_runtime(client: Client, rpc: str, request: Message, answer: M) -> M:
 
 
 def _pod(client: Client, run_dir: str, name: str, namespace: str | None) -> Pod:
+    client.check_role("CallRuntime")
     return find_pod(list_pods(client), name, namespace, settings_file.read(run_dir).node_name)
 
 
@@ -129,7 +130,7 @@ def exec(
     if not words:
         raise click.UsageError(f"you must specify a command for the container. {_WRITE_DASHES}")
     terminal = _terminal(tty)
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         _, identity = _container(_pod(client, run_dir, pod, namespace), container)
         request = pb.ExecRequest(
             container_id=identity, cmd=words, stdin=stdin, stdout=True, stderr=not terminal, tty=terminal
@@ -152,7 +153,7 @@ def attach(
     """Follow the output of a container of POD, and with -i write to its input."""
     from proto.cri import api_pb2 as pb  # noqa: PLC0415
 
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         found = _pod(client, run_dir, pod, namespace)
         name, identity = _container(found, container)
         groups = (found.spec.containers, found.spec.init_containers, found.spec.ephemeral_containers)
@@ -193,7 +194,7 @@ def port_forward(run_dir: str, namespace: str | None, address: str, pod: str, po
     from supervisor.cli.streams.transport.forward import PROTOCOL, Forwarder  # noqa: PLC0415
 
     pairs = _ports(ports)
-    with Client(run_dir) as client:
+    with connect(run_dir) as client:
         found = _pod(client, run_dir, pod, namespace)
         request = pb.PortForwardRequest(pod_sandbox_id=_sandbox(client, found))
         url = call_runtime(client, "PortForward", request, pb.PortForwardResponse()).url
