@@ -68,7 +68,7 @@ class Deaths:
             f"{text}\n\n{why}\n",
         ]
         try:
-            path.write_text("".join(parts))
+            path.write_text("".join(parts), errors="backslashreplace")  # a path of a descriptor may be any bytes
         except OSError as error:
             log.error("cannot save %s: %s", path, error.strerror)
             return "", stall

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from supervisor.process import death_log
+import pytest
+
+from supervisor.process import death_log, evidence
 from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
+from supervisor.process.stalls import Stall
 
 
 def death(number: int, reason: str = "killed by SIGKILL") -> Death:
@@ -47,3 +51,11 @@ def test_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     death_log.append(tmp_path, death(1))
     death_log.append(tmp_path / "missing", death(1))
     assert not (tmp_path / "other").exists()
+
+
+def test_evidence_with_bytes_that_are_no_text_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stall = Stall("lock", "it waits for a lock of /x\udcff")
+    monkeypatch.setattr(evidence, "finish", lambda *_: (stall, stall.text))
+    begun = evidence.begin(tmp_path, os.getpid(), "volume")
+    path, _ = Deaths(tmp_path).write_evidence("volume", 1, os.getpid(), "hangs", None, begun)
+    assert "a lock of /x\\udcff" in Path(path).read_text()
