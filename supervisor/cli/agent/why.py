@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from proto.agent.supervisor import ListActors
+from proto.common.safe_text import one_line
 from proto.node.runtime import EMBEDDED
 from proto.node.runtime import endpoint as embedded_endpoint
 from proto.waits.chain import Answer, Cause, Link, named, seconds, shown
@@ -54,7 +55,7 @@ def why(subject: str, run_dir: str, output: str | None) -> None:
         found = {**msgspec.to_builtins(answer), "sentence": answer.sentence}
         render.echo(render.json_text(found))
         return
-    render.echo(known or answer.sentence)
+    render.echo(one_line(known or answer.sentence))
     for number, cause in enumerate(answer.causes):
         for line in _lines(cause, also=number > 0):
             render.echo(line)
@@ -127,9 +128,8 @@ def _status(run_dir: Path, subject: str) -> str:
 
 def _lines(cause: Cause, *, also: bool) -> list[str]:
     head = [f"also: {cause.sentence}"] if also else []
-    return (
-        head + [f"  {'  ' * depth}{_line(link)}" for depth, link in enumerate(cause.links)] + _detail(cause.links[-1])
-    )
+    links = [f"  {'  ' * depth}{_line(link)}" for depth, link in enumerate(cause.links)]
+    return [one_line(line) for line in (*head, *links, *_detail(cause.links[-1]))]
 
 
 def _line(link: Link) -> str:
