@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from proto.agent.remote_console import ConsoleKey
 from proto.pods.status import Pods
 from supervisor.cli import group
+from supervisor.cli.common import Session
 from supervisor.cli.console.lines import complete, run_line
 from supervisor.cli.console.repl import history_file
 from tests.cli.fake_agent import FakeAgent
@@ -128,3 +130,12 @@ def test_role_below_debug_cannot_act(
     assert result.exit_code == 1
     assert f"it needs the role debug, this console has {role}" in result.stderr
     assert {type(asked).__name__ for _, asked in agent.asked} <= {"ListActors", "ListPods"}
+
+
+@pytest.mark.parametrize("line", ["deaths", "deaths volume", "why pod/web", "fault list", "record show", "config show"])
+def test_local_files_are_not_read_for_a_remote_agent(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    key = ConsoleKey(name="ops", role="operate", public="a" * 40, secret="b" * 40, server="c" * 40)
+    assert run_line(line, Session("tcp://127.0.0.1:1", "operate", key)) == 2
+    said = capsys.readouterr()
+    assert "run it on the agent's machine" in said.err
+    assert said.out == ""

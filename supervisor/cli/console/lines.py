@@ -16,8 +16,10 @@ from supervisor.cli.common import Session
 from supervisor.cli.errors import INTERRUPTED
 from supervisor.cli.views import render
 
-NOT_HERE = ("start", "run", "console", "completion")
-LOCAL = ("config", "images", "logs", "exec", "attach", "port-forward", "record", "upgrade")
+NOT_HERE = ("start", "run", "console", "completion", "replay")
+LOCAL = frozenset((
+    "attach", "config", "deaths", "exec", "fault", "images", "logs", "port-forward", "record", "upgrade", "why",
+))  # fmt: skip
 """Commands that a remote console does not have: they need the machine's files."""
 LEAVE = ("exit", "quit")
 CACHE_S = 2.0
