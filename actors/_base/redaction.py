@@ -1,16 +1,20 @@
 """Removes secrets from everything that the flight recorder writes.
 
-Replaced or left out are: values of Secrets, tokens, files of volumes, command lines and output of containers, URLs of
-streams. The runtime's verbose information has variables, so only the pid of it stays. Other content is as public as
-manifests are.
+Replaced or left out are: values of Secrets, tokens, files of volumes, values of environment variables, and URLs of
+streams. So are command lines and output in calls of the runtime, and the user and query of the manifests' URL. The
+runtime's verbose information has variables, so only the pid of it stays. The rest of a manifest is recorded: commands,
+annotations, headers of probes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import msgpack
 import msgspec
 
+from proto.agent import actor as base
 from proto.agent.settings import Settings
 from proto.common import untrusted
 from proto.common.secret_names import safe
@@ -21,8 +25,10 @@ from proto.wire import codec
 from proto.wire.message import Message
 
 HIDDEN = "(redacted)"
-UNRECORDED = frozenset({"Ping", "Dump", "GetMetrics", "Describe", "Profile", "Stacks"})
-"""Requests that only look: they change nothing, and would push out what does."""
+RECORDED = frozenset({"Stop", "SetVerbosity"})
+"""Messages of the base class that are recorded. The others inspect or change the process, so no replay takes them."""
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation with the whole manifest."""
 _READS = frozenset(
     [
         "Version",
@@ -77,18 +83,65 @@ def settings(given: Settings) -> Settings:
     )
 
 
+def is_recorded(kind: type[Message]) -> bool:
+    """True for a manager's own messages and for `RECORDED`."""
+    return kind.__module__ != base.__name__ or kind.__name__ in RECORDED
+
+
 def message_body(message: Message, body: bytes) -> bytes | None:
     """The body of a received message; None when it may have secrets."""
     if isinstance(message, CallRuntime) and message.rpc not in _READS:
         return None
-    return body
+    return without_variables(body)
+
+
+def without_variables(body: bytes) -> bytes:
+    """A message without values of environment variables. Raises an exception for a body that is not msgpack."""
+    if b"env" not in body and LAST_APPLIED.encode() not in body:
+        return body
+    return _packed(plain(msgpack.unpackb(body, strict_map_key=True)))
+
+
+def _packed(value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def plain(value: Any) -> Any:
+    """Plain data, as of a message or a checkpoint, without values of environment variables."""
+    if isinstance(value, dict):
+        return {key: _field(key, one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, bytes | str) and value[:1] in (b"{", "{"):
+        return _document(value)
+    return value
+
+
+def _field(key: Any, value: Any) -> Any:
+    if key == "env" and isinstance(value, list | tuple):
+        return [one | {"value": HIDDEN} if isinstance(one, dict) and one.get("value") else one for one in value]
+    if key == "environment" and isinstance(value, dict):
+        return dict.fromkeys(value, HIDDEN)
+    if key == LAST_APPLIED:
+        return HIDDEN
+    return plain(value)
+
+
+def _document(text: bytes | str) -> bytes | str:
+    """A JSON document in a field, such as a pod for the server actor."""
+    try:
+        found = msgspec.json.encode(plain(untrusted.decode_json(text)))
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(text, bytes) else found.decode()
 
 
 def answer_of(request: Message) -> Callable[[bytes], bytes] | None:
     """The function that removes secrets from the answer to this request; None when there are none."""
     if isinstance(request, CallRuntime):
         return None if request.rpc in _PLAIN else lambda body: _runtime_answer(request.rpc, body)
-    return _ANSWERS.get(type(request).__name__)
+    return _ANSWERS.get(type(request).__name__, without_variables)
 
 
 def response(rpc: str, content: bytes) -> bytes:

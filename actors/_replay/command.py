@@ -33,16 +33,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--verbosity", type=int, default=0)
     given = parser.parse_args(arguments)
     try:
-        one = choose(recording.read(Path(given.file).read_bytes()), given.actor, given.incarnation)
+        one = choose(recording.read(_content(Path(given.file))), given.actor, given.incarnation)
     except (ScriptError, OSError) as error:
-        sys.stderr.write(shown(f"cannot replay {given.file}: {error}; see `supervisor record show`\n"))
-        return 2
+        return _refuse(given.file, error)
     logs.setup(given.actor, given.verbosity, "text", {})
     prepare_types()
     directory = tempfile.mkdtemp(prefix="nodevisor-replay-")
     player = Player(one, Sandbox(directory))
     try:
-        player.play()
+        try:
+            player.play()
+        except ScriptError as error:
+            return _refuse(given.file, error)
         _report(player)
         if given.pdb and player.error is not None:
             pdb.post_mortem(player.error.__traceback__)
@@ -50,6 +52,19 @@ def main(arguments: Sequence[str]) -> int:
         player.sandbox.open = True
         shutil.rmtree(directory)
     return 0 if player.reproduced else 1
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(recording.MAX_FILE_BYTES + 1)
+    if len(content) > recording.MAX_FILE_BYTES:
+        raise ScriptError(f"it has more than {recording.MAX_FILE_BYTES >> 20} MiB")
+    return content
+
+
+def _refuse(file: str, error: Exception) -> int:
+    sys.stderr.write(shown(f"cannot replay {file}: {error}; see `supervisor record show`\n"))
+    return 2
 
 
 def _report(player: Player) -> None:

@@ -23,6 +23,7 @@ from actors._base.messaging.futures import Future
 from actors._base.process.child import actor_class
 from actors._base.process.thread_pool import PooledActor
 from actors._base.recording import described
+from actors._base.redaction import is_recorded
 from actors._cri.call import Call
 from actors._cri.client import Cri, response_type
 from actors._cri.errors import CriError
@@ -30,7 +31,7 @@ from actors._host.files import checkpoint
 from actors._replay.bus import ReplayBus
 from actors._replay.clock import Clock
 from actors._replay.sandbox import Sandbox
-from actors._replay.script import Calls, Crash, crash_of, steps
+from actors._replay.script import Calls, Crash, ScriptError, crash_of, steps
 from proto.agent.recording import Frame, Kind, Recording
 from proto.agent.settings import Settings
 from proto.agent.supervisor import EVENTS
@@ -105,12 +106,13 @@ class Player:
 
     def _prepare(self) -> Settings:
         frames = self.recording.frames
-        begin: dict[str, Any] = next(frame.payload for frame in frames if frame.kind is Kind.START)
-        settings = self.sandbox.inside(untrusted.decode_json(begin["settings"], Settings))
-        for frame in frames:
-            if frame.kind is Kind.CHECKPOINT:
-                path, data = frame.payload
+        try:
+            begin = next(frame.payload for frame in frames if frame.kind is Kind.START)
+            settings, seed = self.sandbox.inside(untrusted.decode_json(begin["settings"], Settings)), int(begin["seed"])
+            for path, data in (frame.payload for frame in frames if frame.kind is Kind.CHECKPOINT):
                 self._checkpoints.setdefault(path, []).append(data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ScriptError(f"its start cannot be used: {error}") from error
         importlib.import_module(f"actors.{self.recording.actor}.actor")
         PooledActor._pool = self._threads  # type: ignore[assignment]
         logging.getLogger("pykka").setLevel(logging.CRITICAL)  # the report shows the exception
@@ -119,7 +121,7 @@ class Player:
         checkpoint.load = self._load
         self.sandbox.close()
         self.clock.install()
-        random.seed(begin["seed"])
+        random.seed(seed)
         return settings
 
     def _inline(self, kind: type[Actor]) -> type[Actor]:
@@ -198,7 +200,7 @@ class Player:
     def _take(self, frame: Frame) -> None:
         try:
             self._take_one(frame.kind, frame.payload)
-        except (ProtocolError, ValueError, TypeError, KeyError, IndexError) as error:
+        except (ProtocolError, ScriptError, ValueError, TypeError, KeyError, IndexError) as error:
             self.missing[f"{frame.kind.name}: {error}"] += 1
         else:
             self.played[frame.kind.name] += 1
@@ -222,10 +224,13 @@ class Player:
 
     def _deliver(self, head: bytes, body: bytes | None) -> None:
         header = codec.decode_header(head)
+        kind = type_named(self.recording.actor, header.type)
+        if not is_recorded(kind):  # a forged recording: such a message would run code here, or change this process
+            raise ScriptError(f"a replay refuses {header.type}: it is not of the manager")
         if body is None:
             self.missing[f"content of {header.type} from {header.source}"] += 1
             return
-        message = codec.decode(body, type_named(self.recording.actor, header.type))
+        message = codec.decode(body, kind)
         reply_to = b"replay" if header.kind == envelope.Kind.ASK else None
         header = msgspec.structs.replace(header, sent_ns=time.monotonic_ns())
         self.bus.deliver(Delivery(message, header, reply_to, len(body)))

@@ -1,19 +1,23 @@
 """The sandbox of a replay: every configured path is in one directory, and effects outside of it are refused.
 
-An audit hook of Python refuses writes, processes, signals, connections and foreign functions. It keeps the actor's own
-code from touching the machine by mistake. It is no barrier against hostile code.
+An audit hook of Python refuses writes, processes, signals, connections and foreign functions. gRPC and
+ZeroMQ, which the hook does not see, reach no socket. It keeps the actor's own code from touching the machine, also when
+a recording is forged. It is no barrier against hostile code, so a replay takes no message that has code.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import threading
 from collections import Counter
 from typing import Any
 
+import grpc
 import msgspec
+import zmq
 
 from proto.agent.settings import Settings
 
@@ -26,9 +30,10 @@ _ON_PATHS = {
 _REFUSED = frozenset((
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "os.kill",
     "os.killpg", "pty.spawn", "signal.pthread_kill", "socket.connect", "socket.bind", "socket.sendto",
-    "socket.sendmsg", "ctypes.dlsym", "os.putenv", "os.chdir", "os.chroot",
+    "socket.sendmsg", "ctypes.dlsym", "os.putenv", "os.unsetenv", "os.chdir", "os.chroot", "resource.prlimit",
+    "resource.setrlimit",
 ))  # fmt: skip
-_DEVICES = frozenset(("/dev/null", "/dev/tty"))
+_DEVICES = frozenset(("/dev/null", "/dev/tty", "/dev/zero", "/dev/random", "/dev/urandom"))
 
 
 class Sandbox:
@@ -46,7 +51,7 @@ class Sandbox:
     def inside(self, settings: Settings) -> Settings:
         """The settings with every absolute path below the directory."""
         changed = {
-            name: self.directory + value
+            name: self.directory + os.path.normpath(f"/{value.lstrip('/')}")  # no `..` leads out of it
             for name in settings.__struct_fields__
             if isinstance(value := getattr(settings, name), str) and value.startswith("/")
         }
@@ -68,11 +73,22 @@ class Sandbox:
         sys.addaudithook(self._audit)
         for name in ("pidfd_send_signal",):
             setattr(signal, name, self._refusing(f"signal.{name}"))
+        grpc.insecure_channel = self._elsewhere(grpc.insecure_channel)  # C code, which no audit hook sees
+        grpc.server = self._refusing("gRPC servers")
+        zmq.Context = self._refusing("ZeroMQ sockets")  # type: ignore[misc]
         for name in ("mkfifo", "mknod", "setns", "unshare", "sendfile"):
             if hasattr(os, name):
                 setattr(os, name, self._refusing(f"os.{name}"))
         threading.Thread.start = self._not_started(self.threads)  # type: ignore[method-assign]
         self.open = False
+
+    def _elsewhere(self, channel: Any) -> Any:
+        """Open gRPC channels to a socket that does not exist, for any address."""
+
+        def open_(_: str, *arguments: Any, **named: Any) -> Any:
+            return channel(f"unix://{self.directory}/none.sock", *arguments, **named)
+
+        return open_
 
     @staticmethod
     def _not_started(names: list[str]) -> Any:
@@ -98,6 +114,8 @@ class Sandbox:
             path, _, flags = arguments
             if flags & _WRITES and not self._is_inside(path):
                 self._refuse("writes outside of it")
+            if not _is_plain(path) and not self._is_inside(path):
+                self._refuse("devices, sockets and named pipes outside of it")
         elif event in _ON_PATHS:
             for path in arguments[: _ON_PATHS[event]]:
                 if not self._is_inside(path):
@@ -110,3 +128,14 @@ class Sandbox:
             return True  # a descriptor that was opened before, or by this rule
         place = os.path.realpath(os.path.dirname(os.path.abspath(os.fsdecode(path))))
         return os.fsdecode(path) in _DEVICES or f"{place}/".startswith(f"{self.directory}/")
+
+
+def _is_plain(path: Any) -> bool:
+    """True for regular files and directories, for what does not exist, and for devices without effects."""
+    if isinstance(path, int) or os.fsdecode(path) in _DEVICES:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

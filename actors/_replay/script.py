@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from proto.agent import registry
 from proto.agent.recording import Frame, Kind, Recording
 
 Key = tuple[str, ...]
@@ -33,6 +34,8 @@ class ScriptError(Exception):
 
 def choose(found: Iterable[Recording], actor: str, incarnation: int | None) -> Recording:
     """The recording to replay: of that incarnation, else the last that ended with a crash, else the last."""
+    if actor not in registry.NAMES:  # it names a module
+        raise ScriptError(f"there is no actor {actor}")
     own = [one for one in found if one.actor == actor and incarnation in (None, one.incarnation)]
     whole = [one for one in own if any(frame.kind is Kind.START for frame in one.frames)]
     if not whole:

@@ -9,14 +9,20 @@ import pytest
 
 from actors._base import recording as recorder
 from actors._base import redaction
+from proto.agent import actor as base
 from proto.agent import recording
 from proto.agent.actor import Ping
 from proto.agent.recording import Kind, Recording
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
+from proto.node import server
+from proto.pods import pod_workers, status
 from proto.pods.objects import ApiObject, GetObjects, GetToken, ObjectRef, Objects, Token
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.pods.volume import ReadVolumeFile, VolumeFile
+from proto.resources import resources
+from proto.resources.grants import Grant
+from proto.v1 import Pod
 from proto.wire import codec
 from proto.wire.envelope import Kind as MessageKind
 from proto.wire.message import type_named
@@ -173,7 +179,7 @@ def test_requests_and_settings_are_recorded_without_secrets(tmp_path: Path) -> N
     request = pb.ExecSyncRequest(container_id="c", cmd=["echo", CANARY.decode()])
     call = CallRuntime(rpc="ExecSync", request=request.SerializeToString(), timeout_s=1.0)
     one.message(codec.encode_header(MessageKind.ASK, "CallRuntime", "server", 1, 1), codec.encode(call), call)
-    url = f"https://user:{CANARY.decode()}@host:1/pods"
+    url = f"https://user:{CANARY.decode()}@host:1/pods?token={CANARY.decode()}"
     one.begin(Settings(static_pod_url=url, static_pod_url_header={"Authorization": (CANARY.decode(),)}), 1)
     one.blocking("read", CANARY, None)
     one.blocking("read", CANARY.decode(), None)
@@ -181,7 +187,7 @@ def test_requests_and_settings_are_recorded_without_secrets(tmp_path: Path) -> N
     (found,) = recording.read(path.read_bytes())
     assert len(found.frames) == 4
     shown = msgspec.json.decode(found.frames[1].payload["settings"], type=Settings)
-    assert shown.static_pod_url == "https://(redacted)@host:1/pods"
+    assert shown.static_pod_url == "https://(redacted)@host:1/pods?(redacted)"
 
 
 def test_secret_checkpoints_stay_out() -> None:
@@ -198,3 +204,66 @@ def test_secret_checkpoints_stay_out() -> None:
         toy.start()
         found = wait_for(lambda: [f for f in recorded(toy.dir, 2).frames if f.kind is Kind.CHECKPOINT], what="one")
         assert [frame.payload[1] for frame in found] == [b'"public"']
+
+
+def pod_with_secrets() -> Pod:
+    """A pod whose environment and last applied manifest have the canary."""
+    env = [{"name": "PASSWORD", "value": CANARY.decode()}, {"name": "EMPTY"}]
+    manifest = {"spec": {"containers": [{"env": env}]}}
+    annotations = {redaction.LAST_APPLIED: msgspec.json.encode(manifest).decode()}
+    containers = [{"name": "c", "image": "i", "env": env}]
+    spec = {"containers": containers, "initContainers": containers, "ephemeralContainers": containers}
+    return msgspec.convert({"metadata": {"name": "web", "uid": "u", "annotations": annotations}, "spec": spec}, Pod)
+
+
+def pod_messages() -> dict[str, object]:
+    """Messages and answers with that pod, by name."""
+    pod = pod_with_secrets()
+    served = server.ServedPod(uid="u", namespace="a", name="web", document=msgspec.json.encode(pod))
+    worker = pod_workers.PodWorkerState(
+        uid="u", namespace="a", name="web", stage="sync", deleted=False, static=True, pod=pod
+    )
+    return {
+        "update": pod_workers.PodUpdate(source="file", op="SET", pods=(pod,)),
+        "status": status.SetPod(pod=pod),
+        "statuses": status.SetPods(pods=(pod,)),
+        "listed": status.Pods(pods=(pod,)),
+        "served": server.SetPod(pod=served),
+        "all served": server.SetPods(pods=(served,)),
+        "admission": resources.AdmitPod(pod=pod),
+        "grant": resources.ContainerGrant(grant=Grant(environment={"TOKEN": CANARY.decode()})),
+        "workers": pod_workers.PodWorkerStates(pods=(worker,), sources_ready=True),
+    }
+
+
+@pytest.mark.parametrize("name", pod_messages())
+def test_variables_of_pods_are_recorded_without_values(name: str, tmp_path: Path) -> None:
+    message = pod_messages()[name]
+    body = codec.encode(message)
+    assert CANARY in body
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    one.message(codec.encode_header(MessageKind.TELL, type(message).__name__, "config", 1, 1), body, message)
+    one.answer("peer", status.ListPods(), 1, body)
+    assert CANARY not in path.read_bytes()
+    (found,) = recording.read(path.read_bytes())
+    received, answered = (frame.payload[-1] for frame in found.frames)
+    assert received == answered
+    assert isinstance(codec.decode(received, type(message)), type(message))
+    assert redaction.HIDDEN.encode() in received
+
+
+def test_checkpoints_are_recorded_without_variables(tmp_path: Path) -> None:
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    one.checkpoint("/x", [msgspec.to_builtins(pod_with_secrets())])
+    assert CANARY not in path.read_bytes()
+    (found,) = recording.read(path.read_bytes())
+    (pod,) = msgspec.json.decode(found.frames[0].payload[1], type=list[Pod])
+    assert pod.spec.containers[0].env[0].value == redaction.HIDDEN
+
+
+def test_messages_that_inspect_or_change_are_not_recorded() -> None:
+    own = [kind for kind in vars(base).values() if isinstance(kind, type) and kind.__module__ == base.__name__]
+    assert {kind.__name__ for kind in own if redaction.is_recorded(kind)} == {"Stop", "SetVerbosity"}
+    assert redaction.is_recorded(status.SetPod)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 PREFIX = """
-import os, signal, socket, subprocess, sys, threading
+import os, resource, signal, socket, subprocess, sys, threading
+import grpc, zmq
 from actors._replay.sandbox import Sandbox
 from proto.agent.settings import Settings
 box = Sandbox(sys.argv[1] + "/box")
@@ -47,6 +48,10 @@ def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
         "socket.socket(socket.AF_UNIX).connect('/run/x.sock')",
         "os.mkfifo(outside + '/x')",
         "os.execv('/bin/true', ['true'])",
+        "zmq.Context()",
+        "grpc.server(None)",
+        "open('/dev/ptmx', 'rb')",
+        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
     ],
 )
 def test_effects_outside_are_refused(effect: str, tmp_path: Path) -> None:
@@ -69,3 +74,26 @@ def test_own_files_are_read_and_written(tmp_path: Path) -> None:
 def test_threads_are_not_started(tmp_path: Path) -> None:
     found = run("threading.Thread(target=os.abort, name='poller').start(); print(box.threads)", tmp_path)
     assert found.stdout == "['poller']\n"
+
+
+def test_no_setting_names_a_path_outside(tmp_path: Path) -> None:
+    found = run("print(box.inside(Settings(root_dir='/../../outside')).root_dir)", tmp_path)
+    assert found.stdout == f"{tmp_path}/box/outside\n", found.stderr
+
+
+def test_grpc_channels_lead_to_no_server(tmp_path: Path) -> None:
+    serve = "s = grpc.server(ThreadPoolExecutor(1)); s.add_insecure_port('unix:' + sys.argv[1] + '/s'); s.start(); "
+    call = "grpc.insecure_channel('unix:' + sys.argv[1] + '/s').unary_unary('/a/b')(b'', timeout=5)"
+    before = PREFIX.replace("box.close()", f"from concurrent.futures import ThreadPoolExecutor; {serve}box.close()")
+    (tmp_path / "box").mkdir()
+    line = [
+        sys.executable,
+        "-c",
+        before
+        + "import os\ntry:\n    "
+        + call
+        + "\nexcept grpc.RpcError as e:\n    print(e.code().name, flush=True)\nos._exit(0)",
+        str(tmp_path),
+    ]
+    found = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout == "UNAVAILABLE\n", found.stderr

@@ -32,7 +32,10 @@ def record() -> None:
 @run_dir_option
 @output_option("json")
 def show(actor: str, path: str | None, tail: int | None, run_dir: str, output: str | None) -> None:
-    """Show the recorded messages of ACTOR or of all actors, oldest first. Secrets were never recorded."""
+    """Show the recorded messages of ACTOR or of all actors, oldest first.
+
+    Values of Secrets and of environment variables were never recorded. Commands and annotations of manifests were.
+    """
     recordings = load([Path(path)] if path else recording.files(run_dir, actor), actor, run_dir)
     frames = sorted(((one.at(frame), one, frame) for one in recordings for frame in one.frames), key=lambda row: row[0])
     rows = [(at, one, *described(frame), frame) for at, one, frame in frames[-tail if tail else 0 :]]
