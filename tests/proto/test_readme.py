@@ -44,7 +44,7 @@ def test_every_message_is_listed_beside_its_module(module: str) -> None:
 
 def test_no_listed_message_is_missing_in_the_code() -> None:
     names = {kind.__name__ for module in MODULES for kind in messages(module)}
-    rows = [line.split("|")[3] for line in README.splitlines() if re.search(r"\| `(agent|node|pods)/", line)]
+    rows = [line.split("|")[3] for line in README.splitlines() if re.search(r"\| `(agent|node|pods|resources)/", line)]
     listed = {word for row in rows for word in re.findall(r"\b[A-Z]\w+", row)}
     assert listed <= names
 
