@@ -298,7 +298,9 @@ def quiet(cluster: Joined) -> int | None:
 def test_api_server_with_an_emptied_etcd_gets_mirrors_again(cluster: Joined) -> None:
     cluster.agent.write("static", pod("static"))
     cluster.create(pod("forgotten"))
-    wait_for(lambda: all(is_ready(cluster.stored().get(name, {})) for name in ("forgotten", f"static-{NODE}")), 60)
+    names = ("forgotten", f"static-{NODE}")
+    both = f"both are ready; log: {cluster.agent.log}"
+    wait_for(lambda: all(is_ready(cluster.stored().get(name, {})) for name in names), 120, both)
     old = cluster.stored()[f"static-{NODE}"]["metadata"]["uid"]
     running = cluster.agent.running()
     cluster.cp.stop(API_SERVER)
