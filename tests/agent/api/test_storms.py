@@ -300,7 +300,7 @@ def test_api_server_with_an_emptied_etcd_gets_mirrors_again(cluster: Joined) -> 
     cluster.create(pod("forgotten"))
     names = ("forgotten", f"static-{NODE}")
     both = f"both are ready; log: {cluster.agent.log}"
-    wait_for(lambda: all(is_ready(cluster.stored().get(name, {})) for name in names), 120, both)
+    wait_for(lambda: all(is_ready(cluster.stored().get(name, {})) for name in names), 60, both)
     old = cluster.stored()[f"static-{NODE}"]["metadata"]["uid"]
     running = cluster.agent.running()
     cluster.cp.stop(API_SERVER)
