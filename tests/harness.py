@@ -23,9 +23,11 @@ import msgspec
 import zmq
 
 from actors._base.messaging.futures import Future
+from actors._base.messaging.receipts import Received
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from proto.agent.actor import CheckReceived, Receipt
 from proto.agent.settings import Settings
 from proto.agent.supervisor import PeerState, PeerStates, Ready
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
@@ -115,6 +117,15 @@ class Peer:
         self.incarnation = 1
         self.received: list[Message] = []
         self.answers: dict[type[Message], Callable[[Any], Message | Future[Message]]] = {}
+        self.receipts = Received()
+        self._addressed = 0
+        """The incarnation that the last tell was for. Tests publish others than `incarnation`."""
+
+    def receive(self, header: Header) -> None:
+        """Note a message as an actor's bus does."""
+        if header.kind == Kind.TELL and header.correlation != self._addressed:
+            self._addressed, self.receipts = header.correlation, Received()
+        self.receipts.add(header, self._addressed)
 
     def of(self, kind: type[M]) -> list[M]:
         """Messages of one type so far, oldest first."""
@@ -399,14 +410,20 @@ class ActorProcess:
     def _from_child(self, frames: list[bytes]) -> None:
         header = codec.decode_header(frames[1])
         message = codec.decode(frames[2], type_named("supervisor", header.type))
-        if header.kind == Kind.ASK:
+        if header.kind == Kind.ASK or not isinstance(message, Ready):
             self._to_peer(self._control, self.supervisor, frames)
-        elif isinstance(message, Ready) and header.incarnation == self.incarnation:
+        elif header.incarnation == self.incarnation:
             self.ready.set()
 
     def _to_peer(self, socket: Any, peer: Peer, frames: list[bytes]) -> None:
         identity, head, body = frames
         header = codec.decode_header(head)
+        peer.receive(header)
+        if header.type == CheckReceived.__name__:
+            unknown = peer.receipts.unknown(header, codec.decode(body, CheckReceived).asks)
+            receipt = Receipt(tells=peer.receipts.tells(header), unknown_asks=unknown)
+            self._answer(socket, identity, header, peer, receipt)
+            return
         result = peer.handle(codec.decode(body, type_named(peer.name, header.type)))
         if header.kind != Kind.ASK or result is None:
             return
@@ -425,6 +442,7 @@ class ActorProcess:
         socket.send_multipart(
             [identity, codec.encode_header(kind, name, peer.name, peer.incarnation, header.correlation), payload]
         )
+        peer.receipts.answered(header)
 
 
 def _arrived(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:

@@ -23,7 +23,7 @@ import msgpack
 
 from actors._base import deaths, profile, recording, views
 from actors._base.messaging import tracing, waits
-from actors._base.messaging.bus import Bus, Delivery
+from actors._base.messaging.bus import Bus, Delivery, PeerEvent
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import Call, MailboxActor
 from actors._base.messaging.ref import RemoteRef
@@ -48,7 +48,7 @@ from proto.agent.actor import (
     Stop,
 )
 from proto.agent.settings import Settings
-from proto.agent.supervisor import Exited, Started
+from proto.agent.supervisor import Started, TellsLost
 from proto.agent.tracing import SpanKind
 from proto.common import logs
 from proto.common.until import Until
@@ -161,6 +161,10 @@ class Actor(MailboxActor):
         """Send a peer the full state that it gets from here. Called when the peer becomes ready, once this actor is;
         also for peers that were ready before this actor."""
 
+    def on_tells_lost(self, name: str, incarnation: int) -> None:
+        """Send a peer again what it may have missed: not all tells from here have arrived (`messaging/receipts`)."""
+        self.on_peer_started(name, incarnation)
+
     def on_peer_exited(self, name: str, incarnation: int) -> None:
         """React to the end of a peer's incarnation. Called only once ready."""
 
@@ -243,11 +247,14 @@ class Actor(MailboxActor):
         for name, incarnation in list(self._peers.items()):
             self.on_peer_started(name, incarnation)
 
-    def _on_peer_event(self, event: Started | Exited) -> None:
+    def _on_peer_event(self, event: PeerEvent) -> None:
         if isinstance(event, Started):
             self._peers[event.name] = event.incarnation
             if self.ready:
                 self.on_peer_started(event.name, event.incarnation)
+        elif isinstance(event, TellsLost):
+            if self.ready and self._peers.get(event.name) == event.incarnation:
+                self.on_tells_lost(event.name, event.incarnation)
         else:
             if self._peers.get(event.name) == event.incarnation:
                 del self._peers[event.name]
@@ -285,8 +292,8 @@ class Actor(MailboxActor):
 
     def crash(self, error: BaseException) -> NoReturn:
         """Save the traceback and end the process."""
-        if recording.current is not None:
-            recording.current.crash(error)
+        if (recorder := recording.current) is not None:
+            recorder.crash(error)
         deaths.crash(self.settings.run_dir, self.name, self.bus.incarnation, error, recording.replay_line(self.name))
 
     # Messages
@@ -315,7 +322,7 @@ class Actor(MailboxActor):
         elif (early := _BEFORE_READY.get(type(delivery.message))) is not None:
             self._handle(delivery, functools.partial(early, self))
         elif not self.when_ready(self._handle, delivery, getattr(self, attribute)):
-            self.bus.dropped["too_early"] += 1
+            self.bus.drop_early(delivery)
             self.bus.answer(delivery, Refused("Starting", f"{self.name} is starting, and {MAX_WAITING} messages wait"))
 
     def _handle(self, delivery: Delivery, handler: Callable[[Any], Any]) -> None:

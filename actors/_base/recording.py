@@ -1,13 +1,14 @@
 """The flight recorder of an actor process: writes what the actor receives to RUN_DIR/recorder.
 
-The format is in proto/agent/recording.py. The file is written by pwrite, so its content survives any death of the
-process, and a full disk costs the recording, never the actor. Secrets are removed before the write (`redaction`).
+The format is in proto/agent/recording.py. The file is mapped into memory, and its content survives any death of the
+process. A full disk costs the recording, never the actor. Secrets are removed before the write (`redaction`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import mmap
 import os
 import random
 import threading
@@ -18,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import msgspec
 
 from actors._base import redaction
@@ -35,8 +35,43 @@ START_PART = 4
 LARGEST_PART = 8
 """A frame larger than one of so many parts of the ring is written without its body."""
 
+WINDOW = 16 << 10
+"""Bytes of the file that are allocated, and in the process's memory, at a time."""
+
+_encoder = msgspec.msgpack.Encoder()
 current: Recorder | None = None
 """The recorder of this process; None when it is off."""
+
+
+class MappedFile:
+    """A file that is written without a system call for each write. For one thread at a time.
+
+    Space is allocated before it is written: a write to a hole of a full file system would end the process with SIGBUS.
+    The process keeps the pages of one window; the others are in the page cache only.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Create it. Raises OSError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        os.ftruncate(self._fd, size)
+        self._size = size
+        self._map = mmap.mmap(self._fd, size)
+        self._allocated: set[int] = set()
+        self._window = 0
+
+    def write(self, at: int, content: bytes) -> None:
+        """Write at an offset. Raises OSError on a full disk."""
+        first, last = at // WINDOW, (at + len(content) - 1) // WINDOW
+        for window in range(first, last + 1):
+            if window not in self._allocated:
+                begin = window * WINDOW
+                os.posix_fallocate(self._fd, begin, min(WINDOW, self._size - begin))
+                self._allocated.add(window)
+        if first != self._window:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._window = first
+        self._map[at : at + len(content)] = content
 
 
 class Recorder:
@@ -45,8 +80,7 @@ class Recorder:
     def __init__(self, path: Path, actor: str, incarnation: int, size: int) -> None:
         """Create the file. Raises OSError."""
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o600)
+        self._file = MappedFile(path, size)
         self.path = path
         self._lock = threading.Lock()
         self._cookie = os.urandom(8)
@@ -57,19 +91,19 @@ class Recorder:
         self._ring_at = self._ring
         began = (time.monotonic_ns(), time.time())
         sizes = (self._start_end - recording.HEAD.size, size - self._ring)
-        os.pwrite(self._fd, recording.head(actor, incarnation, os.getpid(), self._cookie, sizes, began), 0)
+        self._file.write(0, recording.head(actor, incarnation, os.getpid(), self._cookie, sizes, began))
 
     def _write(self, kind: Kind, payload: Any, *, start: bool = False) -> None:
         try:
-            packed: bytes = msgpack.packb(payload, buf_size=1024)
+            packed = _encoder.encode(payload)
             if len(packed) > (self._end - self._ring) // LARGEST_PART and not start:
-                packed = msgpack.packb(_without_body(payload))
+                packed = _encoder.encode(_without_body(payload))
             with self._lock:
                 self._number += 1
                 frame = recording.frame(self._cookie, self._number, time.monotonic_ns(), kind, packed)
                 at = self._place(len(frame), start=start)
                 if at >= 0:
-                    os.pwrite(self._fd, frame, at)
+                    self._file.write(at, frame)
         except Exception as error:  # a recorder's failure must not become its actor's
             self._give_up(error)
 
@@ -131,8 +165,8 @@ class Recorder:
         arguments = [getattr(error, "reason", ""), str(error), getattr(error, "retry", True)]
         self._write(Kind.ANSWER, [target, type(request).__name__, digest, [type(error).__name__, *arguments], None])
 
-    def runtime(self, rpc: str, digest: int, response: bytes) -> None:
-        """Record the runtime's answer."""
+    def runtime(self, rpc: str, digest: int, response: Any) -> None:
+        """Record the runtime's answer: a message of the CRI, or its bytes."""
         try:
             shown: bytes | None = redaction.response(rpc, response)
         except Exception:  # not a message of that type
@@ -173,7 +207,8 @@ def digest(content: bytes) -> int:
 
 def replay_line(actor: str) -> str:
     """A line for a death record: the command that replays this process; empty while the recorder is off."""
-    return f"Replay: supervisor replay {actor} {current.path}\n\n" if current is not None else ""
+    recorder = current
+    return f"Replay: supervisor replay {actor} {recorder.path}\n\n" if recorder is not None else ""
 
 
 def start(settings: Settings, actor: str, incarnation: int) -> None:

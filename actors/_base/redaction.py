@@ -144,9 +144,11 @@ def answer_of(request: Message) -> Callable[[bytes], bytes] | None:
     return _ANSWERS.get(type(request).__name__, without_variables)
 
 
-def response(rpc: str, content: bytes) -> bytes:
-    """A CRI response without secrets."""
-    return content if rpc in _PLAIN else _without_secrets(rpc, content)
+def response(rpc: str, answer: Any) -> bytes:
+    """The bytes of a CRI response without secrets. `answer`: the message, which stays as it is, or its bytes."""
+    if rpc not in _PLAIN:
+        return _without_secrets(rpc, answer)
+    return answer if isinstance(answer, bytes) else bytes(answer.SerializeToString())
 
 
 def _runtime_answer(rpc: str, body: bytes) -> bytes:
@@ -154,23 +156,26 @@ def _runtime_answer(rpc: str, body: bytes) -> bytes:
     return codec.encode(RuntimeAnswer(response=_without_secrets(rpc, answer.response)))
 
 
-def _without_secrets(rpc: str, content: bytes) -> bytes:
+def _without_secrets(rpc: str, answer: Any) -> bytes:
     """Hide output, URLs and verbose information, of which a process's pid stays. Unknown rpcs have an empty answer."""
+    if rpc not in ("ExecSync", "ContainerStatus", "PodSandboxStatus", "Status"):
+        return b""
+    given = _parsed(rpc, answer) if isinstance(answer, bytes) else answer
+    shown = type(given)()
+    if rpc == "ExecSync":
+        shown.exit_code = given.exit_code
+        return bytes(shown.SerializeToString())
+    shown.CopyFrom(given)
+    shown.info.clear()
+    if pid := _pid(given.info.get("info", "")):
+        shown.info["info"] = f'{{"pid":{pid}}}'
+    return bytes(shown.SerializeToString())
+
+
+def _parsed(rpc: str, content: bytes) -> Any:
     from proto.cri import api_pb2 as pb  # noqa: PLC0415 - 3 MB in a process without a runtime
 
-    kind = getattr(pb, f"{rpc}Response", None)
-    if kind is None or rpc not in ("ExecSync", "ContainerStatus", "PodSandboxStatus", "Status"):
-        return b""
-    answer = kind.FromString(content)
-    if rpc == "ExecSync":
-        answer.ClearField("stdout")
-        answer.ClearField("stderr")
-        return bytes(answer.SerializeToString())
-    pid = _pid(answer.info.get("info", ""))
-    answer.info.clear()
-    if pid:
-        answer.info["info"] = f'{{"pid":{pid}}}'
-    return bytes(answer.SerializeToString())
+    return getattr(pb, f"{rpc}Response").FromString(content)
 
 
 def _pid(info: str) -> int:

@@ -11,17 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from actors._base import inspection, profile
+from actors._base import heap, inspection, profile
 from actors._base.messaging.bus import Delivery
 from actors._base.messaging.mailbox import Call, MailboxActor
 from proto.agent.actor import (
     Dump,
     Dumped,
     Evaluated,
+    GetMemory,
     Inspect,
     Inspected,
     ListMailbox,
     MailboxContent,
+    MemoryUse,
     Stacks,
     StackTraces,
     WaitingMessage,
@@ -85,6 +87,11 @@ def stacks(_: MailboxActor, __: Stacks) -> StackTraces:
     return StackTraces(text=profile.stacks())
 
 
+def memory(_: MailboxActor, __: GetMemory) -> MemoryUse:
+    """The process's objects by type."""
+    return heap.use()
+
+
 def evaluate(actor: MailboxActor, expression: str) -> Evaluated:
     """The value of an expression. Its exception is part of the answer and ends nothing."""
     try:
@@ -96,6 +103,7 @@ def evaluate(actor: MailboxActor, expression: str) -> Evaluated:
 
 IO_VIEWS: dict[type[Message], Callable[[Any, Any], Message]] = {
     Dump: dump,
+    GetMemory: memory,
     Inspect: state,
     ListMailbox: mailbox,
     Stacks: stacks,

@@ -80,7 +80,7 @@ def recorded(call: Any, rpc: str, request: Callable[[], bytes]) -> Any:
             wrong = wrapped(error, rpc)
             recorder.runtime_failure(rpc, digest, wrong.code, wrong.details)
         else:
-            recorder.runtime(rpc, digest, response if isinstance(response, bytes) else response.SerializeToString())
+            recorder.runtime(rpc, digest, response)
 
     call.add_done_callback(ended)
     return call

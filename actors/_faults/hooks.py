@@ -6,8 +6,10 @@ import errno
 import os
 import random
 import signal
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -143,12 +145,23 @@ def full(bus: Bus, fault: Fault) -> Undo:
 
 
 def clock(_: Bus, fault: Fault) -> Undo:
-    """Move the time of day that Python code of this process reads with `time`. Timers are monotonic, as ever."""
+    """Move the time of day that Python code of this process reads with `time`. Timers are monotonic, as ever.
+
+    gRPC reads the real time. Its Python part makes deadlines of it for its part in C. A real jump moves both.
+    """
     offset_ns = int(fault.value * 1e9)
     return _all(
-        replace(time, "time", lambda read: lambda: read() + fault.value),
-        replace(time, "time_ns", lambda read: lambda: read() + offset_ns),
+        replace(time, "time", lambda read: lambda: read() + (0.0 if _is_read_by_grpc() else fault.value)),
+        replace(time, "time_ns", lambda read: lambda: read() + (0 if _is_read_by_grpc() else offset_ns)),
     )
+
+
+def _is_read_by_grpc() -> bool:
+    """True when the function that this module replaced was called there."""
+    frame = sys._getframe(1)
+    while frame.f_globals is globals() and frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "grpc"
 
 
 def disk(_: Bus, __: Fault) -> Undo:
@@ -162,17 +175,23 @@ def disk(_: Bus, __: Fault) -> Undo:
 
 
 def cri(_: Bus, fault: Fault) -> Undo:
-    """Leave calls whose request names the pod without an answer until their deadline."""
+    """Leave calls whose request names the pod without an answer until their deadline. The end fails them."""
     from actors._cri import client  # noqa: PLC0415 - not every actor has a client
     from actors._cri.call import Call  # noqa: PLC0415
     from actors._faults.silent_call import SilentCall  # noqa: PLC0415
 
     words = [word.encode() for word in fault.words]
+    calls: weakref.WeakSet[SilentCall] = weakref.WeakSet()
+
+    def leave(rpc: str, deadline: float) -> SilentCall:
+        call = SilentCall(rpc, deadline)
+        calls.add(call)
+        return call
 
     def make(start: Any) -> Any:
         def silent(self: Any, rpc: str, request: Any, deadline: float) -> Any:
             if any(word in request.SerializeToString() for word in words):
-                return SilentCall(rpc, deadline)
+                return leave(rpc, deadline)
             return start(self, rpc, request, deadline)
 
         return silent
@@ -180,31 +199,47 @@ def cri(_: Bus, fault: Fault) -> Undo:
     def make_relay(relay: Any) -> Any:
         def silent(self: Any, rpc: str, request: bytes, timeout: float) -> Any:
             if any(word in request for word in words):
-                return Call(rpc, lambda: SilentCall(rpc, timeout), lambda answer: answer)
+                return Call(rpc, lambda: leave(rpc, timeout), lambda answer: answer)
             return relay(self, rpc, request, timeout)
 
         return silent
 
-    return _all(replace(client.Cri, "_start", make), replace(client.Cri, "relay", make_relay))
+    def fail() -> None:
+        for call in list(calls):
+            call.fail()
+
+    return _all(replace(client.Cri, "_start", make), replace(client.Cri, "relay", make_relay), fail)
 
 
 def mount(_: Bus, fault: Fault) -> Undo:
-    """Stop the helper process of volume that gets steps on the pod's volumes, as a dead mount does."""
+    """Stop the helper process of volume that gets steps on the pod's volumes, as a dead mount does. The end continues
+    it."""
     from actors.volume.helper import pool  # noqa: PLC0415 - only volume has helpers
     from actors.volume.steps.codec import encode  # noqa: PLC0415
 
     words = [word.encode() for word in fault.words]
+    stopped: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def make(assign: Any) -> Any:
         def hang(self: Any, one: Any, job: Any) -> None:
             assign(self, one, job)
             if any(word in encode(job.steps) for word in words):
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(one.pidfd, signal.SIGSTOP)
+                stopped.add(one)
+                _signal(one, signal.SIGSTOP)
 
         return hang
 
-    return replace(pool.Pool, "_assign", make)
+    def go_on() -> None:
+        for one in list(stopped):
+            _signal(one, signal.SIGCONT)
+
+    return _all(replace(pool.Pool, "_assign", make), go_on)
+
+
+def _signal(helper: Any, number: signal.Signals) -> None:
+    if not helper.exited:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(helper.pidfd, number)
 
 
 def throttle(_: Bus, __: Fault) -> Undo:

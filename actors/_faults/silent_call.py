@@ -44,6 +44,11 @@ class SilentCall:
         """True at the end."""
         return self._over.is_set()
 
+    def fail(self) -> None:
+        """End it as a broken connection does."""
+        self._timer.cancel()
+        self._end("Unavailable", "connection reset")
+
     def cancel(self) -> None:
         """End it now."""
         self._timer.cancel()

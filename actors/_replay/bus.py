@@ -47,6 +47,10 @@ class ReplayBus(Bus):
         self._clock.timers.add(timeout_s, lambda: future.set_error(AskTimeout(text)))
         return future
 
+    def drop_early(self, delivery: Delivery) -> None:  # noqa: ARG002 - the bus's
+        """Count it."""
+        self.dropped["too_early"] += 1
+
     def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
         """Drop the answer: there is no asker."""
 

@@ -34,11 +34,13 @@ from actors._replay.sandbox import Sandbox
 from actors._replay.script import Calls, Crash, ScriptError, crash_of, steps
 from proto.agent.recording import Frame, Kind, Recording
 from proto.agent.settings import Settings
-from proto.agent.supervisor import EVENTS
+from proto.agent.supervisor import EVENTS, TellsLost
 from proto.common import untrusted
 from proto.wire import codec, envelope, errors
 from proto.wire.errors import AskTimeout, ProtocolError
 from proto.wire.message import type_named
+
+PEER_EVENTS = EVENTS | {TellsLost.__name__: TellsLost}
 
 
 class InlineThreads:
@@ -211,7 +213,7 @@ class Player:
                 self._deliver(*payload)
             case Kind.PEER:
                 name, body = payload
-                self.bus.on_peer_event(codec.decode(body, EVENTS[name]))  # type: ignore[arg-type]
+                self.bus.on_peer_event(codec.decode(body, PEER_EVENTS[name]))  # type: ignore[arg-type]
             case Kind.ANSWER:
                 target, request, digest, error, body = payload
                 self.calls.ended(("ask", target, request), digest, (error, body))

@@ -38,27 +38,22 @@ def resolve(files: Mapping[str, FileState]) -> Resolved:
     """Return the pods of all files. Of two files with the same pod the first by path wins; the other is an error."""
     pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
+    uids: dict[str, str] = {}
     errors: dict[str, FileError] = {}
     for path, state in sorted(files.items()):
         if state.error is not None:
             errors[path] = state.error
         if state.pod is None:
             continue
-        name = full_name(state.pod)
-        taken = _conflict(state.pod, name, pods, owners)
+        name, uid = full_name(state.pod), state.pod.metadata.uid
+        taken = owners.get(name) or uids.get(uid)
         if taken is None:
             pods[name] = state.pod
-            owners[name] = path
+            owners[name] = uids[uid] = path
         elif state.error is None:
             problem = f"pod {name} is already defined by {taken}; change its name or namespace, or remove one file"
             errors[path] = ManifestError(path, 0, "metadata.name", problem)
     return Resolved(pods, errors)
-
-
-def _conflict(pod: Pod, name: str, pods: Mapping[str, Pod], owners: Mapping[str, str]) -> str | None:
-    if name in owners:
-        return owners[name]
-    return next((owners[other] for other, one in pods.items() if one.metadata.uid == pod.metadata.uid), None)
 
 
 class Changes(NamedTuple):

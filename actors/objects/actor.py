@@ -2,7 +2,7 @@
 
 It is the kubelet's secret, configMap, service and runtime class managers. Objects come from a directory, from the API
 server, or from both. The directory takes precedence, so that a static pod needs no server. pod_workers reports the
-references of its pods, and volume and pod_workers are told of changes. Nothing is kept across a restart: sources are
+references of its pods. volume and pod_workers are told of changes. Nothing is kept across a restart: sources are
 read again, and peers read objects again. Data and tokens leave this actor only in answers to requests.
 """
 
@@ -22,6 +22,7 @@ from actors.objects.source import Source
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
     CsiNodeState,
+    DeleteResourceSlices,
     FailedObject,
     GetCsiNodeState,
     GetObjects,
@@ -95,6 +96,11 @@ class ObjectManager(Actor):
         Objects of the API server are reported one by one as they are read, since a full report would flood the server.
         """
         if self.source.seen and (self.source.name or self.api is None):
+            self._tell(name, (), full=True)
+
+    def on_tells_lost(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
+        """Have the peer read all objects again, also those of the API server: any of them may have changed."""
+        if self.source.seen or self.api is not None:
             self._tell(name, (), full=True)
 
     def describe(self) -> dict[str, Any]:
@@ -216,6 +222,13 @@ class ObjectManager(Actor):
         """Write the progress of a claim's expansion, for volume. Refused on an API error."""
         if self.api is not None:
             await self.api.set_claim_expansion(request)
+        return Done()
+
+    @handles(DeleteResourceSlices)
+    async def on_delete_resource_slices(self, request: DeleteResourceSlices) -> Done:
+        """Delete ResourceSlices of this node, for resources. Refused on an API error."""
+        if self.api is not None:
+            await self.api.delete_slices(request)
         return Done()
 
     @handles(ListObjects)

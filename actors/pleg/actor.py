@@ -60,6 +60,13 @@ class Pleg(Actor):
     def _start_relists(self, cri: Cri) -> None:
         self.every(Until(self.settings.relist_period_s), lambda: self._relist(cri), "relist")
 
+    def on_tells_lost(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
+        """Have pod_workers list every pod again: it may have missed an end. A new pod_workers lists them anyway."""
+        if name == "pod_workers":
+            watched = {watch.pod_uid for watch in self._watches.values()}
+            for pod_uid in watched | {entry.pod_uid for entry in (self._listed or {}).values()}:
+                self._tell(PodChanged(pod_uid=pod_uid))
+
     def describe(self) -> dict[str, Any]:
         """Counts of watches, and the result of the last relist."""
         return {

@@ -41,6 +41,7 @@ from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.volumes import HostPath, ReadFile, SubPath
 from proto.common.until import Until
 from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
+from proto.pods.pod_workers import VolumesMounted
 from proto.pods.volume import (
     LIMIT_EXCEEDED,
     BindSubPaths,
@@ -149,6 +150,15 @@ class VolumeManager(Actor):
             self._drivers_changed()
         elif name == "node":
             self.reconciler.in_use.tell()
+
+    def on_tells_lost(self, name: str, incarnation: int) -> None:
+        """Tell pod_workers again of all volumes that are mounted; a new one asks for them."""
+        if name == "pod_workers":
+            for uid, pod in self.pods.items():
+                if pod.is_mounted:
+                    self.peer(name).tell(VolumesMounted(pod_uid=uid))
+        else:
+            self.on_peer_started(name, incarnation)
 
     async def _take_over_in_use(self) -> None:
         while True:

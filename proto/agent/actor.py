@@ -19,6 +19,25 @@ class Ping(Request[Pong], frozen=True, kw_only=True):
     """From the supervisor's watchdog: answer with the mailbox's depth. A repeat is harmless."""
 
 
+class Receipt(Message, frozen=True, kw_only=True):
+    """Answer to CheckReceived."""
+
+    tells: int
+    """From the sender's incarnation to this one."""
+    unknown_asks: tuple[int, ...] = ()
+    """Numbers in `CheckReceived.asks` that no handler works on here: the ask or its answer was lost."""
+
+
+class CheckReceived(Request[Receipt], frozen=True, kw_only=True):
+    """From a peer: what of its messages to this incarnation has arrived? The I/O thread answers. Harmless to repeat.
+
+    The peer asks some seconds after a message. If tells were lost it sends its state again; lost asks fail.
+    """
+
+    asks: tuple[int, ...] = ()
+    """Numbers of asks that wait for an answer."""
+
+
 class Counter(Record, frozen=True, kw_only=True):
     """Counts of one message type since the actor started."""
 
@@ -43,7 +62,9 @@ class Description(Message, frozen=True, kw_only=True):
     timers: int
     pending_asks: int
     dropped: dict[str, int] = {}
-    """Messages not handled, by cause: undecodable, unknown_type, dead_incarnation, queue_full."""
+    """Messages not handled, by cause: undecodable, unknown_type, dead_incarnation, too_early, queue_full.
+
+    `lost`: messages from here that a peer has not received."""
     messages: tuple[Counter, ...] = ()
     state: dict[str, Any] = {}
     """The manager's state, as its `describe()` returns it. Never secrets."""
@@ -123,6 +144,32 @@ class Dumped(Message, frozen=True, kw_only=True):
 
 class Dump(Request[Dumped], frozen=True, kw_only=True):
     """Ask the actor's I/O thread for the mailbox's state, before the watchdog kills the actor. A repeat is harmless."""
+
+
+class TypeUse(Record, frozen=True, kw_only=True):
+    """The objects of one type."""
+
+    type: str
+    count: int
+    kib: int
+    """Of the objects themselves, without their parts."""
+
+
+class MemoryUse(Message, frozen=True, kw_only=True):
+    """The objects of an actor's process by type, as its I/O thread finds them."""
+
+    types: tuple[TypeUse, ...] = ()
+    """The largest first, at most 20."""
+    objects: int = 0
+    """Objects that the garbage collector tracks, without those from before the fork."""
+    examined: int = 0
+    """So many of them were examined, evenly spread; the numbers of `types` are of these."""
+    allocations: tuple[str, ...] = ()
+    """The source lines that allocated most, of tracemalloc; empty unless the agent runs with PYTHONTRACEMALLOC=1."""
+
+
+class GetMemory(Request[MemoryUse], frozen=True, kw_only=True):
+    """Ask the actor's I/O thread what its memory consists of, which takes it up to a second. A repeat is harmless."""
 
 
 class Inspected(Message, frozen=True, kw_only=True):

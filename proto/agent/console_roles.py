@@ -14,7 +14,8 @@ READ = frozenset({
 })  # fmt: skip
 """Requests that only read, and whose answers hold no secret."""
 OPERATE = frozenset({
-    "CollectGarbage", "KillActor", "Profile", "Relist", "RestartActor", "SetVerbosity", "StartActor", "StopActor",
+    "CollectGarbage", "GetMemory", "KillActor", "Profile", "Relist", "RestartActor", "SetVerbosity", "StartActor",
+    "StopActor",
 })  # fmt: skip
 """Requests that change or cost something, and harm no pod.
 

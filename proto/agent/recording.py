@@ -31,7 +31,8 @@ HEAD = struct.Struct("<8s8sIIIIQd40sI")
 """Magic, cookie, bytes of start and ring, incarnation, pid, monotonic ns and Unix seconds of the start, actor, CRC."""
 FRAME = struct.Struct("<8sQQIB3xI")
 """Cookie, number from 1, monotonic ns, bytes of the payload, kind, CRC."""
-_COVERED = FRAME.size - 4
+_COVERED = struct.Struct("<8sQQIB3x")
+"""The same without the CRC."""
 MAX_FILE_BYTES = 256 << 20
 _NAME = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,31})-(?P<incarnation>\d{1,10})\.rec")
 
@@ -125,8 +126,8 @@ def head(
 
 def frame(cookie: bytes, number: int, time_ns: int, kind: int, payload: bytes) -> bytes:
     """One frame."""
-    covered = FRAME.pack(cookie, number, time_ns, len(payload), kind, 0)[:_COVERED]
-    return b"".join((covered, struct.pack("<I", zlib.crc32(payload, zlib.crc32(covered))), payload))
+    covered = _COVERED.pack(cookie, number, time_ns, len(payload), kind)
+    return covered + zlib.crc32(payload, zlib.crc32(covered)).to_bytes(4, "little") + payload
 
 
 def read(content: bytes) -> list[Recording]:
@@ -196,5 +197,5 @@ def _size(content: bytes, at: int, end: int) -> int:
     stop = at + FRAME.size + length
     if stop > end:
         return -1
-    checksum = zlib.crc32(content[at + FRAME.size : stop], zlib.crc32(content[at : at + _COVERED]))
+    checksum = zlib.crc32(content[at + FRAME.size : stop], zlib.crc32(content[at : at + _COVERED.size]))
     return stop - at if checksum == FRAME.unpack_from(content, at)[5] else -1

@@ -1,6 +1,6 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
-From its children: Ready, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
+From its children: Ready, Suspect, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
 StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade,
 InjectFault, ListFaults, EndFaults.
 """
@@ -15,6 +15,13 @@ class Ready(Message, frozen=True, kw_only=True):
     """From a child: its state is rebuilt and it serves. The header names the child and its incarnation. Idempotent."""
 
     pid: int
+
+
+class Suspect(Message, frozen=True, kw_only=True):
+    """From an actor: another one did not answer its ask in time. The supervisor looks at that one now. Idempotent."""
+
+    name: str
+    incarnation: int
 
 
 class ActorRow(Message, frozen=True, kw_only=True):
@@ -199,6 +206,13 @@ class Exited(Message, frozen=True, kw_only=True):
     name: str
     incarnation: int
     reason: str
+
+
+class TellsLost(Message, frozen=True, kw_only=True):
+    """Not published: an actor's bus noticed that this incarnation of a peer has not received all tells from here."""
+
+    name: str
+    incarnation: int
 
 
 class Note(Message, frozen=True, kw_only=True):

@@ -1,7 +1,6 @@
 """Encodes messages to frames and decodes them, with all checks of size, syntax, version and types.
 
-Msgpack reads and writes the bytes, msgspec checks the types. Invalid input raises ProtocolError with the field's name,
-and no other exception.
+Invalid input raises ProtocolError with the field's name, and no other exception.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import time
 from typing import Any, TypeVar
 
-import msgpack
 import msgspec
 
 from proto.wire.envelope import MAX_BODY_BYTES, VERSION, Header, Kind
@@ -17,16 +15,13 @@ from proto.wire.errors import ProtocolError
 
 T = TypeVar("T")
 
-_NATIVE = (bytes,)
-"""Types that msgpack encodes itself, though JSON cannot."""
-_PACKER_BYTES = 1024
-"""First size of the packer's buffer. msgpack's default of 256 KiB would cost an mmap and munmap for each message."""
+_encoder = msgspec.msgpack.Encoder()
 
 
 def encode(value: Any) -> bytes:
     """A record as a msgpack body. Raises ProtocolError past MAX_BODY_BYTES."""
     try:
-        body: bytes = msgpack.packb(msgspec.to_builtins(value, builtin_types=_NATIVE), buf_size=_PACKER_BYTES)
+        body = _encoder.encode(value)
     except (OverflowError, ValueError, RecursionError) as error:  # an integer of more than 64 bits; endless recursion
         raise ProtocolError(f"cannot send {type(value).__name__}: {error}") from error
     if len(body) > MAX_BODY_BYTES:
@@ -39,13 +34,11 @@ def decode(body: bytes | memoryview, kind: type[T]) -> T:
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES}")
     try:
-        plain = msgpack.unpackb(body, strict_map_key=True)
-    except Exception as error:  # msgpack raises a dozen types for malformed bytes
-        raise ProtocolError(f"body is not msgpack: {error or type(error).__name__}") from error
-    try:
-        return msgspec.convert(plain, kind, builtin_types=_NATIVE)
-    except (msgspec.ValidationError, RecursionError) as error:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from error
+    except Exception as error:  # malformed bytes, nesting without end, text that is not UTF-8
+        raise ProtocolError(f"body is not msgpack: {error or type(error).__name__}") from error
 
 
 def encode_header(
@@ -53,8 +46,7 @@ def encode_header(
 ) -> bytes:
     """Frame 1 of a message, with the present time."""
     header = (VERSION, int(kind), type_name, source, incarnation, correlation, time.monotonic_ns())
-    packed: bytes = msgpack.packb((*header, trace) if trace else header, buf_size=_PACKER_BYTES)
-    return packed
+    return _encoder.encode((*header, trace) if trace else header)
 
 
 def decode_header(frame: bytes | memoryview) -> Header:

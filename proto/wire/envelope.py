@@ -40,8 +40,9 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
     """Frame 1. `source` is the sender's actor name (`supervisor` and `console` for those two).
 
     `incarnation`: the sender's; 0 for senders without one. `correlation`: the ask's number, chosen by the asker, echoed
-    in the answer; 0 in a TELL. `sent_ns`: CLOCK_MONOTONIC at sending, for queue times (one clock on one machine).
-    `trace`: the traceparent (W3C) of the sender's span, in messages of a sampled trace only.
+    in the answer; in a TELL the receiver's incarnation that the sender knows, 0 for none. `sent_ns`: CLOCK_MONOTONIC at
+    sending, for queue times (one clock on one machine). `trace`: the traceparent (W3C) of the sender's span, only in
+    messages of a sampled trace.
     """
 
     version: int

@@ -132,6 +132,17 @@ def condition(item: Pod, kind: str) -> str:
     return next((one.status for one in (status.conditions if status else ()) if one.type == kind), "")
 
 
+def words_of(agent: Agent, item: Pod) -> tuple[str, ...]:
+    """A pod's UID, and the IDs of its containers and sandboxes, for a fault of its calls."""
+    uid = item.metadata.uid or ""
+    statuses = item.status.container_statuses if item.status is not None else ()
+    said = [one.container_id.partition("://")[2] for one in statuses if one.container_id]
+    with contextlib.suppress(CriError):
+        listed = agent.containerd.cri.list_pod_sandbox().result()
+        said += [one.id for one in listed if one.labels.get("io.kubernetes.pod.uid") == uid]
+    return (uid, *said)
+
+
 MIXED = {
     **{f"plain{n}": pod(f"plain{n}") for n in range(6)},
     **{

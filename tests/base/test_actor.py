@@ -9,10 +9,11 @@ import msgpack
 import pytest
 import zmq
 
+from actors._base.messaging.bus import SUSPECT_S
 from actors.config.pods.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto.agent.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
 from proto.agent.settings import Settings
-from proto.agent.supervisor import Exited, Started
+from proto.agent.supervisor import Exited, Started, Suspect
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Container, EnvVar, Pod, PodSpec
 from proto.wire import codec
@@ -53,13 +54,14 @@ def test_slow_request_does_not_delay_others(toy):
 
 
 WITHIN = """
-import os, queue, signal
-real = queue.Queue._put
+import os, signal
+from actors._base.messaging.mailbox import Inbox
+real = Inbox.put
 def put(inbox, item):
     real(inbox, item)
     if getattr(getattr(item, "message", None), "name", "") == "Remember":
         os.kill(os.getpid(), signal.SIGTERM)
-queue.Queue._put = put
+Inbox.put = put
 """
 
 
@@ -148,7 +150,7 @@ def test_frames_of_tap_subscribers_are_ignored(toy, frames):
 
 def test_flood_of_bad_frames_does_not_fill_the_log(capfd):
     with ActorProcess(
-        "toy", prelude=PRELUDE + "import actors._base.messaging.bus as bus; bus.COMPLAINTS_S = 0.5; "
+        "toy", prelude=PRELUDE + "import actors._base.messaging.bus as bus; bus.COMPLAINTS_S = 3.0; "
     ) as toy:
         context = zmq.Context()
         socket = context.socket(zmq.DEALER)
@@ -157,7 +159,7 @@ def test_flood_of_bad_frames_does_not_fill_the_log(capfd):
         for _ in range(5000):
             socket.send_multipart([b"junk", b"junk"])
         socket.close(linger=10_000)
-        wait_for(lambda: toy.ask(Describe()).dropped["undecodable"] == 5000)
+        wait_for(lambda: toy.ask(Describe()).dropped.get("undecodable") == 5000)
         said = ""
 
         def counted() -> bool:
@@ -255,6 +257,16 @@ def test_periodic_function_that_fails_runs_again(toy):
     wait_for(lambda: toy.ask(Describe()).state["ticks"] > 5)
     tick = next(counter for counter in toy.ask(Describe()).messages if counter.type == "every:tick")
     assert tick.failed == 1
+
+
+def test_peer_that_does_not_answer_is_reported_to_the_supervisor():
+    with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
+        asker.publish(Started(name="peer", incarnation=4))
+        wait_for(lambda: asker.ask(m.Recall()).peers)
+        assert "AskTimeout" in asker.ask(m.AskPeer(timeout_s=0.1)).errors[0]
+        assert "AskTimeout" in asker.ask(m.AskPeer(timeout_s=SUSPECT_S)).errors[-1]
+        wait_for(lambda: asker.supervisor.of(Suspect))
+        assert asker.supervisor.of(Suspect) == [Suspect(name="peer", incarnation=4)]
 
 
 def test_hung_handler_shows_in_dump_and_stacks(toy):

@@ -108,6 +108,25 @@ def test_size_zero_records_nothing() -> None:
         assert recording.files(toy.dir) == []
 
 
+def mapped_kib(path: Path) -> int:
+    """Memory of this process that is mapped from the file."""
+    text = Path("/proc/self/smaps").read_text()
+    lines = text[text.index(str(path)) :].splitlines()
+    return int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+
+
+def test_a_file_takes_disk_and_memory_of_what_is_written(tmp_path: Path) -> None:
+    path, page = tmp_path / "file", bytes(range(256)) * 16
+    one = recorder.MappedFile(path, 1 << 20)
+    one.write(0, page)
+    assert path.stat().st_size == 1 << 20
+    assert path.stat().st_blocks * 512 <= 2 * recorder.WINDOW
+    for at in range(0, 1 << 20, len(page)):
+        one.write(at, page)
+        assert mapped_kib(path) <= recorder.WINDOW >> 10
+    assert path.read_bytes() == page * 256
+
+
 def test_a_full_disk_ends_the_recording_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,8 +136,10 @@ def test_a_full_disk_ends_the_recording_alone(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
     one.peer(m.Remember(value=1))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for value in range(recorder.WINDOW):
+        one.peer(m.Remember(value=value))
     assert recorder.current is None
     assert "records nothing more" in caplog.text
 
@@ -159,6 +180,10 @@ def test_answers_are_recorded_without_secrets(name: str, tmp_path: Path) -> None
     one.answer("peer", request, 1, codec.encode(answer))
     if isinstance(request, CallRuntime):
         one.runtime(request.rpc, 1, answer.response)
+        if hasattr(pb, f"{request.rpc}Response"):
+            message = getattr(pb, f"{request.rpc}Response").FromString(answer.response)
+            one.runtime(request.rpc, 1, message)
+            assert message.SerializeToString(deterministic=True) == answer.response
     assert CANARY not in path.read_bytes()
     (found,) = recording.read(path.read_bytes())
     assert isinstance(codec.decode(found.frames[0].payload[4], type(answer)), type(answer))

@@ -96,7 +96,7 @@ def test_each_function_has_its_own_answer_or_error() -> None:
     def fail() -> bytes:
         raise KeyError
 
-    found = run_each_in_subprocess([lambda: b"1", fail, lambda: b"2", die, lambda: b"3", hang, lambda: b""], 1.0)
+    found = run_each_in_subprocess([lambda: b"1", fail, lambda: b"2", die, lambda: b"3", hang, lambda: b""], 5.0)
     assert [one for one in found if isinstance(one, bytes)] == [b"1", b"2", b"3", b""]
     assert [type(found[index]) for index in (1, 3, 5)] == [SubprocessError, SubprocessError, TimeoutError]
     assert "KeyError" in str(found[1])

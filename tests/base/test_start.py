@@ -17,7 +17,7 @@ import pytest
 from msgspec import inspect as types
 
 from actors._base.actor import MAX_WAITING
-from proto.agent.actor import Describe, Dump, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
+from proto.agent.actor import Describe, Dump, GetMemory, GetMetrics, Ping, Profile, SetVerbosity, Stacks, Stop
 from proto.agent.supervisor import Exited, Started
 from proto.wire.errors import ActorError, ProtocolError
 from proto.wire.message import Message, Request, types_for
@@ -49,7 +49,7 @@ base.Actor._begin, base.Actor.on_start = _begin, on_start
 ALL = sorted(managers())
 NEEDS_CLUSTER = {"node", "certificates"}
 AT_ONCE: tuple[Request[Any], ...] = (
-    Ping(), GetMetrics(), SetVerbosity(v=2), Stacks(), Dump(), Profile(seconds=0.05)
+    Ping(), GetMetrics(), SetVerbosity(v=2), Stacks(), Dump(), GetMemory(), Profile(seconds=0.05)
 )  # fmt: skip
 
 

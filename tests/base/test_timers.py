@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
+from actors._base.messaging import timers
 from actors._base.messaging.timers import MIN_COMPACTED, TimerHeap
 
 
@@ -24,3 +27,44 @@ def test_other_timers_fire_after_cancellations():
     time.sleep(0.001)
     assert heap.run_due() is None
     assert fired == list(range(500))
+
+
+class Clock:
+    """Stands still in place of the module `time`."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(timers, "time", made)
+    return made
+
+
+@pytest.mark.usefixtures("clock")
+def test_only_a_timer_before_the_next_look_wakes_the_loop():
+    wakes: list[int] = []
+    heap = TimerHeap(lambda: wakes.append(1))
+    heap.add(1, lambda: None)
+    assert wakes == []
+    assert heap.run_due() == 1
+    heap.add(5, lambda: None)
+    assert wakes == []
+    heap.add(0.5, lambda: None)
+    assert wakes == [1]
+
+
+def test_a_loop_waits_for_a_cancelled_timer_once(clock: Clock):
+    wakes: list[int] = []
+    heap = TimerHeap(lambda: wakes.append(1))
+    heap.run_due()
+    for delay_s in (0.001, 5, 6):
+        heap.add(delay_s, lambda: None).cancel()
+        assert heap.run_due() is not None
+    assert wakes == [1]
+    clock.now += 0.002
+    assert heap.run_due() is None

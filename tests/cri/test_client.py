@@ -1,6 +1,7 @@
 """The CRI client against a server that hangs, refuses, streams and goes away."""
 
 import contextlib
+import os
 import queue
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,8 +18,11 @@ from actors._base.messaging import tracing
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
+from actors._faults import hooks
+from proto.agent.faults import Fault
 from proto.agent.tracing import RecordSpans
 from proto.cri import api_pb2 as pb
+from supervisor.process.forkclient import ENVIRONMENT
 from tests.cri.fake import FakeRuntime
 from tests.harness import wait_for
 
@@ -230,6 +235,18 @@ def test_a_client_closed_before_its_first_call_opens_nothing(fake: FakeRuntime) 
         cri.version().result()
 
 
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_an_injected_jump_of_the_clock_moves_no_deadline(client: Cri, jump_s: float) -> None:
+    bus: Any = None
+    end = hooks.clock(bus, Fault(kind="clock", actor="a", value=jump_s))
+    try:
+        assert client.version(timeout=60).result(30).runtime_name == "fake"
+        with pytest.raises(CriDeadline):
+            client.status(timeout=0.2).result(30)
+    finally:
+        end()
+
+
 def test_deadlines_are_the_kubelets(fake: FakeRuntime) -> None:
     cri = Cri(fake.endpoint, request_seconds=100)
     cri.run_pod_sandbox(pb.PodSandboxConfig()).result()
@@ -289,3 +306,27 @@ def test_image_calls_go_to_the_image_service_of_its_own(fake: FakeRuntime, tmp_p
             cri.version().result()
     finally:
         cri.close()
+
+
+_MANY_CALLS = """
+import resource, sys
+from actors._cri.client import Cri
+cri = Cri(sys.argv[1])
+cri.version().result()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+for _ in range(300):
+    cri.version().result()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before)
+"""
+
+
+def test_actors_environment_saves_wake_ups_of_each_call(fake: FakeRuntime) -> None:
+    """A gRPC that does not know the experiment any more writes so to stderr, in each actor."""
+
+    def wake_ups(environment: dict[str, str]) -> int:
+        command = [sys.executable, "-c", _MANY_CALLS, fake.endpoint]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        assert not done.stderr
+        return int(done.stdout)
+
+    assert wake_ups({**os.environ, **ENVIRONMENT}) < 0.7 * wake_ups(dict(os.environ))

@@ -18,8 +18,8 @@ from proto.agent.settings import Settings
 from proto.wire import codec
 from proto.wire.envelope import Kind as MessageKind
 from proto.wire.message import Message
+from tests.replay.crashing import replay
 from tests.replay.seeds import Seed
-from tests.replay.test_crashes import replay
 
 PLAIN = Seed("status", "describe", "return original(self, *args)", lambda *_: None, "")
 START = {"settings": msgspec.json.encode(Settings()), "seed": 1}

@@ -113,8 +113,8 @@ class Driver:
         work = getattr(self, f"_{rpc}")
 
         def handle(request: Any, context: Any) -> Any:
-            self.calls.append((rpc, request))
             fault = self.faults.get(rpc, Fault())
+            self.calls.append((rpc, request))  # last: who sees the call may change the faults
             if fault.hang:
                 self.release.wait(60)
             answer = work(request) if fault.done or not (fault.code or fault.lie or fault.hang) else None

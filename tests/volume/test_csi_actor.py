@@ -236,7 +236,7 @@ def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, drive
         problems = described(actor)["refused"]
         assert "no handler registered for plugin type: StrangePlugin" in problems[strange.socket]
         assert not strange.of("NotifyRegistrationStatus")[-1].plugin_registered
-        assert device.of("GetInfo")
+        wait_for(lambda: device.of("GetInfo"), 20, "it is asked what it is")
         assert device.of("NotifyRegistrationStatus") == []  # the resources actor answers it
         assert retry_forbidden(actor, MountPod(pod=in_default(claim()))).host_paths.keys() == {"v"}
         retry_forbidden(actor, UnmountPod(pod_uid=UID))

@@ -127,7 +127,7 @@ def helpers(actor: ActorProcess) -> set[int]:
 
 
 def test_helper_ends_with_its_actor_and_when_idle() -> None:
-    prelude = "from actors.volume.helper import pool; pool.IDLE_S = 1.0\n"
+    prelude = "from actors.volume.helper import pool; pool.IDLE_S = 5.0\n"
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude) as actor:
         actor.ask(MountPod(pod=pod(empty("e"))))
         (first,) = helpers(actor)
@@ -139,5 +139,5 @@ def test_helper_ends_with_its_actor_and_when_idle() -> None:
         (second,) = helpers(actor)
         os.kill(second, signal.SIGKILL)
         wait_for(lambda: set(actor.ask(MountPod(pod=pod(empty("g")))).host_paths) == {"g"}, what="another one comes")
-        wait_for(lambda: not helpers(actor), what="the helper has ended for want of work")
+        wait_for(lambda: not helpers(actor), 20, "the helper has ended for want of work")
         actor.ask(UnmountPod(pod_uid="0b0f1f7e-1111-2222-3333-444444444444"))

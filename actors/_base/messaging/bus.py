@@ -1,7 +1,7 @@
 """The I/O loop of an actor process: its sockets, pending asks, timers, and the incarnations of living peers.
 
-It runs in the process's main thread. Other threads hand work over through a deque and one eventfd, so that one thread
-owns the ZeroMQ sockets. Arriving messages go to `deliver`; the bus has no handlers itself.
+It runs in the process's main thread, which receives. Other threads send themselves (`shared_socket`), and hand over
+other work through a deque and one eventfd. Arriving messages go to `deliver`; the bus has no handlers itself.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ import functools
 import itertools
 import logging
 import os
+import select
 import signal
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import zmq
 
 from actors._base import recording
 from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
+from actors._base.messaging.receipts import CHECK_S, CHECK_TIMEOUT_S, Received, Sent
+from actors._base.messaging.shared_socket import SharedSocket
 from actors._base.messaging.timers import Timer, TimerHeap
 from actors._metrics.agent import LOOP_LATENESS
-from proto.agent.actor import SetFaults
-from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started
+from proto.agent.actor import CheckReceived, Receipt, SetFaults
+from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started, Suspect, TellsLost
 from proto.common.logs import Limited
 from proto.wire import codec
 from proto.wire.envelope import MAX_BODY_BYTES, Header, Kind
@@ -41,16 +46,20 @@ from proto.wire.errors import (
 from proto.wire.message import Message, Request, reply_type, type_named
 
 R = TypeVar("R", bound=Message)
+PeerEvent: TypeAlias = Started | Exited | TellsLost
 log = logging.getLogger(__name__)
 
 QUEUE_PER_PEER = 10_000
 """Messages that wait for one absent peer. Beyond it tells are dropped and asks fail with QueueFull."""
 RECONNECT_MS, RECONNECT_MAX_MS = 2, 100
 """A restart takes some 10 ms, so ZeroMQ's default of 100 ms would delay messages for too long."""
+SUSPECT_S = 2.0
+"""An ask that waited for so long in vain is reported. An asker with a shorter deadline expects that it may fail."""
 COMPLAINTS_S = 30.0
 """Period of the log line with the number of bad frames that were not logged one by one."""
 MAX_SUBSCRIPTION_BYTES = 4096
 """Limit of a subscriber's frame; ZeroMQ closes the connection beyond it."""
+NOT_RECORDED = -1
 DRAIN_AT_ONCE = 200
 """Messages read from one socket before the next socket."""
 
@@ -65,16 +74,23 @@ class Delivery(NamedTuple):
     """Size of the body in bytes."""
 
 
-class PendingAsk(NamedTuple):
+@dataclass(slots=True)
+class PendingAsk:
     """An ask without answer yet."""
 
     future: Future[Any]
     target: str
     answer: type[Message]
-    timer: Timer
     request: Message
     digest: int
-    """Of the request's body, for the recording."""
+    """Of the request's body, for the recording, or NOT_RECORDED."""
+    since: float = field(default_factory=time.monotonic)
+    timer: Timer | None = None
+
+    def end(self) -> None:
+        """Stop its timer."""
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 def _outcome(handler: Callable[[Any], Message], message: Message) -> Message | Exception:
@@ -96,7 +112,7 @@ class Bus:
         self.incarnation = incarnation
         self.dropped: Counter[str] = Counter()
         self.deliver: Callable[[Delivery], None] = lambda _: None
-        self.on_peer_event: Callable[[Started | Exited], None] = lambda _: None
+        self.on_peer_event: Callable[[PeerEvent], None] = lambda _: None
         self.on_note: Callable[[Note], None] = lambda _: None
         self.on_terminate: Callable[[str], None] = lambda _: self.stop(0)
         self.io_handlers: dict[type[Message], Callable[[Any], Message]] = {}
@@ -112,6 +128,8 @@ class Bus:
         self.supervisor_pidfd = supervisor_pidfd
         self._alive: dict[str, int] = {}
         self._oldest_valid: dict[str, int] = {}
+        self._sent: dict[str, Sent] = {}
+        self._received = Received()
         self._correlations = itertools.count(1)
         self._pending: dict[int, PendingAsk] = {}
         self._work: deque[Callable[[], object]] = deque()
@@ -119,9 +137,15 @@ class Bus:
         self._woken = False
         self._thread = 0
         """Identity of the loop's thread, while it runs."""
-        self._timers = TimerHeap(self._wake_for_timer, lambda late_s: LOOP_LATENESS.observe(late_s, name))
+        self._timers = TimerHeap(self._wake, lambda late_s: LOOP_LATENESS.observe(late_s, name))
         self._exit_code: int | None = None
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._receivers: dict[int, Callable[[], None]] = {}
+        """By descriptor: what to call in the I/O thread when it is readable."""
+        self._watch(self._wake_fd, self._drain_wake)
+        self._watch(supervisor_pidfd, self._supervisor_gone)
+        self._opening = threading.Lock()
+        self._closed = False
         self._open_sockets()
 
     # Sockets
@@ -129,27 +153,20 @@ class Bus:
     def _open_sockets(self) -> None:
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 256)
-        self._inbox = self._socket(zmq.ROUTER)
-        self._inbox.set(zmq.MAXMSGSIZE, MAX_BODY_BYTES)
-        self._inbox.bind(self._address(self.name))
-        self._tap = self._socket(zmq.XPUB)
-        self._tap.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
-        self._tap.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
-        self._tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
-        self._events = self._socket(zmq.SUB)
-        self._events.subscribe(b"")
-        self._events.connect(self._address("world"))
-        self._peers: dict[str, zmq.Socket[bytes]] = {}
-        self._poller = zmq.Poller()
-        self._receivers: dict[Any, Callable[[], None]] = {
-            self._inbox: self._receive_inbox,
-            self._tap: self._receive_subscriptions,
-            self._events: self._receive_events,
-            self._wake_fd: self._drain_wake,
-            self.supervisor_pidfd: self._supervisor_gone,
-        }
-        for source in self._receivers:
-            self._poller.register(source, zmq.POLLIN)
+        inbox = self._socket(zmq.ROUTER)
+        inbox.set(zmq.MAXMSGSIZE, MAX_BODY_BYTES)
+        inbox.bind(self._address(self.name))
+        self._inbox = self._shared(inbox, self._receive_inbox)
+        tap = self._socket(zmq.XPUB)
+        tap.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
+        tap.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
+        tap.bind(f"ipc://{self._run_dir}/{self.name}.tap")
+        self._tap = self._shared(tap, self._receive_subscriptions)
+        events = self._socket(zmq.SUB)
+        events.subscribe(b"")
+        events.connect(self._address("world"))
+        self._events = self._shared(events, self._receive_events)
+        self._peers: dict[str, SharedSocket] = {}
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -160,17 +177,30 @@ class Bus:
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         return socket
 
+    def _shared(self, socket: zmq.Socket[bytes], receive: Callable[[list[list[bytes]]], None]) -> SharedSocket:
+        """Let the loop receive from a socket, and any thread send on it."""
+
+        def take() -> None:
+            receive(shared.receive(DRAIN_AT_ONCE))
+
+        shared = SharedSocket(socket, lambda: self._do(take))
+        self._watch(shared.fd, take)
+        return shared
+
     def _address(self, name: str) -> str:
         return f"ipc://{self._run_dir}/{name}.sock"
 
-    def _peer(self, name: str) -> zmq.Socket[bytes]:
-        socket = self._peers.get(name)
-        if socket is None:
-            socket = self._peers[name] = self._socket(zmq.DEALER)
-            socket.connect(self._address("control" if name == "supervisor" else name))
-            self._receivers[socket] = lambda: self._receive_answers(socket)
-            self._poller.register(socket, zmq.POLLIN)
-        return socket
+    def _peer(self, name: str) -> SharedSocket | None:
+        """The connection to a peer; None when the process ends."""
+        peer = self._peers.get(name)
+        if peer is not None:
+            return peer
+        with self._opening:
+            if name not in self._peers and not self._closed:
+                socket = self._socket(zmq.DEALER)
+                socket.connect(self._address("control" if name == "supervisor" else name))
+                self._peers[name] = self._shared(socket, self._receive_answers)
+            return self._peers.get(name)
 
     def end_on(self, *numbers: int) -> None:
         """Call `on_terminate` in the loop after one of these signals. From the main thread.
@@ -188,10 +218,15 @@ class Bus:
 
     def tell(self, target: str, message: Message) -> None:
         """Queue a message; see RemoteRef.tell."""
-        trace = tracing.CURRENT.get()
-        header = codec.encode_header(Kind.TELL, type(message).__name__, self.name, self.incarnation, trace=trace)
-        body = codec.encode(message)
-        self._do(lambda: self._send(target, header, body))
+        name, trace, body = type(message).__name__, tracing.CURRENT.get(), codec.encode(message)
+        sent = self._sent_to(target)
+        with sent.lock:
+            incarnation = self._alive.get(target, 0)
+            header = codec.encode_header(Kind.TELL, name, self.name, self.incarnation, incarnation, trace)
+            check = sent.add(incarnation, tells=1)
+            self._send(target, header, body)
+        if check:
+            self._plan_check(target, sent, incarnation)
 
     def ask(self, target: str, request: Request[R], timeout_s: float) -> Future[R]:
         """Queue a request; see RemoteRef.ask."""
@@ -201,22 +236,28 @@ class Bus:
         if (span := tracing.begin(f"{target}/{name}", "client")) is not None:
             trace = span.context
             future.add_done_callback(functools.partial(tracing.end_with, span))
-        header = codec.encode_header(Kind.ASK, name, self.name, self.incarnation, correlation, trace)
         body = codec.encode(request)
-        answer, digest = reply_type(type(request)), recording.digest(body)
         waiting = waits.begin("ask", f"actor/{target}", name, timeout_s=timeout_s, number=correlation)
         future.on_end(waiting.end)
-
-        def send() -> None:
-            timer = self._timers.add(timeout_s, lambda: self._expire(correlation, timeout_s))
-            self._pending[correlation] = PendingAsk(future, target, answer, timer, request, digest)
-            if not self._send(target, header, body):
-                self._fail(
-                    correlation, QueueFull(f"cannot ask {target}: {QUEUE_PER_PEER} messages wait for it already")
-                )
-
-        self._do(send)
+        pending = PendingAsk(future, target, reply_type(type(request)), request, recording.digest(body))
+        sent = self._sent_to(target)
+        with sent.lock:
+            incarnation = self._alive.get(target, 0)
+            check = sent.add(incarnation, tells=0)
+            queued = self._request(correlation, pending, body, timeout_s, trace)
+        if not queued:
+            self._fail(correlation, QueueFull(f"cannot ask {target}: {QUEUE_PER_PEER} messages wait for it already"))
+        if check:
+            self._plan_check(target, sent, incarnation)
         return future
+
+    def _request(self, number: int, pending: PendingAsk, body: bytes, timeout_s: float, trace: str = "") -> bool:
+        header = codec.encode_header(
+            Kind.ASK, type(pending.request).__name__, self.name, self.incarnation, number, trace
+        )
+        self._pending[number] = pending
+        pending.timer = self._timers.add(timeout_s, lambda: self._expire(number, timeout_s))
+        return self._send(pending.target, header, body)
 
     def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
         """Send the answer to an ask. An exception, or an answer too large to send, goes as an ERROR."""
@@ -230,8 +271,8 @@ class Bus:
             body = codec.encode(answer)
         kind, type_name = Kind.ERROR if isinstance(answer, Failure) else Kind.REPLY, type(answer).__name__
         header = codec.encode_header(kind, type_name, self.name, self.incarnation, delivery.header.correlation)
-        frames = [delivery.reply_to, header, body]
-        self._do(lambda: self._inbox.send_multipart(frames, zmq.NOBLOCK))
+        self._inbox.send(delivery.reply_to, header, body)
+        self._received.answered(delivery.header)  # after the send: a check's answer must not overtake it
 
     def report_ready(self) -> None:
         """Tell the supervisor that this incarnation is ready."""
@@ -251,7 +292,7 @@ class Bus:
 
     def publish_tap(self, frames: list[bytes]) -> None:
         """Publish one record on the tap."""
-        self._do(lambda: self._tap.send_multipart(frames, zmq.NOBLOCK))
+        self._tap.send(*frames)
 
     def stop(self, exit_code: int) -> None:
         """End the loop, after work that was queued before."""
@@ -272,17 +313,15 @@ class Bus:
         return len(self._timers)
 
     def _do(self, work: Callable[[], object]) -> None:
+        """Have the loop call a function, after earlier ones."""
         self._work.append(work)
         self._wake()
 
     def _wake(self) -> None:
-        if not self._woken:
+        """Let the loop look at its work and timers. Its own thread looks anyway before it waits."""
+        if not self._woken and threading.get_ident() != self._thread:
             self._woken = True
             os.eventfd_write(self._wake_fd, 1)
-
-    def _wake_for_timer(self) -> None:
-        if threading.get_ident() != self._thread:  # the loop itself checks its timers before it waits
-            self._wake()
 
     # The loop
 
@@ -291,55 +330,105 @@ class Bus:
         self._thread = threading.get_ident()
         while self._exit_code is None:
             wait_s = self._timers.run_due()
-            timeout_ms = None if wait_s is None else max(0, int(wait_s * 1000) + 1)
-            for source, _ in self._poller.poll(timeout_ms):
-                receiver = self._receivers.get(source)
-                if receiver is not None:
-                    receiver()
-        for socket in (self._inbox, self._tap, self._events, *self._peers.values()):
-            socket.close()
+            for fd, _ in self._epoll.poll(0 if self._work else wait_s):
+                if (receive := self._receivers.get(fd)) is not None:
+                    receive()
+            for _ in range(len(self._work)):
+                self._work.popleft()()
+        with self._opening:
+            self._closed = True
+            for socket in (self._inbox, self._tap, self._events, *self._peers.values()):
+                socket.close()
         self._context.term()
         return self._exit_code
 
     def _drain_wake(self) -> None:
         os.eventfd_read(self._wake_fd)
-        self._woken = False  # before draining: work added from here on wakes again
-        while self._work:
-            self._work.popleft()()
+        self._woken = False  # the loop takes work next: what is added from here on wakes again
 
     def _supervisor_gone(self) -> None:
         log.warning("the supervisor has ended: exiting; pods go on")
-        self._poller.unregister(self.supervisor_pidfd)
-        del self._receivers[self.supervisor_pidfd]
+        self._unwatch(self.supervisor_pidfd)
         self.on_terminate("supervisor gone")
 
     def _watch(self, fd: int, callback: Callable[[], None]) -> None:
         self._receivers[fd] = callback
-        self._poller.register(fd, zmq.POLLIN)
+        self._epoll.register(fd, select.EPOLLIN)
 
-    def _unwatch(self, fd: int, then: Callable[[], None]) -> None:
+    def _unwatch(self, fd: int, then: Callable[[], None] = lambda: None) -> None:
         if self._receivers.pop(fd, None) is not None:
-            self._poller.unregister(fd)
+            self._epoll.unregister(fd)
         then()
 
     def _send(self, target: str, header: bytes, body: bytes) -> bool:
+        peer = self._peer(target)
+        if peer is None or peer.send(header, body):
+            return True
+        self.dropped["queue_full"] += 1
+        return False
+
+    # Lost messages
+
+    def drop_early(self, delivery: Delivery) -> None:
+        """Count a message that the actor could not keep until it is ready. In the mailbox's thread."""
+        self.dropped["too_early"] += 1
+        self._received.dropped(delivery.header, self.incarnation)
+
+    def _sent_to(self, target: str) -> Sent:
+        return self._sent.get(target) or self._sent.setdefault(target, Sent())
+
+    def _waiting_for(self, target: str) -> dict[int, PendingAsk]:
+        """The actor's asks of a peer by number."""
+        asks = self._pending.copy()  # other threads add to it
+        return {number: one for number, one in asks.items() if one.target == target and one.digest != NOT_RECORDED}
+
+    def _plan_check(self, target: str, sent: Sent, incarnation: int) -> None:
+        self._timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
+
+    def _check(self, target: str, sent: Sent, incarnation: int) -> None:
+        """Ask the peer what has arrived. Not an ask of the actor: it is neither recorded nor shown as a wait."""
+        with sent.lock:
+            if incarnation != sent.incarnation or incarnation != self._alive.get(target):
+                return
+            waiting, count, now = self._waiting_for(target), sent.count, time.monotonic()
+            old = tuple(number for number, one in waiting.items() if now - one.since >= CHECK_S / 2)
+            check = bool(old) or sent.has_unchecked
+            if check:
+                request, answer, number = CheckReceived(asks=old), Future[Receipt](), next(self._correlations)
+                pending = PendingAsk(answer, target, Receipt, request, NOT_RECORDED)
+                self._request(number, pending, codec.encode(request), CHECK_TIMEOUT_S)
+            else:
+                sent.settle(count, count, asks=bool(waiting))
+        if check:
+            answer.add_done_callback(lambda done: self._compare(target, sent, incarnation, count, done))
+        elif waiting:
+            self._plan_check(target, sent, incarnation)
+
+    def _compare(self, target: str, sent: Sent, incarnation: int, count: int, answer: Future[Receipt]) -> None:
         try:
-            self._peer(target).send_multipart([header, body], zmq.NOBLOCK)
-        except zmq.Again:
-            self.dropped["queue_full"] += 1
-            return False
-        return True
+            receipt = answer.result(0)
+        except AskTimeout:
+            self._plan_check(target, sent, incarnation)
+            return
+        except (ActorDead, ProtocolError):  # a new incarnation gets all state; one of an older release cannot tell
+            return
+        for number in receipt.unknown_asks:
+            if (ask := self._pending.get(number)) is not None:
+                self.dropped["lost"] += 1
+                name = type(ask.request).__name__
+                self._fail(number, AskTimeout(f"{target} has no {name} from here: it or its answer was lost"))
+        with sent.lock:
+            if incarnation != sent.incarnation:
+                return
+            lost, again = sent.settle(count, receipt.tells, asks=bool(self._waiting_for(target)))
+        if again:
+            self._plan_check(target, sent, incarnation)
+        if lost:
+            self.dropped["lost"] += lost
+            log.warning("%s has not received %d messages from here: sending it all state again", target, lost)
+            self._hand_on(TellsLost(name=target, incarnation=incarnation))
 
     # Arriving messages
-
-    def _frames(self, socket: zmq.Socket[bytes]) -> list[list[bytes]]:
-        taken: list[list[bytes]] = []
-        try:
-            while len(taken) < DRAIN_AT_ONCE:
-                taken.append(socket.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            pass
-        return taken
 
     def _drop(self, text: str, *args: object) -> None:
         """Count a message that cannot be decoded, and log it unless too many were logged."""
@@ -347,8 +436,8 @@ class Bus:
         if self._complaints.log(logging.ERROR, text, *args):
             self.call_later(COMPLAINTS_S, self._complaints.catch_up)
 
-    def _receive_inbox(self) -> None:
-        for frames in self._frames(self._inbox):
+    def _receive_inbox(self, messages: list[list[bytes]]) -> None:
+        for frames in messages:
             try:
                 self._take(frames)
             except ProtocolError as error:
@@ -363,6 +452,7 @@ class Bus:
             self.dropped["dead_incarnation"] += 1
             return
         delivery = Delivery(Message(), header, identity if header.kind == Kind.ASK else None, len(body))
+        self._received.add(header, self.incarnation)
         try:
             message = codec.decode(body, type_named(self.name, header.type))
         except ProtocolError as error:
@@ -370,8 +460,12 @@ class Bus:
             self.answer(delivery, error)
             return
         delivery = delivery._replace(message=message)
-        if recording.current is not None:
-            recording.current.message(head, body, message)
+        if isinstance(message, CheckReceived):
+            unknown = self._received.unknown(header, message.asks)
+            self.answer(delivery, Receipt(tells=self._received.tells(header), unknown_asks=unknown))
+            return
+        if (recorder := recording.current) is not None:
+            recorder.message(head, body, message)
         handler = self.io_handlers.get(type(message))
         if isinstance(message, SetFaults):
             self.on_faults(message)
@@ -380,8 +474,8 @@ class Bus:
         else:
             self.answer(delivery, _outcome(handler, message))
 
-    def _receive_answers(self, socket: zmq.Socket[bytes]) -> None:
-        for frames in self._frames(socket):
+    def _receive_answers(self, messages: list[list[bytes]]) -> None:
+        for frames in messages:
             try:
                 header = codec.decode_header(frames[0])
                 pending = self._pending.get(header.correlation)
@@ -396,36 +490,39 @@ class Bus:
 
     def _succeed(self, correlation: int, answer: Message, body: bytes) -> None:
         pending = self._pending.pop(correlation)
-        pending.timer.cancel()
-        if recording.current is not None:
-            recording.current.answer(pending.target, pending.request, pending.digest, body)
+        pending.end()
+        if (recorder := recording.current) is not None and pending.digest != NOT_RECORDED:
+            recorder.answer(pending.target, pending.request, pending.digest, body)
         pending.future.set(answer)
 
     def _fail(self, correlation: int, error: Exception) -> None:
         pending = self._pending.pop(correlation, None)
         if pending is not None:
-            pending.timer.cancel()
-            if recording.current is not None:
-                recording.current.failure(pending.target, pending.request, pending.digest, error)
+            pending.end()
+            if (recorder := recording.current) is not None and pending.digest != NOT_RECORDED:
+                recorder.failure(pending.target, pending.request, pending.digest, error)
             pending.future.set_error(error)
 
     def _expire(self, correlation: int, timeout_s: float) -> None:
         pending = self._pending.get(correlation)
-        if pending is not None:
-            self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
+        if pending is None:
+            return
+        self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
+        if timeout_s >= SUSPECT_S and (incarnation := self._alive.get(pending.target)) is not None:
+            self.tell("supervisor", Suspect(name=pending.target, incarnation=incarnation))
 
-    def _receive_subscriptions(self) -> None:
+    def _receive_subscriptions(self, messages: list[list[bytes]]) -> None:
         """Count topics: a frame announces the first subscriber of a topic or the end of its last one. Other frames are
         counted as undecodable."""
-        for change, *_ in self._frames(self._tap):
+        for change, *_ in messages:
             if change[:1] not in (b"\x00", b"\x01"):
                 self.dropped["undecodable"] += 1
                 continue
             self._topics = max(0, self._topics + (1 if change[:1] == b"\x01" else -1))
         self.tapped = self._topics > 0
 
-    def _receive_events(self) -> None:
-        for frames in self._frames(self._events):
+    def _receive_events(self, messages: list[list[bytes]]) -> None:
+        for frames in messages:
             try:
                 header = codec.decode_header(frames[1])
                 event = codec.decode(frames[2], EVENTS[header.type])
@@ -462,12 +559,13 @@ class Bus:
         if self._alive.get(event.name) == event.incarnation:
             del self._alive[event.name]
         self._oldest_valid[event.name] = max(self._oldest_valid.get(event.name, 0), event.incarnation + 1)
-        dead = [number for number, ask in self._pending.items() if ask.target == event.name]
+        asks = self._pending.copy()  # other threads add to it
+        dead = [number for number, ask in asks.items() if ask.target == event.name]
         for correlation in dead:
             self._fail(correlation, ActorDead(f"{event.name} #{event.incarnation} exited: {event.reason}"))
         self._hand_on(event)
 
-    def _hand_on(self, event: Started | Exited) -> None:
-        if recording.current is not None:
-            recording.current.peer(event)
+    def _hand_on(self, event: PeerEvent) -> None:
+        if (recorder := recording.current) is not None:
+            recorder.peer(event)
         self.on_peer_event(event)

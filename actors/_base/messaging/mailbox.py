@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pykka
@@ -37,6 +38,36 @@ class Call(NamedTuple):
     name: str
 
 
+class Inbox:
+    """A Pykka mailbox that others can read while its thread hangs.
+
+    `queue.Queue` would cost a lock and two condition variables for each message.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Any] = deque()
+        self._arrived: SimpleQueue[None] = SimpleQueue()
+        """An entry for each waiting message."""
+
+    def put(self, envelope: Any, /) -> None:
+        """Append a message. From any thread."""
+        self.waiting.append(envelope)
+        self._arrived.put(None)
+
+    def get(self) -> Any:
+        """Remove the oldest message, or wait for one. In the actor's thread."""
+        self._arrived.get()
+        return self.waiting.popleft()
+
+    def empty(self) -> bool:
+        """True without waiting messages."""
+        return not self.waiting
+
+    def qsize(self) -> int:
+        """The number of waiting messages."""
+        return len(self.waiting)
+
+
 class Sleep(Future[None]):
     """A pause; cancelling it stops its timer."""
 
@@ -58,10 +89,15 @@ class MailboxActor(pykka.ThreadingActor):
 
     def __init__(self, timers: Timers) -> None:
         super().__init__()
+        self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]  # Pykka types it by two methods
         self.timers = timers
         self.tasks: set[Task[Any]] = set()
         self.in_flight: tuple[str, float] | None = None
         """Name and monotonic start of the present message; the I/O thread reads it for evidence."""
+
+    @staticmethod
+    def _create_actor_inbox() -> Any:
+        return Inbox()
 
     def on_receive(self, message: Any) -> Any:
         """Run one message: a `Call` here, any other in `receive`."""
@@ -80,16 +116,11 @@ class MailboxActor(pykka.ThreadingActor):
 
     def mailbox_depth(self) -> int:
         """The number of waiting messages."""
-        return self._queue().qsize()
+        return self.inbox.qsize()
 
     def mailbox_head(self, count: int) -> list[Any]:
-        """The oldest waiting messages, read without the queue's lock."""
-        return list(self._queue().queue)[:count]
-
-    def _queue(self) -> queue.Queue[Any]:
-        inbox: Any = self.actor_inbox  # Pykka types it by the two methods it needs; ThreadingActor's is a queue.Queue
-        found: queue.Queue[Any] = inbox
-        return found
+        """The oldest waiting messages."""
+        return list(self.inbox.waiting.copy())[:count]
 
     def post(self, function: Callable[..., object], *args: Any, name: str = "") -> None:
         """Queue `function(*args)` for the actor's thread. From any thread; dropped once the actor has stopped."""

@@ -20,14 +20,15 @@ class RemoteRef:
 
     def tell(self, message: Message) -> None:
         """Send without answer. While the peer restarts, the message waits in a bounded queue on this side. When that is
-        full it is dropped and counted (`queue_full`): all state is re-sent when the peer starts."""
+        full it is dropped and counted (`queue_full`). State is sent again when the peer has not received all tells."""
         self._bus.tell(self.name, message)
 
     def ask(self, request: Request[R], timeout_s: float = 5.0) -> Future[R]:
         """Send, and return a future of the answer.
 
-        It fails with AskTimeout after `timeout_s`, with ActorDead at once when the peer's incarnation ends, with
-        Refused when the peer refuses, and with ProtocolError when it cannot decode the message.
+        It fails with AskTimeout after `timeout_s`, or soon when the message or its answer was lost. It fails with
+        ActorDead at once when the peer's incarnation ends. Refused: the peer refuses. ProtocolError: the peer cannot
+        decode the message.
         """
         return self._bus.ask(self.name, request, timeout_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ class TimerHeap:
 
     Cancelled timers are removed when they may be half of the heap. Otherwise the deadline of a call, an hour long and
     cancelled after a second, would stay for the hour.
+
+    The I/O thread waits for the first timer even if it is cancelled. So of many asks one after the other, only the
+    first wakes it to set its deadline.
     """
 
     def __init__(self, wake: Callable[[], None], on_fire: Callable[[float], None] = lambda _: None) -> None:
@@ -41,6 +45,8 @@ class TimerHeap:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._compact_at = MIN_COMPACTED
+        self._looks_at = 0.0
+        """The time at which the I/O thread looks at the timers again by itself."""
 
     def __len__(self) -> int:
         return sum(1 for _, _, timer in list(self._heap) if timer.callback is not None)
@@ -55,24 +61,25 @@ class TimerHeap:
                 heapq.heapify(self._heap)
                 self._compact_at = max(MIN_COMPACTED, 2 * len(self._heap))
             heapq.heappush(self._heap, (due, next(self._order), timer))
-            earliest = self._heap[0][2] is timer
-        if earliest:
+            earlier = due < self._looks_at
+            if earlier:
+                self._looks_at = due
+        if earlier:
             self._wake()
         return timer
 
     def run_due(self) -> float | None:
-        """Fire all due timers. Returns the seconds until the next one; None without any."""
+        """Fire all due timers. Returns the seconds until it is to be called again; None for never."""
         while True:
             with self._lock:
+                now = time.monotonic()
+                if not self._heap or self._heap[0][0] > now:
+                    self._looks_at = self._heap[0][0] if self._heap else math.inf
+                    return self._looks_at - now if self._heap else None
+                due, _, timer = heapq.heappop(self._heap)
                 while self._heap and self._heap[0][2].callback is None:
                     heapq.heappop(self._heap)
-                if not self._heap:
-                    return None
-                wait_s = self._heap[0][0] - time.monotonic()
-                if wait_s > 0:
-                    return wait_s
-                timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is not None:
-                self._on_fire(-wait_s)
+                self._on_fire(now - due)
                 callback()

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import setproctitle
 
-from actors._base import deaths, recording
+from actors._base import deaths, heap, recording
 from actors._base.actor import Actor, ActorContext
 from actors._base.messaging import tracing, waits
 from actors._base.messaging.bus import Bus
@@ -49,6 +49,7 @@ def prepare(listeners: Sequence[int]) -> None:
 def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
     """Run the actor until it is stopped. Exits with 0 after a stop, 70 after a crash; never returns."""
     setproctitle.setproctitle(f"supervisor: {name}")
+    heap.trace_from_now()
     logs.setup(name, settings.verbosity, settings.log_format, settings.vmodule)
     threading.stack_size(THREAD_STACK_BYTES)
     _exclude_memory_from_core_dumps()

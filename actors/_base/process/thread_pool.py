@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from actors._base.messaging.mailbox import MailboxActor, Timers
+from actors._base.messaging.mailbox import Inbox, MailboxActor, Timers
 
 IDLE_THREADS = 2
 """Idle threads that stay; further threads end when they are idle."""
@@ -90,11 +90,11 @@ class _EmptyError(Exception):
     """The mailbox is empty. It leaves Pykka's loop, which does not catch it."""
 
 
-class Inbox:
-    """A Pykka mailbox that calls `wake` when a message arrives while no thread reads it."""
+class PooledInbox(Inbox):
+    """A mailbox that calls `wake` when a message arrives while no thread reads it."""
 
     def __init__(self) -> None:
-        self.queue: deque[Any] = deque()
+        super().__init__()
         self.wake: Callable[[], None] = lambda: None
         self._read = True  # the actor's start reads it first
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class Inbox:
     def put(self, envelope: Any, /) -> None:
         """Append a message."""
         with self._lock:
-            self.queue.append(envelope)
+            self.waiting.append(envelope)
             if self._read:
                 return
             self._read = True
@@ -111,33 +111,25 @@ class Inbox:
     def get(self) -> Any:
         """Remove the oldest message. When there is none, raises, and the next message calls `wake`."""
         with self._lock:
-            if self.queue:
-                return self.queue.popleft()
+            if self.waiting:
+                return self.waiting.popleft()
             self._read = False
         raise _EmptyError
-
-    def empty(self) -> bool:
-        """True without waiting messages."""
-        return not self.queue
-
-    def qsize(self) -> int:
-        """The number of waiting messages."""
-        return len(self.queue)
 
 
 class PooledActor(MailboxActor):
     """A MailboxActor without a thread of its own. All in a process share one pool."""
 
     _pool: ClassVar[ThreadPool | None] = None
+    inbox: PooledInbox
 
     def __init__(self, timers: Timers) -> None:
         super().__init__(timers)
-        self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]  # Pykka types it by two methods
         self.inbox.wake = self._wake_up
 
     @staticmethod
     def _create_actor_inbox() -> Any:
-        return Inbox()
+        return PooledInbox()
 
     def _start_actor_loop(self) -> None:
         if PooledActor._pool is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +137,24 @@ def test_faults_are_refused_unless_the_agent_allows_them() -> None:
         answer = agent.command("fault", "kill", "probe", check=False)
         assert answer.returncode == 1
         assert "start the agent with --fault-injection" in answer.stderr
+
+
+def test_leaking_actor_past_its_ceiling_is_replaced_and_shows_what_grew(tmp_path: Path) -> None:
+    specs = tmp_path / "supervisor.yaml"
+    specs.write_text("specs: {stats: {memory_ceiling_mib: 160, heartbeat_period_s: 1}}\n")
+    with embedded_agent("--fault-injection", "--supervisor-config", str(specs)) as agent:
+        one = Eye(agent)
+        before = one.actors()
+        inject(one, "leak", "stats", "--value", "192", "--for", "5m")
+        after = replaced(one, before["stats"])
+        assert "past its ceiling of 160 MiB; replaced in a quiet moment" in after.last_death
+        record = Path(after.last_death.partition("(evidence ")[2].rstrip(")")).read_text()
+        largest = record.partition("Largest types")[2].splitlines()[1]
+        assert largest.endswith(" bytearray")
+        assert int(largest.split()[0]) >= 150 * 1024
+        assert "Replay: supervisor replay stats " in record
+        (death,) = json.loads(agent.command("deaths", "stats", "-o", "json").stdout)
+        assert death["cause"] == "memory"
+        others = {name: row.pid for name, row in one.actors().items() if name != "stats"}
+        assert others == {name: row.pid for name, row in before.items() if name != "stats"}
+        one.client.close()

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._faults import hooks
 from actors._faults.silent_call import SilentCall
 from actors._host.files import checkpoint
 from proto.agent.faults import Fault
+from proto.cri import api_pb2 as pb
 
 
 class FakeBus:
@@ -72,6 +74,22 @@ def test_moved_clock_is_back_at_the_end() -> None:
     assert time.time() - before < 60
 
 
+def test_grpc_reads_the_real_time_while_the_clock_is_moved() -> None:
+    bus: Any = FakeBus()
+    code = "import time; read = time.time"
+    modules: dict[str, dict[str, Any]] = {"grpc._channel": {}, "grpcx": {}}
+    ends = [hooks.clock(bus, fault("clock", value=3600.0)) for _ in range(2)]
+    found = {}
+    for name, names in modules.items():
+        names["__name__"] = name
+        exec(f"{code}\ndef now(): return read()", names)
+        found[name] = names["now"]() - time.time()
+    for end in ends:
+        end()
+    assert found["grpc._channel"] == pytest.approx(-7200, abs=60)
+    assert found["grpcx"] == pytest.approx(0, abs=60)
+
+
 def test_full_disk_fails_checkpoints_and_leaves_the_old_one(tmp_path: Any) -> None:
     bus: Any = FakeBus()
     checkpoint.save(tmp_path / "x.json", 1, "old", sync=False)
@@ -93,3 +111,14 @@ def test_silent_call_ends_at_its_deadline_or_when_cancelled() -> None:
             call.result(10)
         assert error.value.code == code
     assert len(ended) == 2
+
+
+def test_silent_calls_of_a_pod_fail_when_the_fault_ends() -> None:
+    bus: Any = FakeBus()
+    end = hooks.cri(bus, fault("cri", words=("uid-1",)))
+    owner = object.__new__(Cri)
+    silent = Cri._start(owner, "StopPodSandbox", pb.StopPodSandboxRequest(pod_sandbox_id="uid-1"), 600.0)
+    assert not silent.done()
+    end()
+    with pytest.raises(CriError, match="connection reset"):
+        silent.result(0)
