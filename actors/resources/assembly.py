@@ -111,11 +111,16 @@ def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., 
             alpha_options=True,  # the gates were checked with the configuration
             pod_level=settings.pod_level_resource_managers,
             topology_policy=settings.topology_manager_policy,
-            topology_scope=settings.topology_manager_scope,
+            topology_scope=_scope(settings),
         ),
         settings.root_dir,
         blocking,
     )
+
+
+def _scope(settings: Settings) -> str:
+    """topologyManagerScope, which the policy none does not have."""
+    return settings.topology_manager_scope if settings.topology_manager_policy != "none" else "container"
 
 
 def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> MemoryManager:
@@ -126,6 +131,8 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]])
         policy=settings.memory_manager_policy,
         reserved=tuple(Reservation(one.numa_node, one.limits) for one in settings.reserved_memory),
         kept=withheld(machine, settings),
+        pod_level=settings.pod_level_resource_managers,
+        topology_scope=_scope(settings),
     )
     return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking)
 
@@ -136,9 +143,11 @@ def make_dra_manager(
     health_changed: Callable[[], None],
     pods: Callable[[], Collection[str] | None],
 ) -> DraManager:
-    """Read the state file of claims. Blocks on the disk. Raises PolicyError. The arguments are DraManager's."""
+    """Read the state files of claims and health. Blocks on the disk. Raises PolicyError. Arguments: DraManager's."""
     file: StateFile[Iterable[Claim]] = StateFile(actor.settings.root_dir, "dra", encode, decode)
-    return DraManager(actor, file, file.load() or (), changed, health_changed, pods)
+    manager = DraManager(actor, file, file.load() or (), changed, health_changed, pods)
+    manager.health_file.load()
+    return manager
 
 
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:

@@ -162,6 +162,17 @@ class SetClaimExpansion(Request[Done], frozen=True, kw_only=True):
     message: str = ""
 
 
+class DeleteResourceSlices(Request[Done], frozen=True, kw_only=True):
+    """From resources: delete this node's ResourceSlices of DRA drivers that are away. No effect without an API server.
+
+    Refused: `NotDeleted` (retry). Idempotent.
+    """
+
+    driver: str = ""
+    """Empty: all drivers except `kept`."""
+    kept: tuple[str, ...] = ()
+
+
 class PodObjects(Record, frozen=True, kw_only=True):
     """The objects that a pod refers to: in volumes, variables, pull secrets and the runtime class."""
 

@@ -19,6 +19,7 @@ from proto.agent.actor import Describe
 from proto.pods import pod_workers, volume
 from proto.pods.objects import (
     CsiDriver,
+    DeleteResourceSlices,
     GetCsiNodeState,
     GetObjects,
     GetToken,
@@ -303,6 +304,28 @@ def test_served_trust_bundles_are_followed(tmp_path: Path) -> None:
             answer = process.ask(GetObjects(refs=(ObjectRef(kind="ClusterTrustBundle"),)))
             assert [one.document["spec"] for one in answer.found] == [{"trustBundle": "PEM"}]
         server.release()
+
+
+def test_resource_slices_of_this_node_are_deleted(tmp_path: Path) -> None:
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    with FaultyServer() as server:
+        server.always("*", "/api/v1/nodes", failure(403, "Forbidden"))
+        server.on("DELETE", slices, Reply(), failure(403, "Forbidden", "not yours"))
+        path = str(server.kubeconfig(tmp_path / "config"))
+        with ActorProcess("objects", None, PEERS, kubeconfig=path, node_name="n") as process:
+            process.ask(DeleteResourceSlices(driver="a.example"), 20)
+            with pytest.raises(Refused, match="not yours") as caught:
+                process.ask(DeleteResourceSlices(kept=("a.example",)), 20)
+            assert caught.value.retry
+            process.ask(DeleteResourceSlices(), 20)  # a server without ResourceSlices
+            process.ask(DeleteResourceSlices(driver="a,spec.nodeName!=n"), 20)
+        selectors = [dict(one.query) for one in server.of("DELETE")]
+    assert [one.path for one in server.of("DELETE")] == [slices] * 3
+    assert selectors == [
+        {"fieldSelector": "spec.nodeName=n,spec.driver=a.example"},
+        {"fieldSelector": "spec.nodeName=n,spec.driver!=a.example"},
+        {"fieldSelector": "spec.nodeName=n"},
+    ]
 
 
 def csi_node(one: World) -> Any:

@@ -52,6 +52,7 @@ def known(actor: ActorProcess) -> dict[str, Any]:
 def test_its_devices_are_given_until_its_socket_goes(actor: ActorProcess) -> None:
     plugin = new_plugin(actor)
     wait_for(lambda: told(actor) == (2, 2), 20)
+    wait_for(lambda: plugin.of("NotifyRegistrationStatus"), 20, "it is notified")
     assert plugin.of("NotifyRegistrationStatus")[-1].plugin_registered
     actor.ask(AdmitPod(pod=SUBJECT))
     grant = actor.ask(GetGrant(pod=SUBJECT, container="c")).grant
@@ -67,6 +68,7 @@ def test_its_devices_are_given_until_its_socket_goes(actor: ActorProcess) -> Non
 def test_a_new_incarnation_registers_present_plugins(actor: ActorProcess) -> None:
     plugin = new_plugin(actor)
     wait_for(lambda: told(actor) == (2, 2), 20)
+    wait_for(lambda: plugin.of("NotifyRegistrationStatus"), 20, "it is notified")
     actor.restart()
     wait_for(lambda: len(plugin.of("NotifyRegistrationStatus")) == 2, 20)
     wait_for(lambda: told(actor) == (2, 2), 20)
@@ -115,6 +117,7 @@ def test_a_csi_driver_is_left_to_the_volume_actor(actor: ActorProcess) -> None:
         wait_for(lambda: plugin.of("GetInfo"), 20)
         other = new_plugin(actor, endpoint="other.sock")
         wait_for(lambda: told(actor) == (2, 2), 20)
+        wait_for(lambda: str(other.socket) in known(actor)["registered"], 20, "the other one has taken the notice")
         other.close()
         assert plugin.of("NotifyRegistrationStatus") == []
         assert len(plugin.of("GetInfo")) == 1

@@ -67,8 +67,8 @@ class Served:
         return grpc.unary_unary_rpc_method_handler(self._answered(method.name, work), **codec)
 
     def _begin(self, rpc: str, request: Any, context: Any) -> Fault:
-        self.calls.append((rpc, request))
         fault = self.faults.get(rpc, Fault())
+        self.calls.append((rpc, request))  # last: who sees the call may change the faults
         if fault.hang:
             self.release.wait(60)
         if fault.code:

@@ -13,6 +13,9 @@ from actors.resources.errors import PolicyError
 from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError
 from proto.agent.settings import ReservedMemory, Settings
+from tests.resources.cpu.pods import at_once
+from tests.resources.hints import finish, hint
+from tests.resources.memory import container, pod
 
 
 def blocking(_timeout_s: float, function: Any, *args: Any) -> Future[Any]:
@@ -66,6 +69,23 @@ def test_memory_manager_has_its_settings(tmp_path: Path) -> None:
     assert '"policyName":"Static"' in (tmp_path / "memory_manager_state").read_text()
 
 
+@pytest.mark.parametrize(("policy", "whole"), [("none", False), ("restricted", True)])
+def test_pod_has_memory_of_its_own_with_a_topology_policy(tmp_path: Path, policy: str, whole: bool) -> None:
+    settings = Settings(
+        root_dir=str(tmp_path),
+        memory_manager_policy="Static",
+        system_reserved={"memory": "200Mi"},
+        reserved_memory=(ReservedMemory(numa_node=0, limits={"memory": "300Mi"}),),
+        topology_manager_policy=policy,
+        topology_manager_scope="pod",
+        pod_level_resource_managers=True,
+    )
+    (memory,) = make_managers(settings, at_once).providers
+    subject = pod("p", container("c", 1), resources=container("", 2)["resources"])
+    finish(memory.allocate(subject, subject.spec.containers[0], hint("0-")))
+    assert ("podEntries" in (tmp_path / "memory_manager_state").read_text()) == whole
+
+
 @pytest.mark.parametrize("content", ["{", "", '{"policyName":"none","defaultCpuSet":"","checksum":1}', "\0" * 100])
 def test_damaged_state_file_is_named_with_what_to_do(tmp_path: Path, content: str) -> None:
     path = tmp_path / "cpu_manager_state"
@@ -81,6 +101,16 @@ def test_state_of_another_policy_is_refused(tmp_path: Path) -> None:
         make_managers(static(tmp_path), blocking)
 
 
+def test_distances_of_upstreams_machine_are_read(tmp_path: Path) -> None:
+    rows = ("10 11 12 12", "11 10 12 12", "12 12 10 11", "12 12 11 10")
+    for node, row in enumerate(rows):
+        (tmp_path / f"node/node{node}").mkdir(parents=True)
+        (tmp_path / f"node/node{node}/distance").write_text(row)
+    assert read_distances(str(tmp_path)) == {
+        node: dict(enumerate(map(int, row.split()))) for node, row in enumerate(rows)
+    }
+
+
 def test_distances_are_read_by_node(tmp_path: Path) -> None:
     assert read_distances(str(tmp_path)) == {0: {0: 10}}
     for node, distances in ((0, "10 21"), (3, "21 10")):
@@ -88,6 +118,7 @@ def test_distances_are_read_by_node(tmp_path: Path) -> None:
         directory.mkdir(parents=True)
         (directory / "distance").write_text(f"{distances}\n")
     assert read_distances(str(tmp_path)) == {0: {0: 10, 3: 21}, 3: {0: 21, 3: 10}}
-    (tmp_path / "node/node3/distance").write_text("21\n")
-    with pytest.raises(TopologyError, match="1 distances for 2 NUMA nodes"):
-        read_distances(str(tmp_path))
+    for content, problem in (("21", "1 distances for 2"), ("21 -10", "negative"), ("21 ten", "invalid literal")):
+        (tmp_path / "node/node3/distance").write_text(f"{content}\n")
+        with pytest.raises(TopologyError, match=problem):
+            read_distances(str(tmp_path))

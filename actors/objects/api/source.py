@@ -1,4 +1,4 @@
-"""The API server as a source of objects, and writes of claims.
+"""The API server as a source of objects, writes of claims, and the deletion of ResourceSlices.
 
 Secrets and ConfigMaps are read by configMapAndSecretChangeDetectionStrategy. Services, CSIDrivers, RuntimeClasses and
 ClusterTrustBundles are watched as whole kinds from their first use. This node's Node is always watched. Claims, volumes
@@ -18,7 +18,7 @@ from actors._kube.errors import ApiError, Conflict, NotFound
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
 from actors.objects import claims
-from actors.objects.api import trust_bundles
+from actors.objects.api import slices, trust_bundles
 from actors.objects.api.csi_nodes import CsiNodes
 from actors.objects.api.issuing import Issuer
 from actors.objects.api.polling import Polling
@@ -35,7 +35,15 @@ from actors.objects.api.retry_forbidden import retry_forbidden
 from actors.objects.api.watching import Changed, Followed, NotSynced, Watching
 from actors.objects.policy import Answer
 from proto.common import rfc3339
-from proto.pods.objects import ApiObject, ObjectProblem, ObjectRef, ObjectRow, SetClaimCapacity, SetClaimExpansion
+from proto.pods.objects import (
+    ApiObject,
+    DeleteResourceSlices,
+    ObjectProblem,
+    ObjectRef,
+    ObjectRow,
+    SetClaimCapacity,
+    SetClaimExpansion,
+)
 from proto.wire.errors import Refused
 
 GET_S = 6.0
@@ -174,6 +182,10 @@ class ApiSource:
         raise Refused(
             "NotWritten", f"claim {request.namespace}/{request.name} was changed at each of {CONFLICTS} tries"
         )
+
+    async def delete_slices(self, request: DeleteResourceSlices) -> None:
+        """Delete ResourceSlices of this node. Raises Refused NotDeleted."""
+        await slices.delete(self.client, self._own.name, request, GET_S)
 
     def _follow(self, position: Position, listener: Listener) -> Follower:
         return Follower(self._actor, self.client, self._streams, position, listener)

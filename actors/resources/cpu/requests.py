@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from actors._cgroup.quantities.qos import qos_class
 from actors._host.restart import is_sidecar
+from actors.resources.model.pod_level import EmptyPoolError, has_own_resources, limits_equal_requests
 from proto.v1 import Container, Pod, ResourceList
-from proto.v1.scalars.quantity import QuantityError, milli_value, parse, value
-
-
-class EmptyPoolError(Exception):
-    """A pod with a budget of its own leaves no CPU for its containers without exclusive CPUs."""
+from proto.v1.scalars.quantity import QuantityError, milli_value, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Requests:
         """CPUs for this container alone; 0 when it runs in a shared pool."""
         if self.ignored(pod) or not _is_guaranteed(pod):
             return 0
-        if has_own_resources(pod) and not _limits_equal_requests(container):
+        if has_own_resources(pod) and not limits_equal_requests(container):
             return 0
         return _whole(container.resources.requests)
 
@@ -70,25 +67,11 @@ class Requests:
             )
 
 
-def has_own_resources(pod: Pod) -> bool:
-    """True for a pod with requests or limits at the level of the pod (KEP-2837)."""
-    own = pod.spec.resources
-    return own is not None and bool(own.requests or own.limits)
-
-
 def _is_guaranteed(pod: Pod) -> bool:
     try:
         return qos_class(pod) == "Guaranteed"
     except QuantityError:
         return False
-
-
-def _limits_equal_requests(container: Container) -> bool:
-    requests, limits = container.resources.requests, container.resources.limits
-    return all(
-        name in limits and 0 < parse(limits[name]) == parse(requests.get(name, limits[name]))
-        for name in ("cpu", "memory")
-    )
 
 
 def _whole(requests: ResourceList) -> int:

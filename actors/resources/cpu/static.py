@@ -9,12 +9,13 @@ from actors._host.restart import is_sidecar
 from actors.resources.cpu.assign import NoCpusError, take_distributed, take_packed
 from actors.resources.cpu.hints import cpu_hints
 from actors.resources.cpu.options import Options
-from actors.resources.cpu.requests import EmptyPoolError, Requests, has_own_resources
+from actors.resources.cpu.requests import Requests
 from actors.resources.cpu.state import State
 from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
 from actors.resources.model.hints import Hint, Hints
+from actors.resources.model.pod_level import EmptyPoolError, has_own_resources
 from actors.resources.model.provider import AllocationError
 from proto.v1 import Container, Pod
 
@@ -147,17 +148,21 @@ class StaticPolicy:
         if all(one.name in known for one in (*pod.spec.init_containers, *pod.spec.containers)):
             return False
         parts = self._divided(pod, held)
-        if self._disjoint(pod, parts | known):
+        if self._fits(pod, held, parts | known):
             parts |= known
+        state.shared |= _NONE.union(*known.values()) - held
         for name, part in parts.items():
             state.assign(pod.metadata.uid, name, part)
         return True
 
-    def _disjoint(self, pod: Pod, parts: Mapping[str, Cpus]) -> bool:
-        """True when no two containers that run at once have an exclusive CPU in common."""
-        lasting = (*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers)
-        sets = [parts[one.name] for one in lasting if self.requests.of_container(pod, one) > 0]
-        return sum(map(len, sets)) == len(_NONE.union(*sets))
+    def _fits(self, pod: Pod, held: Cpus, parts: Mapping[str, Cpus]) -> bool:
+        """True for parts of the pod's CPUs of the size asked for, no two of which run at once on the same CPU."""
+        init = pod.spec.init_containers
+        alone = {one.name: self.requests.of_container(pod, one) for one in (*init, *pod.spec.containers)}
+        if any(count and len(parts[name]) != count for name, count in alone.items()):
+            return False
+        lasting = [parts[one.name] for one in (*filter(is_sidecar, init), *pod.spec.containers) if alone[one.name]]
+        return sum(map(len, lasting)) == len(_NONE.union(*lasting)) and _NONE.union(*parts.values()) <= held
 
     def _divided(self, pod: Pod, cpus: Cpus) -> dict[str, Cpus]:
         """Each container's part. Containers without exclusive CPUs have what the others leave."""

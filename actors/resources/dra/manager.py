@@ -20,9 +20,11 @@ from actors._objects.peer import objects_of
 from actors.resources.dra import answers, policy
 from actors.resources.dra.claims import Claim, Claims, Key
 from actors.resources.dra.health import MOST_DEVICES, Health
+from actors.resources.dra.health_file import HealthFile
 from actors.resources.dra.health_stream import HealthStream
 from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
+from actors.resources.dra.slices import SliceCleaner
 from actors.resources.model.turns import Turns
 from actors.resources.state_file import StateFile
 from proto.common.backoff import Backoff
@@ -62,7 +64,9 @@ class DraManager:
         self._actor, self._file, self.claims, self._pods = actor, file, Claims(claims), pods
         self.plugins = Plugins(self._watch_health, changed)
         self.health = Health()
+        self.health_file = HealthFile(actor, self.health)
         self._health_changed = health_changed
+        self._slices = SliceCleaner(actor, self.plugins.drivers)
         self._pod_turns: Turns[str] = Turns()
         """A pod's claims are not unprepared before a preparation under way has ended."""
         self._turns: Turns[Key] = Turns()
@@ -74,13 +78,15 @@ class DraManager:
         self._cleaning = False
 
     def start(self) -> None:
-        """Unprepare what is left of pods that are gone, periodically."""
+        """Unprepare what is left of pods that are gone, and delete slices of drivers that are away, periodically."""
+        self._slices.start()
         self._actor.every(Until(RECONCILE_S), self._clean, "claims of pods that are gone")
 
     def describe(self) -> dict[str, Any]:
         """Drivers and claims, for a console."""
         return {
             "drivers": self.plugins.drivers(),
+            "slices_to_delete_in_s": self._slices.describe(),
             "claims": {
                 "/".join(one.key): {
                     "uid": one.uid,
@@ -120,11 +126,13 @@ class DraManager:
                 plugin.reports_too_many = True
                 what = "DRA driver %s at %s reports the health of more than %d devices; the others are ignored"
                 log.warning(what, plugin.driver, plugin.endpoint, MOST_DEVICES)
+            self.health_file.save_soon()
             self._health_changed()
 
     def _health_ended(self, plugin: Plugin) -> None:
         if self.plugins.at(plugin.driver, plugin.endpoint) in (plugin, None):
-            self.health.clear(plugin.driver, plugin.endpoint)
+            self.health.forget(plugin.driver, plugin.endpoint)
+            self.health_file.save_soon()
             self._health_changed()
 
     # Preparation

@@ -34,4 +34,6 @@ def _of_node(root: str, node: int, nodes: list[int]) -> dict[int, int]:
         raise TopologyError(f"cannot read {path}: {error}") from error
     if len(found) != len(nodes):
         raise TopologyError(f"cannot read {path}: it has {len(found)} distances for {len(nodes)} NUMA nodes")
+    if any(distance < 0 for distance in found):
+        raise TopologyError(f"cannot read {path}: it has a negative distance")
     return dict(zip(nodes, found, strict=True))

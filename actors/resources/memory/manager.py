@@ -10,13 +10,14 @@ from typing import Any
 from actors._metrics.kubelet import MEMORY_PINNING_ERRORS, MEMORY_PINNINGS
 from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import Memory
-from actors.resources.memory import static
+from actors.resources.memory import pod_level, static
 from actors.resources.memory.model import AssignmentError, Block, State
 from actors.resources.memory.requests import is_pinned
 from actors.resources.memory.reserved import Reservation, reserved_by_node
 from actors.resources.memory.state import state_file
 from actors.resources.model.counting import pinning
 from actors.resources.model.hints import Hint, Hints
+from actors.resources.model.pod_level import EmptyPoolError, has_own_resources
 from actors.resources.model.provider import AllocationError
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
@@ -43,6 +44,10 @@ class MemorySettings:
     """reservedMemory."""
     kept: Mapping[str, int] = field(default_factory=dict)
     """Bytes of systemReserved, kubeReserved and evictionHard together, by resource."""
+    pod_level: bool = False
+    """The gate PodLevelResourceManagers."""
+    topology_scope: str = "container"
+    """topologyManagerScope; `container` with the policy none."""
 
 
 class MemoryManager:
@@ -56,8 +61,10 @@ class MemoryManager:
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, QuantityError, OSError.
         """
         self._blocking = blocking
-        self._file = state_file(directory, settings.policy)
+        self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._static = settings.policy == STATIC
+        self._pod_level = settings.pod_level
+        self._pod_scope = settings.topology_scope == "pod"
         self._number = 0
         self._state = self._restored(_empty(machine, settings))
 
@@ -67,18 +74,24 @@ class MemoryManager:
 
     def pod_hints(self, pod: Pod) -> Hints:
         """See Provider."""
-        return self._hints(pod, lambda: static.pod_hints(self._state, pod))
+        policy = pod_level if has_own_resources(pod) else static
+        return self._hints(pod, lambda: policy.pod_hints(self._state, pod))
 
     async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
         """See Provider. Memory that cannot be written is not assigned."""
-        if not self._static or not is_pinned(pod):
+        if not self._serves(pod):
             return
         with pinning(MEMORY_PINNINGS, MEMORY_PINNING_ERRORS):
             await self._allocate(pod, container, affinity)
 
     async def _allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
         try:
-            changed = static.allocate(self._state, pod, container, affinity)
+            if whole := self._pod_scope and has_own_resources(pod):
+                changed = pod_level.allocate(self._state, pod, affinity)
+            else:
+                changed = static.allocate(self._state, pod, container, affinity)
+        except EmptyPoolError as error:
+            raise AllocationError("EmptyPodSharedPoolError", str(error)) from error
         except (AssignmentError, QuantityError) as error:
             raise _unexpected(str(error)) from error
         if not changed:
@@ -86,7 +99,10 @@ class MemoryManager:
         try:
             await self._write()
         except (OSError, ActorError) as error:
-            static.remove(self._state, pod.metadata.uid, container.name)
+            if whole:
+                static.remove_pod(self._state, pod.metadata.uid)
+            else:
+                static.remove(self._state, pod.metadata.uid, container.name)
             raise _unexpected(f"cannot write {self._file.path}: {error}") from error
 
     def release(self, pod_uid: str) -> None:
@@ -121,8 +137,11 @@ class MemoryManager:
             if table.allocatable
         ]
 
+    def _serves(self, pod: Pod) -> bool:
+        return self._static and is_pinned(pod, pod_level=self._pod_level)
+
     def _hints(self, pod: Pod, compute: Callable[[], Hints]) -> Hints:
-        if not self._static or not is_pinned(pod):
+        if not self._serves(pod):
             return {}
         try:
             return compute()
@@ -138,6 +157,8 @@ class MemoryManager:
             return State()
         if not known.machine:
             raise self._file.refused("[memorymanager] machine state can not be empty when it has memory assignments")
+        # A kubelet that was killed in between has written a pod before its containers, and its nodes last.
+        known.pods = {uid: blocks for uid, blocks in known.pods.items() if uid in known.entries}
         try:
             static.check(known, empty)
         except PolicyError as error:

@@ -58,15 +58,17 @@ class State(msgspec.Struct):
     machine: dict[NodeId, Node] = {}
     entries: dict[str, dict[str, list[Block]]] = {}
     """Blocks by pod UID and container name."""
+    pods: dict[str, list[Block]] = {}
+    """All blocks of pods with memory of their own. Their containers' blocks are parts of these, or the same."""
 
     def blocks(self, uid: str, name: str) -> list[Block] | None:
         """A container's blocks; None for a container without an assignment."""
         return self.entries.get(uid, {}).get(name)
 
     def each_block(self) -> Iterator[tuple[str, str, Block]]:
-        """All blocks with pod UID and container name."""
+        """All reserved blocks with pod UID and container name. A pod with memory of its own has them without a name."""
         for uid, containers in self.entries.items():
-            for name, blocks in containers.items():
+            for name, blocks in containers.items() if uid not in self.pods else (("", self.pods[uid]),):
                 for block in blocks:
                     yield uid, name, block
 

@@ -1,7 +1,8 @@
 """The content of the file memory_manager_state below --root-dir.
 
-Name, format and checksum are the kubelet's (pkg/kubelet/cm/memorymanager/state). Kubernetes 1.36 writes this version 1
-without the gate PodLevelResourceManagers. So a node changes between the kubelet and nodevisor without new assignments.
+Name, format and checksum are the kubelet's (pkg/kubelet/cm/memorymanager/state). Kubernetes 1.36 writes version 1, and
+with the gate PodLevelResourceManagers version 2, which has pods with memory of their own. So a node changes between the
+kubelet and nodevisor without new assignments.
 """
 
 from __future__ import annotations
@@ -16,28 +17,36 @@ from actors.resources.state_file import StateFile, quoted
 from proto.common import untrusted
 
 _TYPES = ("MemoryManagerCheckpoint", "MemoryManagerCheckpointV1")
-"""The struct's names in the checksums of kubelets until 1.35 and since 1.36. All kubelets accept the first."""
+"""The struct's names in the checksums of kubelets until 1.35 and since 1.36, without the gate. All accept the first."""
+
+
+class _PodEntry(msgspec.Struct):
+    blocks: list[Block] = msgspec.field(default_factory=list, name="memoryBlocks")
 
 
 class _File(msgspec.Struct, kw_only=True):
     policy: str = msgspec.field(default="", name="policyName")
     machine: dict[NodeId, Node] = msgspec.field(default_factory=dict, name="machineState")
     entries: dict[str, dict[str, list[Block]]] | msgspec.UnsetType = msgspec.UNSET
+    pods: dict[str, _PodEntry] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="podEntries")
     checksum: int = 0
 
 
-def state_file(directory: str, policy: str) -> StateFile[State]:
-    """The file in `directory`, for this policy."""
-    return StateFile(directory, "memory", lambda state: encode(state, policy), lambda data: decode(data, policy))
+def state_file(directory: str, policy: str, *, pod_level: bool = False) -> StateFile[State]:
+    """The file in `directory`. `pod_level`: write version 2 of the format (gate PodLevelResourceManagers)."""
+    return StateFile(
+        directory, "memory", lambda state: encode(state, policy, pod_level=pod_level), lambda data: decode(data, policy)
+    )
 
 
-def encode(state: State, policy: str) -> bytes:
-    """The content of the file."""
+def encode(state: State, policy: str, *, pod_level: bool = False) -> bytes:
+    """The content of the file. `pod_level`: version 2, also without pods that have memory of their own."""
     file = _File(
         policy=policy,
         machine={number: state.machine[number] for number in sorted(state.machine, key=str)},
         entries={uid: dict(sorted(state.entries[uid].items())) for uid in sorted(state.entries)} or msgspec.UNSET,
-        checksum=_checksum(_TYPES[0], policy, state),
+        pods={uid: _PodEntry(state.pods[uid]) for uid in sorted(state.pods)} or msgspec.UNSET,
+        checksum=_checksum(_TYPES[0], policy, state, pods=pod_level or bool(state.pods)),
     )
     return msgspec.json.encode(file)
 
@@ -49,7 +58,11 @@ def decode(content: bytes, policy: str) -> State:
     except msgspec.DecodeError as error:
         raise ValueError(f"checkpoint is corrupted: {error}") from error
     state = State(file.machine, {} if isinstance(file.entries, msgspec.UnsetType) else file.entries)
-    if file.checksum and all(file.checksum != _checksum(name, file.policy, state) for name in _TYPES):
+    if not isinstance(file.pods, msgspec.UnsetType):
+        state.pods = {uid: entry.blocks for uid, entry in file.pods.items()}
+    versions = (True,) if state.pods else (False, True)
+    known = (_checksum(name, file.policy, state, pods=each) for name in _TYPES for each in versions)
+    if file.checksum and file.checksum not in known:
         raise ValueError("checkpoint is corrupted")
     if file.policy != policy:
         raise ValueError(
@@ -59,8 +72,8 @@ def decode(content: bytes, policy: str) -> State:
     return state
 
 
-def _checksum(name: str, policy: str, state: State) -> int:
-    """FNV-1a 32 of the struct as Go's spew prints it (pkg/kubelet/checkpointmanager/checksum)."""
+def _checksum(name: str, policy: str, state: State, *, pods: bool) -> int:
+    """FNV-1a 32 of the struct as Go's spew prints it (pkg/kubelet/checkpointmanager/checksum). `pods`: version 2."""
     machine = _map({number: f"<*>{_node(node)}" for number, node in state.machine.items()})
     entries = _map(
         {
@@ -68,9 +81,13 @@ def _checksum(name: str, policy: str, state: State) -> int:
             for uid, containers in state.entries.items()
         }
     )
+    own = _map(
+        {uid: f"{{MemoryBlocks:([]state.Block)[{' '.join(map(_block, each))}]}}" for uid, each in state.pods.items()}
+    )
     printed = (
         f"(*state.{name}){{PolicyName:(string){policy} MachineState:(state.NUMANodeMap){machine} "
-        f"Entries:(state.ContainerMemoryAssignments){entries} Checksum:(checksum.Checksum)0}}"
+        f"Entries:(state.ContainerMemoryAssignments){entries} "
+        f"{f'PodEntries:(state.PodMemoryAssignments){own} ' if pods else ''}Checksum:(checksum.Checksum)0}}"
     )
     return fnv1a_32(printed.encode("utf-8", "surrogatepass"))
 

@@ -50,9 +50,9 @@ def check(state: State, empty: State) -> None:
 
 def container_hints(state: State, pod: Pod, container: Container) -> Hints:
     """See Provider. Raises QuantityError."""
-    wanted = requests.of_container(container)
+    wanted = requests.of_container(pod, container)
     blocks = state.blocks(pod.metadata.uid, container.name)
-    return _possible(state, pod, wanted) if blocks is None else _assigned(blocks, wanted)
+    return possible_hints(state, pod, wanted) if blocks is None else assigned_hints(blocks, wanted)
 
 
 def pod_hints(state: State, pod: Pod) -> Hints:
@@ -61,8 +61,8 @@ def pod_hints(state: State, pod: Pod) -> Hints:
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         blocks = state.blocks(pod.metadata.uid, container.name)
         if blocks is not None:
-            return _assigned(blocks, wanted)
-    return _possible(state, pod, wanted)
+            return assigned_hints(blocks, wanted)
+    return possible_hints(state, pod, wanted)
 
 
 def allocate(state: State, pod: Pod, container: Container, affinity: Hint) -> bool:
@@ -71,10 +71,10 @@ def allocate(state: State, pod: Pod, container: Container, affinity: Hint) -> bo
     Raises AssignmentError, QuantityError.
     """
     uid = pod.metadata.uid
-    wanted = requests.of_container(container)
+    wanted = requests.of_container(pod, container)
     if not wanted or state.blocks(uid, container.name) is not None:
         return False
-    nodes = sorted(_chosen_nodes(state, pod, wanted, affinity))
+    nodes = sorted(chosen_nodes(state, pod, wanted, affinity))
     blocks = [Block(list(nodes), resource, size) for resource, size in wanted.items()]
     for block in blocks:
         state.take(block, block.size - _take_over(state, pod, container, block))
@@ -83,12 +83,16 @@ def allocate(state: State, pod: Pod, container: Container, affinity: Hint) -> bo
 
 
 def remove(state: State, uid: str, name: str) -> None:
-    """Free a container's memory."""
+    """Free a container's memory. That of a pod with memory of its own is free after its last container."""
     containers = state.entries.get(uid, {})
-    for block in containers.pop(name, ()):
-        state.give_back(block)
+    blocks = containers.pop(name, [])
     if not containers:
         state.entries.pop(uid, None)
+        blocks = state.pods.pop(uid, blocks)
+    elif uid in state.pods:
+        return
+    for block in blocks:
+        state.give_back(block)
 
 
 def remove_pod(state: State, uid: str) -> bool:
@@ -144,14 +148,14 @@ def _sums(state: State, node: Node, resource: str) -> tuple[int, int]:
     return sum(table.free for table in tables), sum(table.reserved for table in tables)
 
 
-def _assigned(blocks: list[Block], wanted: Requests) -> Hints:
+def assigned_hints(blocks: list[Block], wanted: Requests) -> Hints:
     """The hints of a container that has its memory; none when it has another amount than it requests."""
     if len(blocks) != len(wanted) or any(wanted.get(block.resource) != block.size for block in blocks):
         return {}
     return {block.resource: [Hint(frozenset(block.nodes), preferred=True)] for block in blocks}
 
 
-def _possible(state: State, pod: Pod, wanted: Requests) -> Hints:
+def possible_hints(state: State, pod: Pod, wanted: Requests) -> Hints:
     """Each group of nodes that can serve the request now. Those of the smallest group that ever could are preferred."""
     fitting = [
         nodes
@@ -182,11 +186,14 @@ def _mixes_groups(state: State, nodes: frozenset[int]) -> bool:
     return any(set(node.group) != nodes for node in used)
 
 
-def _chosen_nodes(state: State, pod: Pod, wanted: Requests, affinity: Hint) -> frozenset[int]:
-    """The nodes for a container, as policy_static.go decides after the topology manager."""
+def chosen_nodes(state: State, pod: Pod, wanted: Requests, affinity: Hint) -> frozenset[int]:
+    """The nodes for a container or a pod, as policy_static.go decides after the topology manager.
+
+    Raises AssignmentError.
+    """
     nodes, preferred = affinity.nodes, affinity.preferred
     if nodes is None:
-        hints = _possible(state, pod, wanted)
+        hints = possible_hints(state, pod, wanted)
         if not hints:
             raise AssignmentError(
                 "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
@@ -195,7 +202,7 @@ def _chosen_nodes(state: State, pod: Pod, wanted: Requests, affinity: Hint) -> f
         nodes, preferred = _best(hints, frozenset(), preferred, "default")
     if not _suffices(state, nodes, wanted):
         # The topology manager intersects the hints of all providers: it may have left a part of ours.
-        nodes, _ = _best(_possible(state, pod, wanted), nodes, preferred, "extended")
+        nodes, _ = _best(possible_hints(state, pod, wanted), nodes, preferred, "extended")
     if _mixes_groups(state, nodes):
         raise AssignmentError("[memorymanager] preferred hint violates NUMA node allocation")
     return nodes

@@ -48,7 +48,9 @@ def _four_way() -> Topology:
 SINGLE_HT = machine(8, lambda n: (n % 4, 0, 0))
 DUAL_HT = machine(12, lambda n: (n % 6, n % 2, n % 2))
 EIGHT = regular(8, 8, 8, 8, threads=1)
-TRIPLE_HT = machine(18, lambda n: (n // 2, (1, 0, 2)[n // 6], 0))
+TWO_NODES = regular(8, 8, 4, 8, threads=1)
+FOUR = regular(4, 4, 4, 4, threads=1)
+TRIPLE_HT = machine(18, lambda n: (n // 2, (1, 0, 2)[n // 6], (1, 0, 2)[n // 6]))
 DUAL_NO_HT = machine(8, lambda n: (n, n // 4, n // 4))
 MULTI_NUMA_HT = machine(80, lambda n: (n % 40, n % 40 // 20, n % 40 // 10))
 """Two sockets of two NUMA nodes."""

@@ -122,6 +122,7 @@ def cdi(actor: ActorProcess, subject: Pod) -> tuple[str, ...]:
 def test_a_claim_is_prepared_granted_and_unprepared(actor: ActorProcess, service: str) -> None:
     driver = new_driver(actor, service=service)
     try:
+        wait_for(lambda: driver.of("NotifyRegistrationStatus"), 20, "it is notified")
         assert driver.of("NotifyRegistrationStatus")[-1].plugin_registered
         prepare(actor, GPU)
         (request,) = driver.of("NodePrepareResources")
@@ -371,6 +372,8 @@ def test_a_kill_within_a_call_leaves_no_claim_behind(actor: ActorProcess, driver
     actor.restart()
     driver.faults.clear()
     driver.release.set()
+    if rpc == "NodePrepareResources":
+        wait_for(lambda: driver.prepared, 20, "the call of before has its effect after all")
     actor.tell(SetPods(pods=(), full=True))
     wait_for(lambda: state(actor)["claims"] == {} and driver.prepared == set(), 20)
 

@@ -24,12 +24,13 @@ QUICK = (
     "from actors.resources import resource_health; from actors.resources.dra import health, health_stream; "
     "health.TIMEOUT_S = 2.0; resource_health.LOOK_S = 0.2; health_stream.RETRY_S = 0.2\n"
 )
+LASTING = f"{QUICK}health.TIMEOUT_S = 60.0\n"
 CLAIM = "claim:gpu"
 
 
-def started(**settings: Any) -> ActorProcess:
+def started(prelude: str = QUICK, **settings: Any) -> ActorProcess:
     peers = ("pod_workers", "node", "objects")
-    actor = ActorProcess("resources", None, peers, prelude=QUICK, objects_dir="/objects", **settings)
+    actor = ActorProcess("resources", None, peers, prelude=prelude, objects_dir="/objects", **settings)
     server = Server(claim("gpu", "u"))
     actor.peers["objects"].answers[GetObjects] = server.answer
     return actor
@@ -76,6 +77,23 @@ def test_health_of_a_claims_devices(actor: ActorProcess) -> None:
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20, "the report is too old")
     finally:
         driver.close()
+
+
+def test_health_outlives_a_kill_until_the_driver_reports_again() -> None:
+    with started(prelude=LASTING) as actor:
+        actor.tell(SetPods(pods=(), full=True))
+        driver = prepared(actor)
+        driver.report(dev_gpu=(UNHEALTHY, "too hot"))
+        path = Path(actor.settings.root_dir) / "dra_health_state"
+        wait_for(lambda: path.exists() and b"too hot" in path.read_bytes(), 20)
+        actor.restart()
+        actor.tell(SetPods(pods=(pod("u", "gpu"),), full=True))
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unhealthy", "too hot")], 20)
+        wait_for(lambda: driver.watchers() == 2, 20)
+        driver.report(dev_gpu=HEALTHY)
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Healthy", None)], 20)
+        driver.close()
+        wait_for(lambda: path.read_bytes() == b"{}", 20, "the end of its driver is noted")
 
 
 def test_health_is_unknown_without_its_driver(actor: ActorProcess) -> None:

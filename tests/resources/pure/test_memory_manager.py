@@ -291,6 +291,17 @@ def reservations(*nodes: dict[str, str]) -> list[Reservation]:
             "references a NUMA node 2 that does not exist on this machine",
         ),
         ([], {}, "you should specify the system reserved memory"),
+        (reservations({"memory": "0"}), {"memory": 0}, "you should specify the system reserved memory"),
+        (
+            reservations({"memory": "12", HUGE_2M: "70", HUGE: "13"}),
+            {"memory": 12, HUGE_2M: 70, HUGE: 13},
+            {0: {"memory": 12, HUGE_2M: 70, HUGE: 13}, 1: {}},
+        ),
+        (
+            reservations({"memory": "1Gi"}, {"memory": "2Gi"}),
+            {"memory": 2 * GI * MI},
+            'the total amount "3221225472" of type "memory" is not equal to the value "2147483648"',
+        ),
         (reservations({HUGE: "1Gi"}), {HUGE: GI * MI}, "you should specify the system reserved memory"),
     ],
 )

@@ -32,6 +32,9 @@ STATE = State(
 )
 
 
+POD_ENTRIES = {"pod": {"memoryBlocks": [{"numaAffinity": [0], "type": "memory", "size": 512}]}}
+
+
 def content(**changes: Any) -> bytes:
     return json.dumps(UPSTREAM | changes).encode()
 
@@ -43,6 +46,24 @@ def test_kubelets_file_is_read(checksum: int) -> None:
 
 def test_file_is_the_kubelets() -> None:
     assert json.loads(encode(STATE, "static")) == UPSTREAM
+
+
+def test_pods_with_memory_of_their_own_are_the_kubelets() -> None:
+    state = State(STATE.machine, STATE.entries, {"pod": [Block([0], "memory", 512)]})
+    written = UPSTREAM | {"podEntries": POD_ENTRIES, "checksum": 1278640530}
+    for pod_level in (False, True):
+        assert json.loads(encode(state, "static", pod_level=pod_level)) == written
+    for checksum in (1278640530, 0):
+        assert decode(content(podEntries=POD_ENTRIES, checksum=checksum), "static") == state
+    with pytest.raises(ValueError, match="checkpoint is corrupted"):
+        decode(content(podEntries=POD_ENTRIES, checksum=101010), "static")
+
+
+def test_version_2_without_such_pods_is_read_by_any() -> None:
+    written = encode(STATE, "static", pod_level=True)
+    assert json.loads(written).keys() == UPSTREAM.keys()
+    assert json.loads(written)["checksum"] != UPSTREAM["checksum"]
+    assert decode(written, "static") == STATE
 
 
 def test_file_without_assignments_has_no_entries() -> None:

@@ -1,6 +1,7 @@
 """Upstream's tables of the policy Static (policy_static_test.go), and properties of all histories."""
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,7 @@ def test_node_with_less_memory_than_reserved_is_refused() -> None:
 
 
 ONE = (1536, 1536), (GI, GI)
+LARGE = (9 * GI, 9 * GI), (5 * GI, 5 * GI)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +240,30 @@ FOUR_SMALL = [node(number, (512, 512), (GI, GI)) for number in range(4)]
             guaranteed("p"),
             "failed to find NUMA nodes to extend the current topology hint",
         ),
+        (
+            state([node(0, *LARGE), node(1, *LARGE)]),
+            "*-",
+            guaranteed("p"),
+            state([node(0, (9 * GI, 8 * GI), (5 * GI, 4 * GI), 2), node(1, *LARGE)], p=blocks("0", GI, GI)),
+        ),
+        (
+            state([node(0, *LARGE), node(1, *LARGE)]),
+            "*-",
+            guaranteed("p", 12 * GI, 4 * GI),
+            state(
+                [
+                    node(0, (9 * GI, 0), (5 * GI, GI), 2, (0, 1)),
+                    node(1, (9 * GI, 6 * GI), (5 * GI, 5 * GI), 2, (0, 1)),
+                ],
+                p=blocks("01", 12 * GI, 4 * GI),
+            ),
+        ),
+        (
+            state([node(0, (9 * GI, 8 * GI), (5 * GI, 4 * GI), 2), node(1, *LARGE)], q=blocks("0", GI, GI)),
+            "*-",
+            guaranteed("p", 12 * GI, 4 * GI),
+            NO_MEMORY,
+        ),
         (state([node(0, *ONE)]), "*-", guaranteed("p", GI, 2 * GI), NO_MEMORY),
     ],
 )
@@ -292,6 +318,23 @@ def test_init_containers_memory_is_reused(
     assert found.machine[0].assignments == 2 * len(all_containers(subject))
 
 
+def test_memory_of_sidecars_between_init_containers_is_kept() -> None:
+    def each(name: str, size: int, **more: Any) -> dict[str, Any]:
+        return container(name, size * GI, size * GI, **more)
+
+    always = {"restartPolicy": "Always"}
+    init = (each("i", 1), each("s", 2, **always), each("j", 3), each("t", 4, **always))
+    subject, found = pod("p", each("c", 1), init=init), state([node(0, (7 * GI, 7 * GI), (7 * GI, 7 * GI))])
+    for one in all_containers(subject):
+        assert static.allocate(found, subject, one, hint("*-"))
+    held = {name: blocks("0", size * GI, size * GI) for name, size in zip("isjtc", (0, 2, 0, 4, 1), strict=True)}
+    assert found == State({0: node(0, (7 * GI, 0), (7 * GI, 0), 10)}, {"p": held})
+    before = deepcopy(found)
+    for one in all_containers(subject):
+        assert not static.allocate(found, subject, one, hint("*-"))
+    assert found == before
+
+
 def test_memory_of_a_sidecar_is_not_reused() -> None:
     sidecar = container("s", GI, restartPolicy="Always")
     subject = pod("p", container("c", GI), init=(container("i", GI), sidecar, container("j", GI)))
@@ -333,6 +376,48 @@ def test_removal_frees_memory_and_groups(known: State, uid: str, result: State) 
     assert found == result
 
 
+ALONE = State(
+    {0: node(0, (9 * GI, 7 * GI), (5 * GI, 3 * GI), 4), 1: node(1, *LARGE)},
+    {"p": {"a": blocks("0", GI, GI), "b": blocks("0", GI, GI)}},
+)
+SPREAD = State(
+    {
+        0: node(0, (9 * GI, 0), (5 * GI, 3 * GI), 4, (0, 1)),
+        1: node(1, (9 * GI, 5 * GI), (5 * GI, 5 * GI), 4, (0, 1)),
+    },
+    {"p": {"a": blocks("01", GI, GI), "b": blocks("01", 12 * GI, GI)}},
+)
+
+
+@pytest.mark.parametrize(
+    ("known", "name", "nodes"),
+    [
+        (ALONE, "b", [node(0, (9 * GI, 8 * GI), (5 * GI, 4 * GI), 2), node(1, *LARGE)]),
+        (
+            SPREAD,
+            "b",
+            [
+                node(0, (9 * GI, 9 * GI), (5 * GI, 4 * GI), 2, (0, 1)),
+                node(1, (9 * GI, 8 * GI), (5 * GI, 5 * GI), 2, (0, 1)),
+            ],
+        ),
+        (ALONE, "none", list(ALONE.machine.values())),
+    ],
+)
+def test_removal_of_one_container_is_upstreams(known: State, name: str, nodes: list[Node]) -> None:
+    found = deepcopy(known)
+    static.remove(found, "p", name)
+    held = {each: known.entries["p"][each] for each in "ab" if each != name}
+    assert found == State(dict(enumerate(nodes)), {"p": held})
+
+
+@pytest.mark.parametrize("known", [ALONE, SPREAD])
+def test_removal_of_a_pod_that_is_gone_frees_all_its_containers(known: State) -> None:
+    found = deepcopy(known)
+    assert static.remove_pod(found, "p")
+    assert found == state([node(0, *LARGE), node(1, *LARGE)])
+
+
 TWO_IN_GROUP = [node(0, (1536, 0), (GI, 0), 2, (0, 1)), node(1, (1536, GI), (GI, 0), 2, (0, 1))]
 
 
@@ -354,6 +439,16 @@ TWO_IN_GROUP = [node(0, (1536, 0), (GI, 0), 2, (0, 1)), node(1, (1536, GI), (GI,
         (state([node(0, *ONE), node(1, *ONE)]), guaranteed("p", 4 * GI), None),
         (state(FOUR_SMALL[:3]), guaranteed("p"), "01+ 02+ 12+ 012-"),
         (state([node(0, (1536, 512), (GI, GI), 1), node(1, *ONE)], q=blocks("0", GI)), guaranteed("p"), "1+"),
+        (
+            state(
+                [node(0, (1536, 0), (20, 0), 2, (0, 1)), node(1, (1536, GI), (20, 16), 2, (0, 1))],
+                q=blocks("01", 2 * GI, 24),
+            ),
+            guaranteed("p", GI, 16),
+            "01-",
+        ),
+        (ALONE, guaranteed("q"), "0+ 1+"),
+        (state([node(0, *LARGE), node(1, *LARGE)]), guaranteed("q"), "0+ 1+ 01-"),
     ],
 )
 def test_container_hints_are_upstreams(known: State, subject: Pod, expected: str | None) -> None:
@@ -397,15 +492,37 @@ def test_pod_requests_its_peak(subject: Pod, expected: int) -> None:
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [
-        (guaranteed("p"), True),
-        (burstable("p"), False),
-        (pod("p", {"name": "c"}), False),
-        (pod("p", container("c", 1), resources={"requests": {"cpu": "1", "memory": "1Mi"}}), False),
-        (pod("p", container("c", 1), resources={"limits": {"memory": "1Mi"}}), False),
+        (guaranteed("p"), (True, True)),
+        (burstable("p"), (False, False)),
+        (pod("p", {"name": "c"}), (False, False)),
+        (pod("p", container("c", 1), resources={"requests": {"cpu": "1", "memory": "1Mi"}}), (False, False)),
+        (pod("p", container("c", 1), resources={"limits": {"memory": "1Mi"}}), (False, False)),
+        (pod("p", container("c", 1), resources=container("c", 1)["resources"]), (False, True)),
     ],
 )
-def test_guaranteed_pods_without_own_resources_are_pinned(subject: Pod, expected: bool) -> None:
-    assert is_pinned(subject) is expected
+def test_guaranteed_pods_are_pinned(subject: Pod, expected: tuple[bool, bool]) -> None:
+    assert tuple(is_pinned(subject, pod_level=each) for each in (False, True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("init", "apps", "expected"),
+    [
+        (((1, 1, False), (4, 4, False)), ((1, 1), (2, 2)), (4, 4)),
+        (((1, 1, False), (3, 3, False)), ((2, 2), (3, 3)), (5, 5)),
+        (((1, 1, False), (3, 4, False)), ((2, 1), (3, 2)), (5, 4)),
+        (((2, 2, True), (4, 4, False)), ((1, 1), (2, 2)), (6, 6)),
+        (((2, 2, True), (4, 4, False)), ((2, 2), (3, 3)), (7, 7)),
+    ],
+)
+def test_pods_requests_are_upstreams(
+    init: tuple[tuple[int, int, bool], ...], apps: tuple[tuple[int, int], ...], expected: tuple[int, int]
+) -> None:
+    before = tuple(
+        container(f"i{at}", size, huge, **({"restartPolicy": "Always"} if sidecar else {}))
+        for at, (size, huge, sidecar) in enumerate(init)
+    )
+    subject = pod("p", *(container(f"c{at}", *sizes) for at, sizes in enumerate(apps)), init=before)
+    assert of_pod(subject) == dict(zip(("memory", HUGE), (each * MI for each in expected), strict=True))
 
 
 STEPS = st.lists(

@@ -8,7 +8,7 @@ from actors.resources.machine.cpusets import parse, printed
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError
 from proto.resources.grants import Grant
-from tests.resources.cpu.machines import DUAL_HT, MULTI_SOCKET_HT, SINGLE_HT, machine
+from tests.resources.cpu.machines import DUAL_HT, FOUR, MULTI_NUMA_HT, MULTI_SOCKET_HT, SINGLE_HT, machine
 from tests.resources.cpu.pods import at_once, container, make_pod, run, simple
 
 STATIC = CpuSettings(policy="static", reserved_count=1)
@@ -46,6 +46,13 @@ def test_exclusive_cpus_are_granted_without_quota(tmp_path):
     assert printed(cpus.exclusive(pod, pod.spec.containers[0])) == "1,5"
     assert not cpus.exclusive(pod, pod.spec.containers[1])
     assert (printed(cpus.shared), printed(cpus.allocatable)) == ("0,2-4,6-7", "1-7")
+
+
+def test_listed_cpus_are_reserved_from_containers(tmp_path):
+    cpus = manager(tmp_path, CpuSettings(policy="static", reserved_cpus=parse("0")), FOUR)
+    assert printed(cpus.allocatable) == "1-3"
+    allocate(cpus, simple("p", "c", "2"))
+    assert printed(cpus.shared) == "0,3"
 
 
 def test_cpus_survive_a_restart(tmp_path):
@@ -160,6 +167,26 @@ def test_cpu_that_went_offline_is_refused(tmp_path):
 def test_settings_that_cannot_work_are_refused(tmp_path, settings, message):
     with pytest.raises(PolicyError, match=message):
         manager(tmp_path, settings)
+
+
+@pytest.mark.parametrize(
+    ("option", "topology_policy"),
+    [
+        ("full-pcpus-only", "single-numa-node"),
+        ("align-by-socket", "none"),
+        ("align-by-socket", "best-effort"),
+        ("align-by-socket", "restricted"),
+    ],
+)
+def test_options_that_fit_the_topology_policy_are_taken(tmp_path, option, topology_policy):
+    settings = CpuSettings(
+        policy="static",
+        reserved_count=1,
+        options={option: "true"},
+        alpha_options=True,
+        topology_policy=topology_policy,
+    )
+    assert manager(tmp_path, settings, MULTI_NUMA_HT).shared == MULTI_NUMA_HT.ids
 
 
 def test_align_by_socket_needs_sockets_below_nodes(tmp_path):

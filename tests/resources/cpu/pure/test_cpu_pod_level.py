@@ -2,11 +2,12 @@
 
 import pytest
 
-from actors.resources.cpu.requests import EmptyPoolError, Requests
+from actors.resources.cpu.requests import Requests
 from actors.resources.machine.cpusets import parse, printed
 from actors.resources.model.hints import ANY, Hint
+from actors.resources.model.pod_level import EmptyPoolError
 from actors.resources.model.provider import AllocationError
-from tests.resources.cpu.machines import DUAL_HT, EIGHT
+from tests.resources.cpu.machines import DUAL_HT, EIGHT, TWO_NODES
 from tests.resources.cpu.pods import container, make_pod
 from tests.resources.cpu.static_cases import policy, state, without
 
@@ -154,6 +155,7 @@ RESTORED = [
         {"i1": "1-2"},
         {"i1": "1-2", "i2": "1-2", "c1": "1-2"},
     ),
+    ("2", [app("i1", "2")], lasting("2"), "1-2", {"c1": "2"}, {"i1": "1-2", "c1": "1-2"}),
 ]
 """Upstream's cases of a kubelet that was killed between two writes (policy_static_restore_test.go)."""
 
@@ -169,6 +171,34 @@ def test_state_of_a_killed_kubelet_is_completed(own, init, containers, held, kno
     assert {name: printed(cpus) for name, cpus in start.containers["p"].items()} == expected
     assert changed == [known != expected, *(False for _ in changed[1:])]
     assert (printed(start.pods["p"]), printed(start.shared)) == (held, without(EIGHT, held))
+
+
+def test_cpus_of_a_container_outside_its_pods_set_are_free_again():
+    static, start = policy(EIGHT, reserved="0", pod_scope=True), state("0,4-7", {"c1": "3"})
+    start.pods["p"] = parse("1-2")
+    pod = make_pod("p", *lasting("1", "1"), own="2")
+    assert static.problem(start) == ""
+    assert static.allocate(start, pod, pod.spec.containers[0], ANY)
+    assert start.containers == {"p": {"c1": parse("1"), "c2": parse("2")}}
+    assert (printed(start.shared), static.problem(start)) == ("0,3-7", "")
+
+
+def test_cpus_too_few_for_the_pod_are_free_again_with_it():
+    static, start = policy(EIGHT, reserved="0", pod_scope=True), state("0,3-7", {"c1": "1-2"})
+    start.pods["p"] = parse("1-2")
+    pod = make_pod("p", *lasting("2", "2"), own="4")
+    with pytest.raises(AllocationError, match="not enough cpus"):
+        static.allocate(start, pod, pod.spec.containers[0], ANY)
+    start.remove_pod("p")
+    assert start == state("0-7")
+
+
+@pytest.mark.parametrize(("own", "expected"), [("1-3", []), ("5-6", [Hint(frozenset({1}), preferred=True)])])
+def test_hints_before_the_containers_have_theirs_are_those_of_the_pod(own, expected):
+    start = state(without(TWO_NODES, own))
+    start.pods["p"] = parse(own)
+    hints = policy(TWO_NODES, reserved="0", pod_scope=True).pod_hints(start, make_pod("p", *lasting("2"), own="2"))
+    assert [hint for hint in hints["cpu"] if hint.preferred] == expected
 
 
 def test_pods_cpus_in_the_shared_pool_are_refused():

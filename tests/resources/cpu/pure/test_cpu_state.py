@@ -49,6 +49,10 @@ REFUSED = [
     (b"[" * 100_000, "checkpoint is corrupted"),
     (b'{"policyName":"static","defaultCpuSet":"1-3","checksum":1337}', "checkpoint is corrupted"),
     (b'{"policyName":"static","defaultCpuSet":"1-3","entries":{"id":"1"},"checksum":0}', "checkpoint is corrupted"),
+    (
+        b'{"policyName":"other","defaultCpuSet":"1-3","entries":{},"checksum":1394507217}',
+        'configured policy "static" differs from state checkpoint policy "other"',
+    ),
     (NONE_EMPTY, 'configured policy "static" differs from state checkpoint policy "none"'),
     (b'{"policyName":"static","defaultCpuSet":"1.3","checksum":0}', "could not parse default cpu set"),
     (

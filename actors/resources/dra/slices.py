@@ -1,0 +1,131 @@
+"""Deletes the ResourceSlices of DRA drivers that are away, so that no pod is scheduled for their devices.
+
+When the kubelet starts, it deletes all slices of the node. Here drivers first have time to register, since this
+process may restart while they serve. Source: pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from actors._base import Actor
+from actors._objects.peer import objects_of
+from proto.common.backoff import Backoff
+from proto.common.until import Until
+from proto.pods.objects import DeleteResourceSlices
+from proto.wire.errors import ActorError
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 30.0
+"""Time for a driver to come back, the kubelet's."""
+LOOK_S = 5.0
+PROBE_S = 5.0
+DELETE_S = 15.0
+RETRY = Backoff(LOOK_S, cap_s=300.0)
+ALL = ""
+"""Stands for all drivers that are not usable after this process has started."""
+
+
+class Absences:
+    """State: the drivers whose slices are to be deleted, and when. Pure."""
+
+    def __init__(self, now: float) -> None:
+        self._usable: frozenset[str] = frozenset()
+        self._due = {ALL: now + GRACE_S}
+        self._failures: dict[str, int] = {}
+
+    def look(self, usable: Collection[str], now: float) -> None:
+        """Note the drivers that can serve now."""
+        for driver in usable:
+            self._forget(driver)
+        for driver in self._usable.difference(usable):
+            self._due.setdefault(driver, now + GRACE_S)
+        self._usable = frozenset(usable)
+
+    def due(self, now: float) -> list[DeleteResourceSlices]:
+        """The deletions for now. Drivers within their own grace time keep their slices."""
+        kept = tuple(sorted((self._usable | self._due.keys()) - {ALL}))
+        return [
+            DeleteResourceSlices(driver=driver, kept=() if driver else kept)
+            for driver, at in sorted(self._due.items())
+            if at <= now
+        ]
+
+    def deleted(self, driver: str) -> None:
+        """The slices are gone."""
+        if driver not in self._usable:
+            self._forget(driver)
+
+    def failed(self, driver: str, now: float) -> None:
+        """They could not be deleted: try later, unless the driver is back."""
+        if driver in self._due:
+            self._failures[driver] = self._failures.get(driver, 0) + 1
+            self._due[driver] = now + RETRY.delay_s(self._failures[driver])
+
+    def describe(self, now: float) -> dict[str, float]:
+        """Seconds until the deletion, by driver."""
+        return {driver or "(others)": round(at - now, 1) for driver, at in sorted(self._due.items())}
+
+    def _forget(self, driver: str) -> None:
+        self._due.pop(driver, None)
+        self._failures.pop(driver, None)
+
+
+class SliceCleaner:
+    """Looks for drivers that are away. Runs in the actor's mailbox thread."""
+
+    def __init__(self, actor: Actor, drivers: Callable[[], Mapping[str, Iterable[str]]]) -> None:
+        """`drivers`: endpoints of the registered plugins by driver."""
+        self._actor, self._drivers = actor, drivers
+        self._absences = Absences(time.monotonic())
+
+    def start(self) -> None:
+        """Look, periodically. Without an API server there are no slices."""
+        if self._actor.settings.kubeconfig:
+            self._actor.every(Until(LOOK_S), self._look, "drivers that are away")
+
+    def describe(self) -> dict[str, Any]:
+        """The deletions to come, for a console."""
+        return self._absences.describe(time.monotonic()) if self._actor.settings.kubeconfig else {}
+
+    async def _look(self) -> None:
+        registered = {driver: tuple(endpoints) for driver, endpoints in self._drivers().items()}
+        try:
+            usable = await self._actor.blocking(PROBE_S, usable_drivers, registered) if registered else []
+        except ActorError as error:
+            log.warning("cannot see which DRA drivers listen: %s; trying again", error)
+            return
+        self._absences.look([one for one in usable if one in self._drivers()], time.monotonic())
+        for request in self._absences.due(time.monotonic()):
+            await self._delete(request)
+
+    async def _delete(self, request: DeleteResourceSlices) -> None:
+        who = f"DRA driver {request.driver}" if request.driver else "DRA drivers that have not registered"
+        try:
+            await objects_of(self._actor).ask(request, DELETE_S)
+        except ActorError as error:
+            log.warning("cannot delete the ResourceSlices of %s: %s; trying again", who, error)
+            self._absences.failed(request.driver, time.monotonic())
+        else:
+            log.info("the ResourceSlices of %s, away for %.0f s, are deleted", who, GRACE_S)
+            self._absences.deleted(request.driver)
+
+
+def usable_drivers(registered: Mapping[str, Iterable[str]]) -> list[str]:
+    """The drivers of which a plugin listens. A killed plugin leaves its sockets behind."""
+    return [driver for driver, endpoints in registered.items() if any(map(_listens, endpoints))]
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
+        try:
+            probe.connect(path)
+        except OSError as error:
+            return error.errno == errno.EAGAIN  # its queue is full
+    return True

@@ -1,0 +1,71 @@
+"""When the ResourceSlices of drivers that are away are deleted, and which ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.objects.api.slices import selector
+from actors.resources.dra.slices import GRACE_S, Absences
+from proto.pods.objects import DeleteResourceSlices as Delete
+
+
+def test_drivers_that_have_not_registered_are_away_from_the_start() -> None:
+    absences = Absences(0.0)
+    absences.look(["b", "a"], 10.0)
+    assert absences.due(GRACE_S - 0.1) == []
+    assert absences.due(GRACE_S) == [Delete(kept=("a", "b"))]
+    absences.deleted("")
+    absences.look(["a", "b"], 100.0)
+    assert absences.due(1000.0) == []
+
+
+def test_a_driver_has_its_grace_time_from_its_end() -> None:
+    absences = Absences(0.0)
+    absences.look(["a"], 20.0)
+    absences.look([], 25.0)
+    absences.look([], 30.0)
+    assert absences.due(30.0) == [Delete(kept=("a",))]
+    absences.deleted("")
+    assert absences.due(54.9) == []
+    assert absences.due(55.0) == [Delete(driver="a")]
+    absences.deleted("a")
+    assert absences.due(1000.0) == []
+
+
+def test_a_driver_that_comes_back_keeps_its_slices() -> None:
+    absences = Absences(0.0)
+    absences.deleted("")
+    absences.look(["a"], 0.0)
+    absences.look([], 1.0)
+    absences.look(["a"], 20.0)
+    absences.failed("a", 20.0)
+    assert absences.due(1000.0) == []
+    absences.look([], 1000.0)
+    assert absences.due(1000.0 + GRACE_S) == [Delete(driver="a")]
+
+
+def test_failures_are_tried_again_less_and_less() -> None:
+    absences, now, waits = Absences(0.0), GRACE_S, []
+    for _ in range(8):
+        absences.failed("", now)
+        wait = next(each for each in range(1000) if absences.due(now + each))
+        waits.append(wait)
+        now += wait
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+@pytest.mark.parametrize(
+    ("node", "request_", "expected"),
+    [
+        ("n1", Delete(driver="gpu.example.com"), "spec.nodeName=n1,spec.driver=gpu.example.com"),
+        ("n1", Delete(), "spec.nodeName=n1"),
+        ("n1", Delete(kept=("b.x", "a.x")), "spec.nodeName=n1,spec.driver!=a.x,spec.driver!=b.x"),
+        ("n1", Delete(kept=("a,spec.nodeName=n2", "b.x")), "spec.nodeName=n1,spec.driver!=b.x"),
+        ("n1", Delete(driver="a,spec.nodeName!=n1"), None),
+        ("n1", Delete(driver="Ä"), None),
+        ("", Delete(driver="gpu.example.com"), None),
+        ("", Delete(), None),
+    ],
+)
+def test_only_slices_of_this_node_are_selected(node: str, request_: Delete, expected: str | None) -> None:
+    assert selector(node, request_) == expected
