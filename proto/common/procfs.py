@@ -55,6 +55,15 @@ def pss_kib(pid: int) -> int:
     return 0
 
 
+def anonymous_kib(pid: int) -> int:
+    """Anonymous memory in KiB, also what is in swap or shared with the process that forked it. 0 if unknown."""
+    found = 0
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(("RssAnon:", "VmSwap:")):
+            found += int(line.split()[1])
+    return found
+
+
 def cpu_s(pid: int) -> float:
     """CPU time of a process in seconds, of user and kernel. 0 if unknown."""
     fields = _read(pid, "stat").rpartition(")")[2].split()

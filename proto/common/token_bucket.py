@@ -26,6 +26,11 @@ class TokenBucket:
         self._tokens -= 1.0
         return True
 
+    def wait_s(self, now: float) -> float:
+        """Seconds until `try_take` gets a token; takes none."""
+        self._fill(now)
+        return max(0.0, (1.0 - self._tokens) / self._qps) if self._qps > 0 else 0.0
+
     def _fill(self, now: float) -> None:
         self._tokens = min(float(self._burst), self._tokens + max(0.0, now - self._at) * self._qps)
         self._at = now

@@ -22,7 +22,7 @@ import msgspec
 import setproctitle
 import zmq
 
-from proto.agent.actor import Pong
+from proto.agent.actor import Dumped, MemoryUse, Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
 from proto.common import logs, procfs
@@ -380,12 +380,16 @@ class Daemon:
     def _on_link(self, process: Process) -> None:
         assert process.link is not None
         for answer in process.link.read():
-            if isinstance(answer, Pong):
-                self.push(transitions.PongReceived(process.name, process.incarnation, answer.mailbox))
-            elif process.evidence_due is not None:
-                process.dumped = answer
-                assert process.begun is not None
-                process.evidence_due = min(process.evidence_due, process.begun.sample.at + evidence.SAMPLE_S)
+            match answer:
+                case Pong(mailbox=mailbox):
+                    ceiling_mib = self.tree.children[process.name].spec.memory_ceiling_mib
+                    kib, busy = evidence.size(self.run_dir, process.pid, process.name, mailbox, ceiling_mib)
+                    self.push(transitions.PongReceived(process.name, process.incarnation, mailbox, kib, busy))
+                case Dumped() if process.evidence_due is not None and process.begun is not None:
+                    process.dumped = answer
+                    process.evidence_due = min(process.evidence_due, process.begun.sample.at + evidence.SAMPLE_S)
+                case MemoryUse() if process.evidence_due is not None and process.begun is None:
+                    process.memory, process.evidence_due = answer, 0.0
 
     # Output
 
@@ -426,23 +430,37 @@ class Daemon:
                 process.signal(signal.SIGKILL)
             case transitions.SendPing():
                 self.processes.link(process).ping()
+                self._restore_sockets()
                 if not (self.run_dir / f"{process.name}.sock").exists():
                     self.push(transitions.SocketGone(process.name, process.incarnation))
             case transitions.SaveEvidence(why=why):
                 process.begun = evidence.begin(self.run_dir, process.pid, process.name)
                 self.processes.ask_for_evidence(process, why)
+            case transitions.SaveGrowth(why=why, sizes=sizes):
+                self.processes.ask_for_memory(process, why, sizes)
             case transitions.WriteOff():
                 self.processes.written_off.add(process.pid)
                 self.processes.remove(process)
                 self._dirty = True
 
+    def _restore_sockets(self) -> None:
+        for listening in (self.control.listening, self.publisher.listening):
+            try:
+                if listening.restore():
+                    text = f"its socket file {listening.path} was removed; made it again"
+                    self.note("warning", "SocketGone", "supervisor", text)
+            except zmq.ZMQError as error:
+                log.error("cannot listen at %s again: %s", listening.path, error)
+
     def _save_evidence(self, process: Process) -> None:
         process.evidence_due = None
-        assert process.begun is not None
-        path, stall = self.deaths.write_evidence(
-            process.name, process.incarnation, process.pid, process.why, process.dumped, process.begun
-        )
-        self.push(transitions.EvidenceSaved(process.name, process.incarnation, path, f"{stall.kind}: {stall.text}"))
+        life = process.name, process.incarnation
+        if process.begun is None:
+            path = self.deaths.write_growth(*life, process.pid, process.why, process.memory, process.sizes)
+            self.push(transitions.EvidenceSaved(*life, path))
+            return
+        path, stall = self.deaths.write_evidence(*life, process.pid, process.why, process.dumped, process.begun)
+        self.push(transitions.EvidenceSaved(*life, path, f"{stall.kind}: {stall.text}"))
 
     def note(self, level: str, reason: str, actor: str, text: str) -> None:
         """Log a note and publish it."""

@@ -26,6 +26,7 @@ from proto.agent.supervisor import (
     StartUpgrade,
     StopActor,
     StopAgent,
+    Suspect,
 )
 from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
@@ -68,20 +69,33 @@ _ORDERS: dict[type[Message], Literal["stop", "start", "kill"]] = {
 def serve(daemon: Daemon) -> None:
     """Carry out or answer every message that has arrived."""
     for received in daemon.control.read():
-        _serve_one(daemon, received)
+        event = _event_of(received)
+        if event is not None:
+            daemon.push(event)
+        else:
+            _answer(daemon, received)
 
 
-def _serve_one(daemon: Daemon, received: Received) -> None:
+def _event_of(received: Received) -> transitions.Event | None:
+    """The event of a message that the state machine handles and answers; None for any other."""
     asker, header = received.asker, received.header
     match received.message:
         case Ready(pid=pid):
-            daemon.push(transitions.ReadyReceived(header.source, header.incarnation, pid))
+            return transitions.ReadyReceived(header.source, header.incarnation, pid)
+        case Suspect(name=name, incarnation=incarnation):
+            return transitions.Suspected(name, incarnation)
         case RestartActor(name=name):
-            daemon.push(transitions.RestartAsked(name, asker))
+            return transitions.RestartAsked(name, asker)
         case StopActor(name=name) | StartActor(name=name) | KillActor(name=name):
-            daemon.push(transitions.ActorOrdered(_ORDERS[type(received.message)], name, asker))
+            return transitions.ActorOrdered(_ORDERS[type(received.message)], name, asker)
         case StopAgent():
-            daemon.push(transitions.StopAsked(asker))
+            return transitions.StopAsked(asker)
+    return None
+
+
+def _answer(daemon: Daemon, received: Received) -> None:
+    asker = received.asker
+    match received.message:
         case ListActors(with_memory=with_memory, with_cpu=with_cpu):
             daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory, with_cpu=with_cpu)))
         case GetAgentHealth():

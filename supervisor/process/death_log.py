@@ -29,7 +29,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     actor: str
     incarnation: int
     cause: str
-    """crash, hung, killed, fork or lost."""
+    """crash, hung, killed, memory, fork or lost."""
     reason: str
     stall: str = ""
     """Of a hang: its kind, as `supervisor.process.stalls` names it."""

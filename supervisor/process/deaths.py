@@ -9,12 +9,13 @@ import contextlib
 import logging
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from proto.agent import recording
-from proto.agent.actor import Dumped
+from proto.agent.actor import Dumped, MemoryUse
 from proto.waits import table
 from supervisor.process import evidence
 from supervisor.process.death_log import Death, append
@@ -60,19 +61,33 @@ class Deaths:
         stall, text = evidence.finish(self.directory.parent, pid, name, begun, stacks, dumped)
         self._stalls[name] = stall
         parts = [
-            time.strftime(f"%Y-%m-%dT%H:%M:%S%z {name} incarnation {incarnation} pid {pid}\n"),
-            self._replay_line(name, incarnation),
+            self._head(name, incarnation, pid),
             f"Python stacks: {stacks}\n\n" if stacks.exists() else "Python stacks: none\n\n",
             "In flight, and mailbox head, from its I/O thread:\n",
             msgspec.json.encode(dumped).decode() + "\n\n" if dumped is not None else "no answer\n\n",
             f"{text}\n\n{why}\n",
         ]
+        return self._write(path, "".join(parts)), stall
+
+    def write_growth(
+        self, name: str, incarnation: int, pid: int, why: str, use: MemoryUse | None, sizes: Iterable[str]
+    ) -> str:
+        """Save what a child past its memory ceiling consists of. Returns the file's path, empty without one."""
+        parts = (self._head(name, incarnation, pid), "\n", evidence.growth(use, sizes), f"\n{why}\n")
+        return self._write(self.path(name, incarnation), "".join(parts))
+
+    def _head(self, name: str, incarnation: int, pid: int) -> str:
+        when = time.strftime(f"%Y-%m-%dT%H:%M:%S%z {name} incarnation {incarnation} pid {pid}\n")
+        return when + self._replay_line(name, incarnation)
+
+    @staticmethod
+    def _write(path: Path, text: str) -> str:
         try:
-            path.write_text("".join(parts), errors="backslashreplace")  # a path of a descriptor may be any bytes
+            path.write_text(text, errors="backslashreplace")  # a path of a descriptor may be any bytes
         except OSError as error:
             log.error("cannot save %s: %s", path, error.strerror)
-            return "", stall
-        return str(path), stall
+            return ""
+        return str(path)
 
     def in_flight(self, name: str, incarnation: int) -> str:
         """Read the call in flight of an incarnation that has ended, before the next one replaces its wait records."""

@@ -1,16 +1,19 @@
 """Evidence of a hung child: two samples of its threads, its wait records and the answer of its I/O thread.
 
-It begins when the watchdog gives a child up, and is written a moment later, before the child is killed.
+It begins when the watchdog gives a child up, and is written a moment later, before the child is killed. Of a child past
+its memory ceiling, it is what the memory consists of.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from proto.agent.actor import Dumped
+from proto.agent.actor import Dumped, MemoryUse
+from proto.common import procfs
 from proto.waits import table
 from proto.waits.chain import seconds
 from proto.waits.record import RUNNING, Wait
@@ -97,3 +100,36 @@ def _waits(found: Table | None) -> list[str]:
 def _thread(one: Thread) -> str:
     line = f"thread {one.tid} {one.name}: {one.state}, wchan {one.wchan or '?'}, system call {one.syscall}"
     return f"{line}\n{one.stack}" if one.stack else line
+
+
+# Memory
+
+
+def size(run_dir: Path, pid: int, name: str, mailbox: int, ceiling_mib: int) -> tuple[int, str]:
+    """A child's size in KiB, and its work under way if it is past the ceiling."""
+    kib = procfs.anonymous_kib(pid) if ceiling_mib else 0
+    return kib, _work(run_dir, pid, name, mailbox) if ceiling_mib and kib >= ceiling_mib * 1024 else ""
+
+
+def _work(run_dir: Path, pid: int, name: str, mailbox: int) -> str:
+    """A message or call that a restart would interrupt; empty for none."""
+    if mailbox:
+        return f"{mailbox} messages in the mailbox"
+    found = _own(table.read(run_dir / "waits" / name), pid)
+    waits = found.waits if found is not None else ()
+    calls = [one for one in waits if one.kind in CALLS or (one.kind == "handler" and one.target != RUNNING)]
+    first = min(calls, key=_since, default=None)
+    return " ".join(filter(None, (first.kind, first.target, first.what))) if first is not None else ""
+
+
+def growth(use: MemoryUse | None, sizes: Iterable[str]) -> str:
+    """The evidence of a child past its ceiling: sizes since the start, and what the memory consists of."""
+    lines = ["Anonymous memory since its start:", *sizes, ""]
+    if use is None:
+        return "\n".join([*lines, "What it consists of: no answer", ""])
+    share = "" if use.examined == use.objects else f", of a sample of {use.examined}"
+    lines.append(f"Largest types of {use.objects} objects since the fork{share}:")
+    lines += [f"{one.kib:10} KiB in {one.count:8} {one.type}" for one in use.types]
+    lines += ["", "Lines that allocated most (tracemalloc):"]
+    lines += use.allocations or ("not traced; start the agent with PYTHONTRACEMALLOC=1 in its environment",)
+    return "\n".join([*lines, ""])

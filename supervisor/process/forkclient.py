@@ -37,6 +37,9 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     # The forkserver never opens a channel, so gRPC's fork handlers have nothing to do.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
+    # Without the event engine, the thread that waits for an answer also polls the socket: 4 wake-ups of threads for a
+    # call in place of 11, and two thirds of the CPU time.
+    "GRPC_EXPERIMENTS": "-event_engine_client",
 }
 """Variables for the forkserver and its children. A process that forks the first forkserver must have them, too."""
 _BOOT = (

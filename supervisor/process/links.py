@@ -1,4 +1,4 @@
-"""Sends Ping, Dump, Stop, SetFaults and SetVerbosity to an actor's inbox, and reads its answers.
+"""Sends Ping, Dump, GetMemory, Stop, SetFaults and SetVerbosity to an actor's inbox, and reads its answers.
 
 Each incarnation has a DEALER socket of its own, so that a message to a dead one never reaches its successor.
 """
@@ -10,7 +10,7 @@ import logging
 
 import zmq
 
-from proto.agent.actor import Dump, Dumped, Ping, Pong, SetFaults, SetVerbosity, Stop
+from proto.agent.actor import Dump, Dumped, GetMemory, MemoryUse, Ping, Pong, SetFaults, SetVerbosity, Stop
 from proto.agent.faults import Fault
 from proto.common.logs import MOST_VERBOSITY, Limited
 from proto.wire import codec
@@ -20,6 +20,12 @@ from proto.wire.message import Message
 
 log = logging.getLogger(__name__)
 
+Answer = Pong | Dumped | MemoryUse
+_ANSWERS: dict[str, type[Pong] | type[Dumped] | type[MemoryUse]] = {
+    "Ping": Pong,
+    "Dump": Dumped,
+    "GetMemory": MemoryUse,
+}
 BATCH = 64
 """Answers read per iteration of the loop."""
 
@@ -48,6 +54,10 @@ class Link:
         """Ask for a Dumped, which the actor's I/O thread answers."""
         self._ask(Dump())
 
+    def ask_for_memory(self) -> None:
+        """Ask for a MemoryUse, which the actor's I/O thread answers."""
+        self._ask(GetMemory())
+
     def set_verbosity(self, verbosity: int) -> None:
         """Set the actor's log verbosity."""
         self._send(Kind.ASK, SetVerbosity(v=min(verbosity, MOST_VERBOSITY)), 0)
@@ -66,9 +76,9 @@ class Link:
         with contextlib.suppress(zmq.Again):  # a full queue shows as a missed deadline
             self.socket.send_multipart([header, codec.encode(message)], zmq.NOBLOCK)
 
-    def read(self) -> list[Pong | Dumped]:
+    def read(self) -> list[Answer]:
         """Every answer that has arrived. An answer that cannot be decoded is logged and dropped."""
-        answers: list[Pong | Dumped] = []
+        answers: list[Answer] = []
         for _ in range(BATCH):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -83,13 +93,13 @@ class Link:
                 answers.append(answer)
         return answers
 
-    def _answer(self, frames: list[bytes]) -> Pong | Dumped | None:
+    def _answer(self, frames: list[bytes]) -> Answer | None:
         head, body = frames
         header = codec.decode_header(head)
         asked = self._asked.pop(header.correlation, None)
         if asked is None or header.kind != Kind.REPLY:
             return None
-        return codec.decode(body, Pong) if asked == "Ping" else codec.decode(body, Dumped)
+        return codec.decode(body, _ANSWERS[asked])
 
     def close(self) -> None:
         """Close the socket and drop unsent messages."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from proto.agent.actor import Dumped
+from proto.agent.actor import Dumped, MemoryUse
 from proto.common import procfs
 from supervisor.process.evidence import Begun
 from supervisor.process.links import Link
@@ -22,6 +22,9 @@ STATUS_WAIT_S = 1.0
 scheduled first. Less than process_tree.KILL_WAIT_S."""
 DUMP_WAIT_S = 0.3
 """The wait for the part of the evidence that a hung child's I/O thread adds."""
+
+MEMORY_WAIT_S = 4.0
+"""The wait for what a large process consists of. Less than supervision.memory.EVIDENCE_WAIT_S."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -50,7 +53,10 @@ class Process:
     why: str = ""
     dumped: Dumped | None = None
     begun: Begun | None = None
-    """The evidence's first half."""
+    """The evidence's first half, of a hung child."""
+    sizes: tuple[str, ...] = ()
+    """The sizes over time, of one past its memory ceiling."""
+    memory: MemoryUse | None = None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
@@ -98,6 +104,12 @@ class Processes:
         process.evidence_due = time.monotonic() + DUMP_WAIT_S
         process.signal(signal.SIGUSR2)
         self.link(process).dump()
+
+    def ask_for_memory(self, process: Process, why: str, sizes: tuple[str, ...]) -> None:
+        """Ask a process past its memory ceiling what it consists of."""
+        process.why, process.sizes, process.begun, process.memory = why, sizes, None, None
+        process.evidence_due = time.monotonic() + MEMORY_WAIT_S
+        self.link(process).ask_for_memory()
 
     def mark_gone(self, process: Process, now: float) -> None:
         """Note that its pidfd became readable, and stop polling it."""

@@ -19,6 +19,7 @@ from proto.wire import codec
 from proto.wire.envelope import Header, Kind
 from proto.wire.errors import ProtocolError, to_failure
 from proto.wire.message import Message, type_named
+from supervisor.sockets.restoring import Listening
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Control:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: str) -> None:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.set(zmq.MAXMSGSIZE, 1024 * 1024)
-        self.socket.bind(f"ipc://{path}")
+        self.listening = Listening(self.socket, path)
         self.dropped: Counter[str] = Counter()
         self._complaints = Limited(log)
 

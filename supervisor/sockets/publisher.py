@@ -11,6 +11,7 @@ import zmq
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.message import Message
+from supervisor.sockets.restoring import Listening
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Publisher:
         self.socket.set(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self.socket.set(zmq.ONLY_FIRST_SUBSCRIBE, 1)
         self.socket.set(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of the same topic gets no PeerStates
-        self.socket.bind(f"ipc://{path}")
+        self.listening = Listening(self.socket, path)
         self._on_event = on_event
 
     def publish(self, message: Message) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from proto.agent.supervisor import ActorRow
+from supervisor.supervision.memory import Growth
 from supervisor.supervision.policy import History, Run
 from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import State
@@ -33,12 +34,20 @@ class Child:
     next_ping: float | None = None
     pinged: float | None = None
     """The time of a Ping that is not answered yet."""
+    suspected: bool = False
+    """Another actor waited in vain for an answer; ends with the next Pong."""
     stopped: float | None = None
     """The time at which its process was stopped (SIGSTOP), until it is continued."""
     asked: bool = False
     """The supervisor has requested its end."""
     hung: str = ""
     """The watchdog's reason to end it."""
+    growing: str = ""
+    """The reason to replace it for its memory, while the evidence is collected."""
+    outgrown: str = ""
+    """The same, once its end is requested."""
+    outgrown_at: float | None = None
+    """The time of the last such replacement, of any incarnation."""
     killed: bool = False
     """SIGKILL has been sent."""
     again: bool = False
@@ -58,6 +67,7 @@ class Child:
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Deaths by cause and type of that message, for metrics."""
     mailbox: int = 0
+    growth: Growth = field(default_factory=Growth)
     held: bool = False
     """An operator has stopped it: it does not start by itself."""
     stop_askers: list[object] = field(default_factory=list)
@@ -82,8 +92,9 @@ class Child:
         self.started = now
         self.pid = self.early_ready = self.mailbox = 0
         self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = self.stopped = None
-        self.asked = self.killed = self.again = False
-        self.hung = self.evidence = self.call = ""
+        self.asked = self.killed = self.again = self.suspected = False
+        self.hung = self.growing = self.outgrown = self.evidence = self.call = ""
+        self.growth = Growth()
 
     def died(self, cause: str, reason: str) -> None:
         """Count an end that was not requested."""

@@ -17,15 +17,22 @@ def why_hung(child: Child, now: float) -> str:
         return ""
     if child.stopped is not None and spec.stopped_deadline_s and now - child.stopped >= spec.stopped_deadline_s:
         return f"its process was stopped by a signal and not continued within {spec.stopped_deadline_s:g} s"
-    if child.state is State.READY and child.pinged is not None and now - child.pinged >= spec.heartbeat_deadline_s:
-        return f"mailbox did not answer within {spec.heartbeat_deadline_s:g} s"
+    if child.state is State.READY and child.pinged is not None and now - child.pinged >= _patience_s(child):
+        others = "; another actor waited in vain for it, too" if child.suspected else ""
+        return f"mailbox did not answer within {_patience_s(child):g} s{others}"
     return ""
+
+
+def _patience_s(child: Child) -> float:
+    """From a Ping to its Pong."""
+    spec = child.spec
+    return min(spec.suspected_deadline_s, spec.heartbeat_deadline_s) if child.suspected else spec.heartbeat_deadline_s
 
 
 def due(child: Child) -> tuple[float | None, ...]:
     """The monotonic times at which the child must be looked at."""
     spec = child.spec
-    hang_at = None if child.pinged is None else child.pinged + spec.heartbeat_deadline_s
+    hang_at = None if child.pinged is None else child.pinged + _patience_s(child)
     watched = child.stopped is not None and spec.stopped_deadline_s and child.state in (State.STARTING, State.READY)
     stop_ends = (child.stopped or 0.0) + spec.stopped_deadline_s if watched else None
     return child.deadline, child.next_ping, hang_at, stop_ends

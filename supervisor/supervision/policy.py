@@ -27,6 +27,8 @@ class Cause(enum.Enum):
     """A signal, not from the supervisor."""
     HUNG = "hung"
     """Not ready, or not answering, within its deadline; killed by the watchdog."""
+    MEMORY = "memory"
+    """Past its memory ceiling; stopped by the supervisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,12 @@ def _forgive(spec: ChildSpec, history: History, in_service_s: float) -> History:
     return history
 
 
-def cause_of(wait_status: int | None, *, asked: bool, hung: bool) -> Cause:
+def cause_of(wait_status: int | None, *, asked: bool, hung: bool, outgrown: bool = False) -> Cause:
     """The cause of an end, from its wait status (None: unknown) and the supervisor's own requests."""
     if hung:
         return Cause.HUNG
+    if outgrown:
+        return Cause.MEMORY
     if asked:
         return Cause.SHUTDOWN
     if wait_status is None:

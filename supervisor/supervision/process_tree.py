@@ -15,7 +15,7 @@ from proto.agent.supervisor import ActorRow, Exited, Note, PeerState, PeerStates
 from proto.common.backoff import Random
 from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
-from supervisor.supervision import hangs, orders, policy, transitions
+from supervisor.supervision import hangs, memory, orders, policy, transitions
 from supervisor.supervision.child import Child
 from supervisor.supervision.policy import Cause, History
 from supervisor.supervision.specs import ChildSpec
@@ -108,12 +108,14 @@ class ProcessTree:
                 self._on_ready(child, pid)
             case transitions.Ended():
                 self._on_ended(child, event)
-            case transitions.PongReceived(mailbox=mailbox):
-                self._on_pong(child, mailbox)
+            case transitions.PongReceived():
+                self._on_pong(child, event)
             case transitions.Halted():
                 child.stopped = self._now
             case transitions.Continued():
                 child.stopped = None
+            case transitions.Suspected() if child.state is State.READY:
+                self._on_suspected(child)
             case transitions.SocketGone() if child.state is State.READY:
                 self._hang(child, "its socket file was removed")
             case transitions.EvidenceSaved():
@@ -198,13 +200,22 @@ class ProcessTree:
             return None
         return (math.floor(self._now / period_s) + 1) * period_s  # aligned: one wake-up for all children
 
-    def _on_pong(self, child: Child, mailbox: int) -> None:
-        child.mailbox, child.pinged, child.ponged = mailbox, None, self._now
+    def _on_pong(self, child: Child, event: transitions.PongReceived) -> None:
+        child.mailbox, child.pinged, child.ponged, child.suspected = event.mailbox, None, self._now, False
         if child.state is not State.READY:
             return
         child.next_ping = self._next_ping(child)
+        child.growth.add(self._now, event.memory_kib, child.spec.memory_ceiling_mib, event.busy)
+        if not self.stopping and (why := memory.why_replace(child, self.children.values(), self._now)):
+            self._begin_to_replace(child, why)
         if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
             self.forgive(child, "in service for long enough")
+
+    def _on_suspected(self, child: Child) -> None:
+        """An asker alone ends no child: the watchdog asks it now, and waits for a shorter time."""
+        if child.spec.heartbeat_period_s and child.spec.suspected_deadline_s:
+            child.suspected = True
+            child.next_ping = self._now if child.pinged is None else None
 
     def forgive(self, child: Child, why: str) -> None:
         """Forget the restarts so far."""
@@ -254,6 +265,8 @@ class ProcessTree:
                         "warning", "StopTimedOut", child, f"did not stop within {child.spec.shutdown_s:g} s, killing it"
                     )
                 self._kill(child)
+            case State.READY:
+                self._stop_outgrown(child)
             case State.BACKOFF | State.DEGRADED:
                 self.start(child)
 
@@ -265,7 +278,22 @@ class ProcessTree:
         self.note("error", "Unresponsive", child, f"{why}, saving evidence and replacing it")
         self._out.append(transitions.SaveEvidence(child.name, child.incarnation, why))
 
+    def _begin_to_replace(self, child: Child, why: str) -> None:
+        """A child past its memory ceiling serves until the evidence is on disk."""
+        child.growing = why
+        child.deadline = self._now + memory.EVIDENCE_WAIT_S
+        self.note("warning", "MemoryCeiling", child, why)
+        sizes = child.growth.lines(child.started)
+        self._out.append(transitions.SaveGrowth(child.name, child.incarnation, why, sizes))
+
+    def _stop_outgrown(self, child: Child) -> None:
+        self.stop(child)
+        child.outgrown, child.growing, child.outgrown_at = child.growing, "", self._now
+
     def _on_evidence(self, child: Child, event: transitions.EvidenceSaved) -> None:
+        if child.state is State.READY and child.growing:
+            child.evidence = event.path
+            self._stop_outgrown(child)
         if child.state is State.STOPPING and child.hung and not child.killed:
             child.evidence = event.path
             child.hung += f"; {event.stall}" if event.stall else ""
@@ -302,9 +330,11 @@ class ProcessTree:
 
     def _on_ended(self, child: Child, event: transitions.Ended) -> None:
         status, child.call = event.wait_status, event.call
-        cause = policy.cause_of(status, asked=child.asked and not child.hung, hung=bool(child.hung))
-        if child.hung:
-            reason = child.hung + (f" (evidence {child.evidence})" if child.evidence else "")
+        cause = policy.cause_of(
+            status, asked=child.asked and not child.hung, hung=bool(child.hung), outgrown=bool(child.outgrown)
+        )
+        if child.hung or child.outgrown:
+            reason = (child.hung or child.outgrown) + (f" (evidence {child.evidence})" if child.evidence else "")
         else:
             reason = policy.describe_status(status) + (f" in {child.call}" if child.call else "")
             reason += f": {event.detail}" if event.detail else ""

@@ -57,9 +57,15 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Between two Pings; 0 for no watchdog."""
     heartbeat_deadline_s: float = 10.0
     """From a Ping to its Pong, through the mailbox."""
+    suspected_deadline_s: float = 5.0
+    """The same after another actor waited in vain for its answer; 0 for no difference."""
     stopped_deadline_s: float = 0.5
     """From a signal that stops the process (SIGSTOP) to its replacement, unless SIGCONT comes; 0 leaves it to the
     watchdog."""
+    memory_ceiling_mib: int = 1024
+    """Anonymous memory past which the actor is replaced in a quiet moment; 0 for no ceiling. Needs the watchdog."""
+    memory_patience_s: float = 300.0
+    """The longest wait for that moment, while the actor has work under way."""
     depends_on: tuple[str, ...] = ()
     """Actors that must have started, or failed to, before this one's first start. No effect on restarts."""
 

@@ -102,6 +102,10 @@ class PongReceived(_OfIncarnation):
     """The mailbox answered the Ping. `mailbox` is its length."""
 
     mailbox: int
+    memory_kib: int = 0
+    """Anonymous memory of the process; 0 if unknown."""
+    busy: str = ""
+    """Its work under way; only read past its memory ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,18 @@ class Continued(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class Suspected(_OfIncarnation):
+    """Another actor waited in vain for its answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class SocketGone(_OfIncarnation):
     """Its socket file was removed: no new peer reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSaved(_OfIncarnation):
-    """The evidence of a hung child is on disk. `stall`: its kind and a sentence."""
+    """The evidence of a child is on disk. `stall`: the kind of a hung child's stall and a sentence."""
 
     path: str
     stall: str = ""
@@ -169,6 +178,7 @@ Event = (
     | PongReceived
     | Halted
     | Continued
+    | Suspected
     | SocketGone
     | EvidenceSaved
     | RestartAsked
@@ -208,6 +218,15 @@ class SaveEvidence(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class SaveGrowth(_OfIncarnation):
+    """Save what a child's memory consists of, then report EvidenceSaved. It is stopped anyway when that takes long."""
+
+    why: str
+    sizes: tuple[str, ...]
+    """Its sizes over time, as lines."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOff(_OfIncarnation):
     """Forget a process that SIGKILL did not end."""
 
@@ -238,4 +257,4 @@ class Answer:
     answer: Message | Exception
 
 
-Instruction = Fork | AskStop | Kill | SendPing | SaveEvidence | WriteOff | RecordDeath | Publish | Answer
+Instruction = Fork | AskStop | Kill | SendPing | SaveEvidence | SaveGrowth | WriteOff | RecordDeath | Publish | Answer

@@ -30,6 +30,7 @@ from tests.containerd.images import PYTHON
 from tests.containerd.pods import sandbox_config
 from tests.containerd.sample_port import PORT, reserved, with_port
 from tests.containerd.samples import PULL_S, provide, provided, sample_images, sandbox_image_of
+from tests.ports import free_ports
 
 DIRECTORY = Path(__file__).parents[2] / "etc" / "samples"
 SAMPLES = sorted(path for path in DIRECTORY.iterdir() if path.is_file())
@@ -185,22 +186,14 @@ def test_full_disk_is_reported_with_the_remedy(
 
 
 def test_busy_or_foreign_port_is_skipped_until_it_is_free() -> None:
-    with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
-        taken = server.getsockname()[1]
-        other.close()
-        free = [other_port for other_port in range(taken + 1, taken + 50) if is_free(other_port)][:2]
+    taken, *free = free_ports(3)  # which the kernel gives to no connection meanwhile
+    with socket.create_server(("", taken)):
         with reserved((taken, *free)) as first, reserved((taken, *free)) as second:
             assert (first, second) == tuple(free)
         with reserved((taken, *free)) as again:
             assert again == free[0]
         with pytest.raises(OSError, match="are all taken"), reserved((taken,)):
             pass
-
-
-def is_free(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_server(("", port)):
-        return True
-    return False
 
 
 def test_samples_get_another_port_only_in_a_copy(tmp_path: Path) -> None:

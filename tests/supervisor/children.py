@@ -16,12 +16,15 @@ from typing import NoReturn
 import setproctitle
 import zmq
 
-from proto.agent.actor import Dumped, Pong
+from proto.agent.actor import Dumped, MemoryUse, Pong, TypeUse
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Ready
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.message import Message
+
+MAILBOX = {"grows": 0}
+"""Messages that wait, by the kind of the child; else 3."""
 
 
 class Child:
@@ -66,9 +69,13 @@ class Child:
         if header.type == "Stop":
             self.stopping = True
         elif header.type == "Ping":
-            self._answer(identity, header.correlation, Pong(mailbox=3))
+            self._answer(identity, header.correlation, Pong(mailbox=MAILBOX.get(self.name.partition("_")[0], 3)))
         elif header.type == "Dump":
             self._answer(identity, header.correlation, Dumped(in_flight="SomeMessage", mailbox_head=("Ping",)))
+
+        elif header.type == "GetMemory":
+            use = MemoryUse(types=(TypeUse(type="bytearray", count=1, kib=GROWN_MIB * 1024),), objects=7, examined=7)
+            self._answer(identity, header.correlation, use)
 
     def _answer(self, identity: bytes, correlation: int, message: Message) -> None:
         header = codec.encode_header(Kind.REPLY, type(message).__name__, self.name, self.incarnation, correlation)
@@ -78,6 +85,20 @@ class Child:
         record = Path(self.settings.run_dir, "deaths", f"{self.name}-{self.incarnation}.txt")
         record.write_text(f"Traceback (most recent call last):\n  ...\n{text}\n")
         os._exit(70)
+
+
+GROWN_MIB = 64
+
+
+class Grows(Child):
+    """Its memory grows with its first heartbeat, in the first incarnation."""
+
+    grown = bytearray()
+
+    def _handle(self, identity: bytes, head: bytes, body: bytes) -> None:
+        if self.incarnation == 1 and codec.decode_header(head).type == "Ping" and not self.grown:
+            self.grown = bytearray(os.urandom(1024 * 1024) * GROWN_MIB)
+        super()._handle(identity, head, body)
 
 
 class MailboxHangs(Child):
@@ -93,7 +114,8 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     kind = name.partition("_")[0]
     if kind == "exits":
         os._exit(int(name.partition("_")[2]))
-    child = (MailboxHangs if kind == "mailboxhangs" else Child)(name, incarnation, settings, supervisor_pidfd)
+    kinds = {"mailboxhangs": MailboxHangs, "grows": Grows}
+    child = kinds.get(kind, Child)(name, incarnation, settings, supervisor_pidfd)
     match kind:
         case "crashes":
             child.crash("KeyError: 'x'")

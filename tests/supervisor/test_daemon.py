@@ -18,6 +18,7 @@ from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import Failure, Refused
 from proto.wire.message import Done, Message
+from supervisor.process.death_log import read
 from tests.harness import Stalls, alive, wait_for
 from tests.supervisor.agent import Agent, event_of, kill, spec, wait_gone
 
@@ -72,6 +73,43 @@ def test_restart_storm_ends_degraded_and_retries_at_the_cap(name: str) -> None:
         assert row.restart_in_s <= 0.45
         agent.wait(name, lambda later: later.incarnation > row.incarnation)
         assert agent.row("good_a").restarts == 0
+
+
+def test_actor_past_its_memory_ceiling_is_replaced_with_evidence() -> None:
+    with Agent(spec("grows", memory_ceiling_mib=48), spec("good_a")) as agent:
+        before = agent.wait_ready("grows", "good_a")
+        after = agent.wait("grows", lambda row: row.state == "ready" and row.incarnation == 2)
+        assert "past its ceiling of 48 MiB; replaced in a quiet moment (evidence " in after.last_death
+        assert after.deaths == (("memory", "", 1),)
+        record = Path(after.last_death.partition("(evidence ")[2].rstrip(")")).read_text()
+        assert "65536 KiB in        1 bytearray" in record
+        assert "Largest types of 7 objects" in record
+        (death,) = read(Path(agent.dir, "deaths"))
+        assert (death.actor, death.cause, death.incarnation) == ("grows", "memory", 1)
+        assert agent.row("good_a").pid == before["good_a"].pid
+
+
+def test_removed_socket_files_of_the_supervisor_are_made_again() -> None:
+    with Agent(spec("good_a")) as agent:
+        before = agent.wait_ready("good_a")["good_a"]
+        files = [Path(agent.dir, name) for name in ("control.sock", "world.sock")]
+        with agent.subscribe() as early:
+            wait_for(lambda: isinstance(_next(early), PeerStates), 20, "a subscriber is in")
+            for _ in range(2):
+                for path in files:
+                    path.unlink()
+                wait_for(lambda: all(path.is_socket() for path in files), 10, "both are there again")
+            assert agent.row("good_a").pid == before.pid
+            with agent.subscribe() as late:
+                wait_for(lambda: isinstance(_next(late), PeerStates), 20, "a new subscriber gets in")
+                kill(before.pid)
+                for socket in (early, late):
+                    wait_for(lambda socket=socket: isinstance(_next(socket), Started), 20, "it hears of the start")
+        assert agent.text().count("was removed; made it again") == 4
+
+
+def _next(socket: zmq.Socket[bytes]) -> Message | None:
+    return event_of(socket.recv_multipart()) if socket.poll(0) else None
 
 
 def test_death_records_are_bounded() -> None:

@@ -15,9 +15,10 @@ from proto.agent.supervisor import ListActors
 from proto.common.safe_text import one_line
 from proto.node.runtime import EMBEDDED
 from proto.node.runtime import endpoint as embedded_endpoint
-from proto.waits.chain import Answer, Cause, Link, named, seconds, shown
-from proto.waits.facts import ActorState, Facts, collect
+from proto.waits.chain import Answer, shown
+from proto.waits.facts import ActorState, Facts, collect, states
 from proto.waits.resolve import UnknownSubjectError, subject_of
+from proto.waits.text import lines, unmet
 from proto.waits.walk import why as walk
 from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.common import complete_actor, list_pods, output_option, run_dir_option
@@ -56,9 +57,8 @@ def why(subject: str, run_dir: str, output: str | None) -> None:
         render.echo(render.json_text(found))
         return
     render.echo(one_line(known or answer.sentence))
-    for number, cause in enumerate(answer.causes):
-        for line in _lines(cause, also=number > 0):
-            render.echo(line)
+    for line in lines(answer):
+        render.echo(line)
 
 
 def explain(run_dir: Path, text: str) -> tuple[Answer, str]:
@@ -88,13 +88,7 @@ def gather(run_dir: Path) -> Facts:
     try:
         with Client(str(run_dir)) as client:
             answer = client.ask("supervisor", ListActors(with_memory=False), PEERS_S)
-            rows = {
-                row.name: ActorState(
-                    state=row.state, pid=row.pid, restart_in_s=row.restart_in_s, last_death=row.last_death
-                )
-                for row in answer.rows
-                if row.name not in ("supervisor", "forkserver")
-            }
+            rows = states(answer.rows)
     except (ActorError, ProtocolError, OSError):
         rows = {}
     facts = collect(run_dir, rows, endpoint)
@@ -120,33 +114,5 @@ def _status(run_dir: Path, subject: str) -> str:
         return ""
     for pod in pods:
         if f"pod/{pod.metadata.namespace}/{pod.metadata.name}" == subject and pod.status is not None:
-            unmet = [one for one in pod.status.conditions if one.status != "True" and one.message]
-            phase = f"{named(subject)} is {pod.status.phase or 'Pending'}"
-            return f"{phase}: {unmet[0].type}: {unmet[0].message}" if unmet else f"{phase} and waits for nothing."
+            return unmet(subject, pod)
     raise CommandError(f"cannot find {shown(subject)}; `supervisor pods` lists all pods")
-
-
-def _lines(cause: Cause, *, also: bool) -> list[str]:
-    head = [f"also: {cause.sentence}"] if also else []
-    links = [f"  {'  ' * depth}{_line(link)}" for depth, link in enumerate(cause.links)]
-    return [one_line(line) for line in (*head, *links, *_detail(cause.links[-1]))]
-
-
-def _line(link: Link) -> str:
-    parts = [f"{shown(link.waiter)} waits for {_target(link)}, {seconds(link.age_s)}"]
-    if link.deadline_in_s:
-        parts.append(f"deadline in {seconds(link.deadline_in_s)}")
-    if link.next_try_in_s:
-        parts.append(f"next try in {seconds(link.next_try_in_s)}")
-    if link.error:
-        parts.append(f"last error: {link.error}")
-    return f"{', '.join(parts)} [{link.kind}, recorded by {link.actor}]"
-
-
-def _target(link: Link) -> str:
-    what = f" {link.what}" if link.what else ""
-    return f"{shown(link.target)}{what}".strip() if link.target else link.what or "?"
-
-
-def _detail(link: Link) -> list[str]:
-    return [f"      {line}" for line in link.detail.splitlines()]

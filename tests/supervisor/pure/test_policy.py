@@ -29,6 +29,7 @@ GRID = {
     Cause.CRASH: (True, True, False),
     Cause.KILLED: (True, True, False),
     Cause.HUNG: (True, True, False),
+    Cause.MEMORY: (True, True, False),
 }
 
 

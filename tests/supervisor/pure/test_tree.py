@@ -248,6 +248,41 @@ def test_missing_evidence_delays_the_kill_only_shortly() -> None:
     assert driver(transitions.EvidenceSaved("a", 1, "late")) == []
 
 
+def test_suspected_child_is_asked_at_once_and_has_less_time() -> None:
+    driver = Driver(spec(heartbeat_period_s=60.0, suspected_deadline_s=3.0)).in_service("a")
+    driver(transitions.Suspected("a", 1))
+    assert of(transitions.SendPing, driver.tick(0.0))
+    assert not of(transitions.SaveEvidence, driver.tick(2.9))
+    (order,) = of(transitions.SaveEvidence, driver.tick(0.2))
+    assert order.why == "mailbox did not answer within 3 s; another actor waited in vain for it, too"
+
+
+@pytest.mark.parametrize("changes", [{"suspected_deadline_s": 0.0}, {"heartbeat_period_s": 0.0}])
+def test_suspicion_changes_nothing_where_it_is_off(changes: dict[str, float]) -> None:
+    driver = Driver(spec(**{"heartbeat_period_s": 60.0, **changes})).in_service("a")
+    driver(transitions.Suspected("a", 1))
+    assert driver.tick(0.0) == []
+
+
+def test_suspected_child_that_answers_stays_and_has_its_time_again() -> None:
+    driver = Driver(spec(heartbeat_period_s=60.0, suspected_deadline_s=3.0)).in_service("a")
+    for _ in range(5):
+        driver(transitions.Suspected("a", 1))
+        assert of(transitions.SendPing, driver.tick(0.0))
+        assert not of(transitions.SaveEvidence, driver.tick(2.0))
+        driver(transitions.PongReceived("a", 1, 0))
+    driver(transitions.Suspected("a", 0))
+    assert not of(transitions.SendPing, driver.tick(0.0)), "of a former incarnation"
+
+
+def test_suspicion_during_a_ping_shortens_that() -> None:
+    driver = Driver(spec(heartbeat_period_s=5.0, suspected_deadline_s=3.0)).in_service("a")
+    driver.tick(5.0)
+    driver.tick(2.0)
+    driver(transitions.Suspected("a", 1))
+    assert of(transitions.SaveEvidence, driver.tick(3.1))
+
+
 def test_not_ready_in_time_is_a_hang() -> None:
     driver = Driver(spec(start_deadline_s=3.0))
     driver(transitions.Boot())
