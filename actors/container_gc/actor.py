@@ -43,7 +43,7 @@ from proto.wire.errors import ActorError, Refused
 log = logging.getLogger(__name__)
 
 FAILED = "ContainerGCFailed"
-COALESCE_S = 0.2
+COALESCE_S = 1.0
 """Delay that collects reports of pods deleted together. A pass over many costs little more than one over one."""
 FIRST_PASS_S = 5.0
 """Time after the start; by then the pod workers have usually seen their sources."""
@@ -201,7 +201,8 @@ class ContainerGc(Actor):
                 self.after(RETRY_S, self._start_pod_pass)
 
     async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
-        pods = await self._ask_pods(reported.keys())  # they are ours: a pod worker reported them
+        # They are ours: a pod worker reported them.
+        pods = await self._ask_pods(reported.keys(), only=tuple(reported))
         gone = [one for uid, one in reported.items() if pods.is_gone(uid)]
         if gone:
             await self.blocking(DISK_S, self._remove_reported, gone)
@@ -269,8 +270,9 @@ class ContainerGc(Actor):
             log.warning("%s", foreign.foreign_line(new))
         self._foreign = found
 
-    async def _ask_pods(self, own: Collection[str] = frozenset()) -> Pods:
-        return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S), own)
+    async def _ask_pods(self, own: Collection[str] = frozenset(), only: tuple[str, ...] = ()) -> Pods:
+        """`only`: UIDs of the pods to ask for; empty for all."""
+        return Pods.of(await self.peer("pod_workers").ask(ListPodWorkers(uids=only), WORKERS_S), own)
 
     def _compare(self, act: Basis) -> None:
         """Tell how a pass differs from the plan that was shown."""
@@ -284,29 +286,38 @@ class ContainerGc(Actor):
         return {item.id for item, done in zip(items, removed, strict=True) if done}
 
     async def _remove(self, cri: RelayedCri, item: ContainerView | SandboxView, pods: Pods) -> bool:
+        why = policy.rule(item, pods)
         try:
             async with self._removals:
                 if isinstance(item, SandboxView):
-                    # Stopping releases its network: the pod worker may have been killed before that.
-                    await cri.stop_pod_sandbox(item.id)
-                    await cri.remove_pod_sandbox(item.id)
-                    return True
-                if item.state == "unknown":  # it may run
-                    await cri.stop_container(item.id, 0)
-                layer_bytes = await self._layer_bytes(cri, item)
-                log_bytes = removal.remove_container_log(item.log_path) if item.log_path else 0
-                await cri.remove_container(item.id)
+                    reason, text = policy.SANDBOX_REMOVED, await self._remove_sandbox(cri, item, why)
+                else:
+                    reason, text = policy.REMOVED, await self._remove_container(cri, item, why)
         except CriError as error:
             kind = "sandbox" if isinstance(item, SandboxView) else "dead container"
             log.warning("cannot remove the %s %s of pod %s: %s", kind, item.id, item.pod_uid, error)
             return False
-        text = policy.removal_message(item, policy.rule(item, pods), layer_bytes, log_bytes, time.time())
         log.info("pod %s: %s", item.pod_uid, text)
         pod = ObjectReference(
             kind="Pod", namespace=item.namespace, name=item.pod_name, uid=item.pod_uid, api_version="v1"
         )
-        self._events.object(pod, "Normal", policy.REMOVED, text)
+        self._events.object(pod, "Normal", reason, text)
         return True
+
+    async def _remove_sandbox(self, cri: RelayedCri, item: SandboxView, why: str) -> str:
+        """Stopping releases its network: the pod worker may have been killed before that. Raises CriError."""
+        await cri.stop_pod_sandbox(item.id)
+        await cri.remove_pod_sandbox(item.id)
+        return policy.sandbox_message(item, why, time.time())
+
+    async def _remove_container(self, cri: RelayedCri, item: ContainerView, why: str) -> str:
+        """Returns the event's message. Raises CriError."""
+        if item.state == "unknown":  # it may run
+            await cri.stop_container(item.id, 0)
+        layer_bytes = await self._layer_bytes(cri, item)
+        log_bytes = removal.remove_container_log(item.log_path) if item.log_path else 0
+        await cri.remove_container(item.id)
+        return policy.removal_message(item, why, layer_bytes, log_bytes, time.time())
 
     async def _layer_bytes(self, cri: RelayedCri, item: ContainerView) -> int | None:
         """Return the size of a dead container's writable layer; None when the runtime does not tell."""
@@ -365,8 +376,8 @@ class ContainerGc(Actor):
         """Remove the cgroups of these pods. A busy one is handled again in the next full pass."""
         busy: set[str] = set()
         try:
-            for uid, name in cgroup_fs.list_pod_cgroups(self.settings).items():
-                if uid not in uids or cgroup_fs.remove_pod_cgroup(name, self.settings):
+            for uid, name in cgroup_fs.find_pod_cgroups(uids, self.settings).items():
+                if cgroup_fs.remove_pod_cgroup(name, self.settings):
                     continue
                 if uid not in self._busy:  # only at the second pass: it may be a static pod that came back
                     busy.add(uid)

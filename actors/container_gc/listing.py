@@ -50,6 +50,8 @@ def sandbox_views(sandboxes: Iterable[pb.PodSandbox]) -> list[SandboxView]:
             attempt=one.metadata.attempt,
             created=one.created_at / 1e9,
             ready=one.state == pb.SANDBOX_READY,
+            pod_name=one.labels.get(POD_NAME, ""),
+            namespace=one.labels.get(POD_NAMESPACE, ""),
         )
         for one in sandboxes
         if _has_pod(one.labels)

@@ -87,6 +87,8 @@ class SandboxView:
     attempt: int
     created: float
     ready: bool
+    pod_name: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,8 @@ def sandboxes_to_remove(
     return removed
 
 
-REMOVED = "ContainerRemoved"
-"""Reason of the pod's event for each container that is removed."""
+REMOVED, SANDBOX_REMOVED = "ContainerRemoved", "SandboxRemoved"
+"""Reasons of the pod's event for each container and each sandbox that is removed."""
 PODLESS, OVER, IDLE = "its pod is gone", "over the limits", "not needed"
 """Rules of removals."""
 
@@ -231,6 +233,13 @@ def removal_message(one: ContainerView, why: str, layer_bytes: int | None, log_b
     return (
         f"Removed dead container {one.name} ({one.id[:12]}) of {size} bytes and {log_bytes} bytes of logs: "
         f"{why}, created {age_s} s ago"
+    )
+
+
+def sandbox_message(one: SandboxView, why: str, now: float) -> str:
+    """Return the message of a sandbox removal's event."""
+    return (
+        f"Removed sandbox {one.id[:12]} (attempt {one.attempt}): {why}, created {max(0, int(now - one.created))} s ago"
     )
 
 

@@ -38,8 +38,8 @@ QUEUED = 1000
 """client-go's maxQueuedEvents."""
 READ_DEADLINE_S = 5.0
 WRITE_DEADLINE_S = 30.0
-WRITE_PERIOD_S = 0.05
-"""Time between two writes: the events that a SIGKILL can lose."""
+WRITE_PERIOD_S = 0.2
+"""Time between two writes: the events that a SIGKILL can lose. The first write after a quiet time is at once."""
 WRITE_RETRY_S = 30.0
 SMALLEST_REWRITE = 1024 * 1024
 """Smallest file size that is rewritten. Later the limit is twice the size after the last rewrite."""

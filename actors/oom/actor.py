@@ -35,8 +35,8 @@ DISK_S = 5.0
 WORKERS_S = 10.0
 RECORDS_AT_ONCE = 256
 """Records of one turn. A turn takes a millisecond, and the actor answers between two."""
-PAUSE_S = 0.1
-"""Time between two reads. A busy log costs little then."""
+PAUSE_S = 0.5
+"""Time between two reads. A busy log costs little then: the network of each pod that starts writes some lines."""
 MOST_WAITING = 100
 """Kills that wait for their pods. Of more in a burst, the oldest are only counted."""
 RETRIES = 10

@@ -107,6 +107,16 @@ def nowhere() -> dict[str, list[str]]:
     return everywhere()
 
 
+def recorded(node: Node, reason: str, count: int = 1) -> list[RecordEvent]:
+    """So many events of a reason: the first of all may come after the answer that it was sent before."""
+
+    def found() -> list[RecordEvent]:
+        return [one for one in node.actor.peers["events"].of(RecordEvent) if one.reason == reason]
+
+    wait_for(lambda: len(found()) >= count, 10, f"{count} events {reason}")
+    return found()
+
+
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
     with list_runtime(tmp_path) as runtime:
@@ -172,7 +182,7 @@ def test_each_removal_is_an_event_with_rule_age_and_bytes(node: Node, runtime: L
     log.write_text("12345")
     log.with_name("1.log.20260101-000000.gz").write_text("123")
     node.actor.ask(CollectGarbage())
-    found = [one for one in node.actor.peers["events"].of(RecordEvent) if one.reason == "ContainerRemoved"]
+    found = recorded(node, "ContainerRemoved", 2)
     assert {(one.involved.kind, one.involved.name, one.involved.uid, one.type) for one in found} == {
         ("Pod", "p-a", "a", "Normal")
     }
@@ -184,6 +194,18 @@ def test_each_removal_is_an_event_with_rule_age_and_bytes(node: Node, runtime: L
 
 
 @pytest.mark.needs("cgroups")
+def test_each_sandbox_that_goes_is_an_event(node: Node, runtime: ListRuntime) -> None:
+    node.leave("ghost")
+    one = sandbox("ghost", ready=False)
+    one.labels.update({"io.kubernetes.pod.name": "p-ghost", "io.kubernetes.pod.namespace": "ns"})
+    runtime.sandboxes[one.id] = one
+    node.actor.ask(CollectGarbage())
+    (told,) = recorded(node, "SandboxRemoved")
+    assert (told.involved.namespace, told.involved.name, told.involved.uid) == ("ns", "p-ghost", "ghost")
+    assert told.message.startswith("Removed sandbox sandbox-ghos (attempt 0): its pod is gone, created ")
+
+
+@pytest.mark.needs("cgroups")
 def test_a_pass_tells_how_it_differs_from_the_plan(node: Node, runtime: ListRuntime) -> None:
     node.worker("a")
     runtime.containers = {one.id: one for one in (container("a", attempt) for attempt in range(3))}
@@ -191,8 +213,8 @@ def test_a_pass_tells_how_it_differs_from_the_plan(node: Node, runtime: ListRunt
     runtime.stuck.add("a-main-0")
     del runtime.containers["a-main-1"]
     node.actor.ask(CollectGarbage())
-    (told,) = [one.message for one in node.actor.peers["events"].of(RecordEvent) if one.reason == "PlanChanged"]
-    assert "container a/main: was over the limits, is gone" in told
+    (told,) = recorded(node, "PlanChanged")
+    assert "container a/main: was over the limits, is gone" in told.message
 
 
 @pytest.mark.needs("cgroups")
@@ -256,7 +278,9 @@ def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
     wait_for(lambda: node.left() == everywhere("live"), 10, "all that ended is gone")
     state = node.actor.ask(Describe()).state
     assert 1 <= state["pod_passes"] <= 2
-    assert len(node.actor.peers["pod_workers"].of(ListPodWorkers)) - asked == state["pod_passes"]
+    requests = node.actor.peers["pod_workers"].of(ListPodWorkers)[asked:]
+    assert len(requests) == state["pod_passes"]
+    assert sorted(uid for request in requests for uid in request.uids) == sorted(uids), "it asks for no other pods"
 
 
 @pytest.mark.needs("cgroups")

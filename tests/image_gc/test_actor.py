@@ -143,6 +143,8 @@ def test_each_removal_is_an_event_with_rule_age_and_bytes(runtime: ListRuntime) 
         settled(actor)
         actor.peers["stats"].answers[GetNodeStats] = disk(runtime, 150)
         actor.ask(CollectGarbage())
+        # The first message to a peer goes by a connection that is made then, and may come after the answer.
+        wait_for(lambda: len(actor.peers["events"].of(RecordEvent)) >= 2, 10, "their events")
         events = actor.peers["events"].of(RecordEvent)
         assert [(one.involved.kind, one.type, one.reason) for one in events] == [
             ("Image", "Normal", "ImageRemoved")
@@ -158,7 +160,11 @@ def test_a_collection_tells_how_it_differs_from_the_plan(runtime: ListRuntime) -
         assert [one.id for one in actor.ask(PlanCollection()).victims] == ["sha0", "sha1"]
         runtime.containers["c"] = pb.Container(id="c", image_ref="sha0", state=pb.CONTAINER_RUNNING)
         assert actor.ask(CollectGarbage()).removed == ("sha1", "sha2")
-        (told,) = [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == "PlanChanged"]
+        (told,) = wait_for(
+            lambda: [one.message for one in actor.peers["events"].of(RecordEvent) if one.reason == "PlanChanged"],
+            10,
+            "its event",
+        )
         assert "r@sha0: was never seen in use, is in use" in told
 
 
