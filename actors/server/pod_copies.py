@@ -54,5 +54,9 @@ class PodCopies:
         ordered = sorted((self._pods or {}).values(), key=lambda pod: (pod.namespace, pod.name))
         return [pod.document for pod in ordered]
 
+    def names(self) -> list[str]:
+        """NAMESPACE/NAME of each pod."""
+        return [f"{pod.namespace}/{pod.name}" for pod in (self._pods or {}).values()]
+
     def __len__(self) -> int:
         return len(self._pods or {})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,7 +32,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActorState(msgspec.Struct, frozen=True, kw_only=True):
-    """The supervisor's view of an actor (proto.agent.supervisor.ActorRow)."""
+    """The supervisor's view of an actor."""
 
     state: str
     pid: int = 0
@@ -64,6 +65,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def waits(self) -> Iterable[tuple[str, Wait]]:
         """Each wait with the actor that records it."""
         return ((name, wait) for name, table in self.tables.items() for wait in table.waits)
+
+
+def states(rows: Iterable[Any]) -> dict[str, ActorState]:
+    """The supervisor's view of the actors, from its rows (proto.agent.supervisor.ActorRow)."""
+    return {
+        row.name: ActorState(state=row.state, pid=row.pid, restart_in_s=row.restart_in_s, last_death=row.last_death)
+        for row in rows
+        if row.name not in ("supervisor", "forkserver")
+    }
 
 
 def collect(run_dir: Path, actors: dict[str, ActorState] | None = None, endpoint: str = "") -> Facts:

@@ -113,7 +113,7 @@ class Here:
             Profile: lambda _: Samples(samples={"a;b": 3}),
             SetVerbosity: lambda _: Done(),
         }  # fmt: skip
-        self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=0.3)
+        self.settings = Settings(run_dir=str(tmp_path), root_dir=str(tmp_path), streaming_idle_timeout_s=2.0)
         self.context = Context(
             started.loop, self.settings, self._ask, blocking,
             cri=self.runtime, moves=MigrationPrewarm(), paths=["/pods"], log_root=str(tmp_path),

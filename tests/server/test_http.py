@@ -460,7 +460,7 @@ def test_client_that_stops_sending_gets_the_remaining_output() -> None:
 
 def test_idle_upgraded_connection_is_ended() -> None:
     other = EchoServer()
-    with site(handing_over(other, idle_s=0.2)) as made["site"]:
+    with site(handing_over(other, idle_s=2.0)) as made["site"]:
         assert say(made["site"].plain, UPGRADE) == other.answer
         assert other.ended.wait(20)
 

@@ -176,7 +176,7 @@ def test_query_has_no_meaning_unless_enabled(here: Here, tmp_path: Path) -> None
 
 
 def test_query_ends_at_its_deadline(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(journal, "DEADLINE_S", 2.0)  # by then the program has told its number
     (tmp_path / "programs/hang").touch()
     began = time.monotonic()
     assert ask(here, ("query", "kubelet"))[0] == 200

@@ -79,7 +79,8 @@ def test_hour_has_the_kill_and_the_pods_readiness(watched: Watched) -> None:
 
 def test_timelines_have_every_step_of_the_start(watched: Watched) -> None:
     found = watched.json("timelines.json")
-    names = {step["name"] for step in found["pods"][0]["steps"]}
+    probed = next(one for one in found["pods"] if one["name"] == "probed-vm")  # another one waits for its image
+    names = {step["name"] for step in probed["steps"]}
     assert names == {"config", "admission", "volumes", "sandbox", "image", "prepare", "create", "start", "probe"}
     assert {one["step"] for one in found["totals"]} == names | {"total"}
 
@@ -98,6 +99,68 @@ def test_wrong_profile_is_refused(query: str, status: int, watched: Watched) -> 
     assert watched.get(f"/page/flame.json?{query}")[0] == status
 
 
+WAITING = pod("waiting", container("main", "sleep 100") | {"image": "127.0.0.1:1/absent:1"})
+
+
+def reason(watched: Watched) -> str:
+    """The sentence for the pod that waits, once it is recorded."""
+    status, data = watched.get("/page/why.json?subject=pod/waiting-vm")
+    return str(json.loads(data)["sentence"]) if status == 200 and b"absent" in data else ""
+
+
+def test_why_names_the_image_without_a_registry(watched: Watched) -> None:
+    watched.agent.write("waiting", WAITING)
+    sentence = wait_for(lambda: reason(watched), 30, "the wait is recorded")
+    found = watched.json("why.json?subject=pod/default/waiting-vm")
+    assert found["sentence"].startswith("Pod default/waiting-vm"), sentence
+    assert any("127.0.0.1:1/absent:1" in line for line in found["lines"])
+
+
+def test_why_says_that_a_ready_pod_waits_for_nothing(watched: Watched) -> None:
+    found = watched.json("why.json?subject=pod/probed-vm")
+    assert (found["sentence"], found["lines"]) == ("Pod default/probed-vm is Running and waits for nothing.", [])
+
+
+def test_why_knows_the_actor_of_now(watched: Watched) -> None:
+    watched.json("page.json")
+    before = watched.agent.rows()["pleg"]
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def serves() -> bool:
+        row = watched.agent.rows()["pleg"]
+        return bool(row["incarnation"] > before["incarnation"] and row["state"] == "ready")
+
+    wait_for(serves, 20, "pleg serves again")
+    assert "not in service" not in watched.json("why.json?subject=actor/pleg")["sentence"]
+
+
+@pytest.mark.parametrize("subject", ["", "x", "actor/nobody", "pod/..", "pod/" + "a" * 5000])
+def test_why_refuses_what_it_does_not_know(subject: str, watched: Watched) -> None:
+    status, data = watched.get(f"/page/why.json?subject={subject}")
+    assert status == 404
+    assert data.startswith(b"cannot ")
+    assert len(data) < 1000
+
+
+@pytest.mark.needs("chromium")
+def test_why_is_a_click_away(watched: Watched, browser: Browser, tmp_path: Path) -> None:
+    watched.agent.write("waiting", WAITING)
+    wait_for(lambda: reason(watched), 30, "the wait is recorded")
+    browser.messages.clear()
+    browser.open(f"http://127.0.0.1:{watched.port}/page/")
+    button = "[...document.querySelectorAll('#pods .ask')].find((one) => one.textContent === 'waiting-vm')"
+    browser.wait(f"{button} !== undefined")
+    browser.evaluate(f"{button}.click()")
+    assert "absent" in browser.wait("document.getElementById('why-sentence').textContent")
+    assert "absent" in browser.wait("document.getElementById('why-lines').textContent")
+    directory = Path(os.environ.get("NODEVISOR_PICTURES", tmp_path))
+    browser.picture(directory / "picture-why.png")
+    browser.evaluate("document.getElementById('why-subject').value = 'actor/none'")
+    browser.evaluate("document.querySelector('#why button').click()")
+    browser.wait("document.getElementById('why-sentence').textContent.startsWith('cannot find actor')")
+    assert [one for one in browser.messages if "404" not in one] == []
+
+
 @pytest.mark.needs("chromium")
 def test_pictures_are_drawn_and_live(watched: Watched, browser: Browser, tmp_path: Path) -> None:
     browser.messages.clear()
@@ -106,6 +169,9 @@ def test_pictures_are_drawn_and_live(watched: Watched, browser: Browser, tmp_pat
     browser.wait("document.querySelector(\"#graph path[data-edge='config>pod_workers']\")?.tagName")
     browser.wait("document.querySelector(\"#hour [data-fault='probe Died']\")?.tagName")
     browser.wait("document.querySelector(\"#hour rect.fill-good[data-pod='default/probed-vm']\")?.tagName")
+    chosen = "document.getElementById('timeline-pod')"
+    browser.wait(f"({chosen}.value = 'default/probed-vm') && {chosen}.value")
+    browser.evaluate(f"{chosen}.dispatchEvent(new Event('change'))")
     steps = browser.wait("[...document.querySelectorAll('#timeline rect')].map((one) => one.dataset.step).join()")
     assert {"config", "sandbox", "image", "start", "probe"} <= set(steps.split(","))
     assert "total" in browser.wait("document.querySelector('#totals tbody').innerText")

@@ -1,11 +1,12 @@
-"""The web page with the process tree, mailboxes, pods and last deaths: three static files and one JSON document.
+"""The web page with the process tree, mailboxes, pods, last deaths and the answers of `supervisor why`.
 
-It shows the same data as `supervisor ps` and `supervisor pods`: no spec, no environment, no log. All values are
+It shows the same data as `supervisor ps`, `pods` and `why`: no spec, no environment, no log, no stack. All values are
 inserted as text, and the content security policy allows the page's own files only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from pathlib import Path
@@ -20,14 +21,23 @@ from actors.server.base.http import JSON, Request, Response, text
 from actors.server.context import Context
 from actors.server.figures.processes import ProcessUse
 from actors.server.policy import Route
-from proto.agent.supervisor import ActorRow
+from proto.agent.supervisor import ActorRow, ListActors
+from proto.node.runtime import EMBEDDED
+from proto.node.runtime import endpoint as embedded_endpoint
 from proto.pods.pod_columns import columns
 from proto.pods.status import ListPods
+from proto.waits.facts import collect, states
+from proto.waits.resolve import UnknownSubjectError, subject_of
+from proto.waits.text import lines, unmet
+from proto.waits.walk import why
 from proto.wire.errors import ActorError
 
 PODS_S = 2.0
 DEATHS_S = 2.0
 DEATHS_SHOWN = 10
+WHY_S = 2.0
+SUPERVISOR_S = 0.2
+MOST_LINES = 100
 LONGEST_LINE = 300
 _STATIC = Path(__file__).with_name("static")
 _FILES = {
@@ -62,6 +72,31 @@ async def get_file(context: Context, request: Request) -> Response:
         return text(404, f"404 page not found: there is no {quote(request.params['file'])}\n")
     data = await context.blocking(DEATHS_S, (_STATIC / known[0]).read_bytes)
     return Response(200, data, known[1], dict(_HEADERS))
+
+
+async def get_why(context: Context, request: Request) -> Response:
+    """For what a subject waits, as `supervisor why SUBJECT` says, without stacks. It asks the supervisor only."""
+    text_asked = request.first("subject")[:LONGEST_LINE]
+    rows: tuple[ActorRow, ...] = ()
+    with contextlib.suppress(ActorError):  # its view adds to the wait records, and may be absent
+        rows = (await context.ask("supervisor", ListActors(with_memory=False), SUPERVISOR_S)).rows
+    try:
+        sentence, below = await context.blocking(WHY_S, _why, context, rows, text_asked)
+    except UnknownSubjectError as error:
+        return text(404, f"{error}\n")
+    found = {"time": time.time(), "subject": text_asked, "sentence": sentence, "lines": below}
+    return Response(200, msgspec.json.encode(found), JSON, dict(_HEADERS))
+
+
+def _why(context: Context, rows: tuple[ActorRow, ...], asked: str) -> tuple[str, list[str]]:
+    run_dir, endpoint = context.settings.run_dir, context.settings.container_runtime_endpoint
+    endpoint = embedded_endpoint(run_dir) if endpoint == EMBEDDED else endpoint
+    facts = collect(Path(run_dir), states(rows), endpoint)
+    subject = subject_of(asked, facts, context.pods.names())
+    answer = why(facts, subject)
+    kind, _, name = subject.partition("/")
+    pods = context.pods.find(*name.split("/", 1)) if kind == "pod" and "/" in name and not answer.causes else []
+    return unmet(subject, pods[-1]) if pods else answer.sentence, lines(answer, detail=False)[:MOST_LINES]
 
 
 async def state(context: Context) -> dict[str, Any]:
@@ -154,5 +189,6 @@ def _read_records(directory: Path) -> list[dict[str, Any]]:
 
 ROUTES = (
     Route("GET", "/", get_root, read_only=True),
+    Route("GET", "/page/why.json", get_why, read_only=True),
     Route("GET", "/page/{file:*}", get_file, read_only=True),
 )

@@ -16,6 +16,12 @@ function cell(text, className) {
   return made;
 }
 
+function holding(element) {
+  const made = cell("");
+  made.append(element);
+  return made;
+}
+
 function row(...cells) {
   const made = document.createElement("tr");
   made.append(...cells);
@@ -53,8 +59,38 @@ function name(process, index, all) {
   const branch = document.createElement("span");
   branch.className = "branch";
   branch.textContent = index === 0 ? "" : index === 1 ? "└ " : index === all.length - 1 ? "  └ " : "  ├ ";
-  made.append(branch, process.name);
+  made.append(branch, process.pid && index > 1 ? asking(process.name, `actor/${process.name}`) : process.name);
   return made;
+}
+
+// A button that asks why the subject waits.
+function asking(text, subject) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.className = "ask";
+  made.title = `Why does ${subject} wait?`;
+  made.textContent = text;
+  made.addEventListener("click", () => ask(subject));
+  return made;
+}
+
+async function ask(subject) {
+  const sentence = document.getElementById("why-sentence"), below = document.getElementById("why-lines");
+  document.getElementById("why-subject").value = subject;
+  below.textContent = "";
+  sentence.className = "";
+  try {
+    const query = `why.json?subject=${encodeURIComponent(subject)}`;
+    const answer = await fetch(query, { cache: "no-store", signal: AbortSignal.timeout(DEADLINE_MS) });
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const data = await answer.json();
+    sentence.textContent = data.sentence;
+    below.textContent = data.lines.join("\n");
+  } catch (error) {
+    sentence.className = "bad";
+    sentence.textContent = error.message;
+  }
+  sentence.closest("section").scrollIntoView({ block: "nearest" });
 }
 
 function cpu(process, at) {
@@ -86,7 +122,7 @@ function showPods(data) {
   }
   fill("pods", data.pods.map((one) => row(
     cell(one.namespace),
-    cell(one.name),
+    holding(asking(one.name, `pod/${one.namespace}/${one.name}`)),
     cell(one.ready, "n"),
     cell(one.status, PODS[one.status] || (/BackOff|Err|Fail|Evicted|Unknown/.test(one.status) ? "bad" : "wait")),
     cell(one.restarts, one.restarts.startsWith("0") ? "n" : "n some"),
@@ -162,5 +198,9 @@ async function run() {
   timer = setTimeout(run, PERIOD_MS);
 }
 
+document.getElementById("why").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask(document.getElementById("why-subject").value.trim());
+});
 document.addEventListener("visibilitychange", run);
 run();
