@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from proto.v1 import PodStatus, from_dict, to_dict
 from proto.wire.errors import ActorError
 from tests.agent.agent import Agent
 from tests.agent.changing import cgroups, content
+from tests.agent.embedded import embedded_agent
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
@@ -109,7 +110,7 @@ class Joined:
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(self.agent.log, directory)
         for source in (self.agent.run_dir / "deaths", self.agent.root_dir / "nodevisor"):
-            shutil.copytree(source, directory / source.name, dirs_exist_ok=True)
+            shutil.copytree(source, directory / source.name, dirs_exist_ok=True, ignore=_no_files)
         kept_as = {
             "actors": {name: self._state(name) for name in self.eye.actors()},
             "api-pods": self.stored(),
@@ -131,6 +132,11 @@ class Joined:
             return self.eye.client.ask(name, Describe(), 5.0).state
         except ActorError as error:
             return str(error)
+
+
+def _no_files(directory: str, names: list[str]) -> set[str]:
+    """Pipes and sockets: copying one would wait for its other end, or fail."""
+    return {name for name in names if not (path := Path(directory, name)).is_file() and not path.is_dir()}
 
 
 def _containers(status: dict[str, Any]) -> list[dict[str, Any]]:
@@ -160,6 +166,22 @@ def joined(containerd: ContainerdInstance, name: str, *flags: str, **config: Any
         one = Joined(agent, control_plane)
         with closing(one.eye.client):
             wait_for(lambda: node_ready(control_plane, name), 60, f"the node is Ready; log: {agent.log}")
+            wait_for(one.eye.all_ready, 30, "every actor in service")
+            yield one
+
+
+@contextmanager
+def embedded_node(prepare: Callable[[Agent], object] = lambda _: None) -> Iterator[Joined]:
+    """The same with its own runtime, and with faults. Delete the API's pods before the end."""
+
+    def join(agent: Agent) -> None:
+        prepare(agent)
+        agent.flags += ["--kubeconfig", str(plane.kubeconfig(agent.node))]
+
+    with ControlPlane() as plane, embedded_agent("--fault-injection", prepare=join, wait=False) as agent:
+        one = Joined(agent, plane)
+        with closing(one.eye.client):
+            wait_for(lambda: node_ready(plane, agent.node), 90, f"the node is Ready; log: {agent.log}")
             wait_for(one.eye.all_ready, 30, "every actor in service")
             yield one
 

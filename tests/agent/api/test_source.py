@@ -42,7 +42,9 @@ def test_a_pod_from_its_creation_to_its_end(api):
 
 
 def test_a_deleted_pod_is_shown_as_ended_until_its_object_goes(api):
-    api.add(pod("held", container("c", "trap 'exit 0' TERM; sleep 100000 & wait")))
+    # Its shell exits with 2 when the signal arrives while it starts the sleep.
+    script = "trap 'exit 0' TERM; sleep 100000 & touch /waits; wait"
+    api.add(pod("held", container("c", script, readinessProbe={"exec": {"command": ["test", "-e", "/waits"]}})))
     api.wait_ready("held")
     api.hold.add("held")
     api.delete("held", 10)

@@ -117,7 +117,7 @@ def row(pod_name: str, event: dict[str, Any], path: str | None) -> tuple[str, ..
 EXPECTED = {row(one["pod"], one, one["fieldPath"]) for one in GOLDEN}
 
 
-OWN = {"ContainerRemoved"}
+OWN = {"ContainerRemoved", "SandboxRemoved"}
 """Reasons of this agent alone: each removal of a container is told with its reason, age and bytes."""
 
 

@@ -338,7 +338,11 @@ def test_a_critical_pod_takes_the_place_of_others(small):
     (ended,) = victim.status.container_statuses
     assert ended.state is not None
     assert ended.state.terminated is not None
-    assert [name for name, reason, _ in events(small.agent) if reason == "Preempting"] == ["lower"]
+    wait_for(
+        lambda: [name for name, reason, _ in events(small.agent) if reason == "Preempting"] == ["lower"],
+        10,
+        "its event, which goes another way than its status",
+    )
     assert small.agent.counts("pod_workers", "kubelet_preemptions") == {("cpu",): 1}
 
     before = small.agent.running()

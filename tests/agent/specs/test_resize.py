@@ -170,7 +170,8 @@ def test_a_running_container_is_resized_where_it_is(api):
     asked = api.agent.counts("pod_workers", "kubelet_container_requested_resizes_total")
     four = [(what, kind) for what in ("cpu", "memory") for kind in ("requests", "limits")]
     assert asked == {(*one, way): 1 for one in four for way in ("increase", "decrease")}
-    assert api.agent.counts("pod_workers", "kubelet_pod_resize_duration_milliseconds") == {("true",): 2}
+    timed = "kubelet_pod_resize_duration_milliseconds"  # counted once the container has been read again
+    wait_for(lambda: api.agent.counts("pod_workers", timed) == {("true",): 2}, 10, "both resizes are timed")
     assert container_id(api, "grow", "c") == before
     amounts = {"limits": {"cpu": "300m", "memory": "96Mi"}, "requests": {"cpu": "150m", "memory": "40Mi"}}
     wait_shown(api, "grow", allocatedResources=amounts["requests"], resources=amounts, restartCount=0)
