@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -29,6 +31,7 @@ _COPY = 'tar -C "$1" --ignore-failed-read --warning=none {excluded} -cf - . | ta
 )
 """A shell's script. Other tests write caches there meanwhile, which tar passes over."""
 _SSH_S = 240.0
+SWAP_BYTES = 512 << 20
 
 
 class Guest:
@@ -110,6 +113,21 @@ class Guest:
     def get(self, path: str) -> str:
         """The content of a file there."""
         return self.run(f"cat {shlex.quote(path)}").stdout
+
+    @contextmanager
+    def reaches(self, port: int) -> Iterator[None]:
+        """Meanwhile 127.0.0.1:PORT there leads to the same port of this machine."""
+        with self.shell.forwarded(port):
+            yield
+
+    @contextmanager
+    def swap(self) -> Iterator[None]:
+        """Meanwhile it has swap."""
+        self.run(f"fallocate -l {SWAP_BYTES} /swap && chmod 600 /swap && mkswap /swap && swapon /swap")
+        try:
+            yield
+        finally:
+            self.run("swapoff /swap; rm -f /swap", check=False)
 
     def power_off_and_on(self, timeout_s: float) -> None:
         """`systemctl poweroff`, wait for the machine's end, and start it again: a guest of ours only.

@@ -46,7 +46,8 @@ _NETWORK = {
         }
     ],
 }
-_PATIENT = "[Service]\nWatchdogSec=120\n"
+PATIENCE_S = 20.0
+WATCHDOG_S = 120
 """Beside other work the emulated machine stands still for longer than the unit's 30 s."""
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -72,7 +73,6 @@ class Node:
         self.guest.put("/etc/cni/net.d/10-pods.conflist", json.dumps(_NETWORK))
         self.configure(**configuration)
         self.guest.put("/etc/systemd/system/nodevisor.service", (CHECKOUT / "etc/nodevisor.service").read_text())
-        self.guest.put("/etc/systemd/system/nodevisor.service.d/patient.conf", _PATIENT)
         with tempfile.TemporaryDirectory(prefix="nv-guest-images-") as name:
             archive = Path(name, "images.tar")
             write_archive(archive, [busybox(), pause()])
@@ -80,14 +80,21 @@ class Node:
         program = shlex.quote(str(self.guest.checkout / ".venv/bin/supervisor"))
         self.guest.run(
             f"mkdir -p {MANIFESTS} /opt/nodevisor/bin && ln -sfn {program} /opt/nodevisor/bin/supervisor && "
-            "systemctl restart containerd && ctr -n k8s.io images import /root/images.tar && systemctl daemon-reload",
+            "systemctl restart containerd && ctr -n k8s.io images import /root/images.tar",
             300,
         )
+        self.watchdog()
         self.restart()
 
     def configure(self, **configuration: Any) -> None:
         """Write the agent's configuration, with this in addition."""
         self.guest.put("/etc/kubernetes/kubelet.yaml", yaml.safe_dump(_KUBELET | configuration))
+
+    def watchdog(self, limit_s: int = WATCHDOG_S) -> None:
+        """Set the WatchdogSec of the service's next start."""
+        directory = "/etc/systemd/system/nodevisor.service.d"
+        self.guest.put(f"{directory}/watchdog.conf", f"[Service]\nWatchdogSec={limit_s}\n")
+        self.guest.run("systemctl daemon-reload")
 
     def restart(self) -> None:
         """End the service if it runs, and start it. Returns once it says that it is ready."""
@@ -106,10 +113,16 @@ class Node:
         )
 
     def close(self) -> None:
-        """End all pods, then the service, and leave nothing of them in the cgroups."""
+        """End all pods, then the service, and leave nothing of them in the cgroups.
+
+        A container that ignores SIGTERM is killed after `PATIENCE_S`: its own grace period may be ten minutes.
+        """
         self.guest.run(f"rm -f {MANIFESTS}/*")
-        deadline = time.monotonic() + 120
-        while (left := self.guest.run("ctr -n k8s.io tasks list -q").stdout.split()) and time.monotonic() < deadline:
+        began = time.monotonic()
+        while (left := self.guest.run("ctr -n k8s.io tasks list -q").stdout.split()) and time.monotonic() < began + 120:
+            if time.monotonic() > began + PATIENCE_S:
+                kills = "; ".join(f"ctr -n k8s.io tasks kill -s SIGKILL {one}" for one in left)
+                self.guest.run(kills, check=False)
             time.sleep(1.0)
         self.guest.run(
             "systemctl disable nodevisor; systemctl stop nodevisor pods-shown; systemctl stop kubepods.slice",
@@ -127,11 +140,27 @@ class Node:
         items = json.loads(text)["items"] if text else []
         return {item["metadata"]["name"].removesuffix("-guest"): item for item in items}
 
+    def swap_limit(self, name: str) -> int:
+        """memory.swap.max of the pod's container; -1 is no limit."""
+        (container,) = self.pods()[name]["status"]["containerStatuses"]
+        identity = container["containerID"].partition("://")[2]
+        found = self.guest.run(f"cat $(find /sys/fs/cgroup/kubepods.slice -name '*{identity}.scope')/memory.swap.max")
+        return -1 if found.stdout == "max\n" else int(found.stdout)
+
+    def memory(self, key: str) -> int:
+        """Bytes of a line of /proc/meminfo there."""
+        return int(self.guest.run(f"grep '^{key}:' /proc/meminfo").stdout.split()[1]) << 10
+
     def write(self, *manifests: dict[str, Any]) -> None:
         """Put static pods there, all at once."""
         for manifest in manifests:
             self.guest.put(f"/root/new-pods/{manifest['metadata']['name']}.yaml", yaml.safe_dump(manifest))
         self.guest.run(f"mv /root/new-pods/* {MANIFESTS}/")
+
+    def remove(self, names: Collection[str], timeout_s: float = 240.0) -> None:
+        """Remove static pods, and wait until no container of them runs."""
+        self.guest.run(f"cd {MANIFESTS} && rm -f {' '.join(shlex.quote(f'{name}.yaml') for name in names)}")
+        wait_until(self.guest, 'test -z "$(ctr -n k8s.io tasks list -q)"', timeout_s)
 
     def wait_ready(self, name: str, timeout_s: float = 240.0) -> dict[str, Any]:
         """The pod once it is Ready. Fails with the agent's journal past the deadline."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 OPTIONS = """\
@@ -79,8 +80,20 @@ class Shell:
         assert not check or process.returncode == 0, f"{text} failed there ({process.returncode}):\n{output}"
         return subprocess.CompletedProcess([text], process.returncode, output)
 
+    @contextmanager
+    def forwarded(self, port: int) -> Iterator[None]:
+        """Meanwhile 127.0.0.1:PORT there leads to the same port here. Needs the connection."""
+        there = f"127.0.0.1:{port}:127.0.0.1:{port}"
+        self._control("forward", "-R", there, check=True)
+        try:
+            yield
+        finally:
+            self._control("cancel", "-R", there)
+
     def close(self) -> None:
         """End the connection."""
-        subprocess.run(
-            ["ssh", "-F", str(self.config), "-O", "exit", "guest"], capture_output=True, check=False, timeout=30
-        )
+        self._control("exit")
+
+    def _control(self, order: str, *options: str, check: bool = False) -> None:
+        command = ["ssh", "-F", str(self.config), "-O", order, *options, "guest"]
+        subprocess.run(command, capture_output=True, check=check, timeout=30)

@@ -11,7 +11,9 @@ import pytest
 from tests.containerd.images import BUSYBOX
 from tests.guest.guest import Guest
 from tests.guest.node import Node, wait_until
+from tests.guest.selection import only_if_selected
 
+pytestmark = only_if_selected("poweroff")
 RECORD = "/root/record"
 GRACES = {0: 25, 1000: 20, 1_000_000_000: 15}
 NAMES = {0: "low", 1000: "middle", 1_000_000_000: "high"}

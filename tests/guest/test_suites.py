@@ -1,18 +1,13 @@
-"""Suites of this checkout, run by pytest in the guest.
-
-`NODEVISOR_GUEST_SUITES=all` runs all of them on each runtime, for some two hours under emulation (`make long`). A part
-of "SUITE@RUNTIME" selects: `NODEVISOR_GUEST_SUITES=resize` or `=@containerd-2`.
-"""
-
-import os
+"""Suites of this checkout, run by pytest in the guest: SUITE, or SUITE@RUNTIME (see tests.guest.selection)."""
 
 import pytest
 
 from tests.guest.archives import CONTAINERD_2
 from tests.guest.guest import CHECKOUT, Guest
+from tests.guest.selection import SELECTED, is_selected
 
 OURS = ("tests/cgroup", "tests/agent/systemd", "tests/runtime/test_systemd_driver.py", "tests/server/test_journal.py")
-"""The parts that differ there from a machine without systemd."""
+"""The parts that differ there from a machine without systemd, on containerd 1.6."""
 RUNTIMES = {
     "containerd-1": "",
     "containerd-2": f"NODEVISOR_CONTAINERD=/{CONTAINERD_2}",
@@ -27,17 +22,14 @@ FURTHER = (
     "tests/volume",
 )
 """On each runtime, with the systemd driver."""
-SHORT = ("tests/agent/specs/test_resize.py@containerd-2",)
-"""Of FURTHER, in each run."""
-SELECTED = os.environ.get("NODEVISOR_GUEST_SUITES", "")
-EVERY = [*(f"{suite}@{runtime}" for suite in FURTHER for runtime in RUNTIMES), "tests/runtime@embedded"]
+EVERY = [*OURS, *(f"{suite}@{runtime}" for suite in FURTHER for runtime in RUNTIMES), "tests/runtime@embedded"]
+SHORT = {"tests/agent/systemd": "-k 'after_the_start or after_a_resize or after_a_reload'"}
+"""What the short set selects of a suite: each further start of an agent takes half a minute there."""
 
 
 def selected() -> tuple[str, ...]:
-    """SUITE@RUNTIME of the further suites to run."""
-    if not SELECTED:
-        return SHORT
-    return tuple(one for one in (*EVERY, *SHORT) if SELECTED == "all" or SELECTED in one)
+    """The suites to run."""
+    return tuple(one for one in EVERY if is_selected(one)) if SELECTED else OURS
 
 
 def run(guest: Guest, suite: str, environment: str, timeout_s: float) -> None:
@@ -47,16 +39,12 @@ def run(guest: Guest, suite: str, environment: str, timeout_s: float) -> None:
         pytest.fail(f"{suite} failed in the guest:\n{done.stdout[-12000:]}", pytrace=False)
 
 
-@pytest.mark.parametrize("suite", OURS)
-def test_suite_passes_on_systemd_and_cgroup_v2(guest: Guest, suite: str) -> None:
-    run(guest, suite, "", 1500)
-
-
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("suite", selected())
-def test_suite_passes_with_the_systemd_driver(guest: Guest, suite: str) -> None:
+def test_suite_passes_on_systemd_and_cgroup_v2(guest: Guest, suite: str) -> None:
     path, _, runtime = suite.partition("@")
-    run(guest, path, f"NODEVISOR_TEST_PATIENCE=8 NODEVISOR_TEST_CGROUP_DRIVER=systemd {RUNTIMES[runtime]}", 7000)
+    chosen = f"NODEVISOR_TEST_PATIENCE=8 NODEVISOR_TEST_CGROUP_DRIVER=systemd {RUNTIMES[runtime]}" if runtime else ""
+    run(guest, path if SELECTED else f"{path} {SHORT.get(path, '')}", chosen, 7000)
 
 
 def test_each_module_that_needs_systemd_is_in_a_suite() -> None:

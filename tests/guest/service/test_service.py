@@ -2,38 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
-from tests.containerd.images import BUSYBOX
 from tests.guest.guest import Guest
 from tests.guest.node import Node
-
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "web"},
-    "spec": {
-        "containers": [
-            {
-                "name": "main",
-                "image": BUSYBOX,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", "echo hello; exec sleep 100000"],
-            }
-        ],
-    },
-}
+from tests.guest.pods import pod
 
 
 @pytest.fixture(scope="module")
-def node(guest: Guest) -> Iterator[Node]:
-    started = Node(guest)
-    with closing(started):
-        started.start()
-        started.write(POD)
-        yield started
+def node(service: Node) -> Iterator[Node]:
+    service.write(pod("web", "echo hello", hostNetwork=False))
+    yield service
+    service.remove(["web"])
 
 
 def test_the_host_is_one_of_production(guest: Guest) -> None:
