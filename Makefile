@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node guest test-guest check proof long lint new-actor bench bench-runtimes proto clean
+.PHONY: help run test test-node guest test-guest check proof long lint new-actor bench bench-kubelet bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ check: $(DEV_READY) ## Lint, and test what changed against main, within a minute
 FULL_SIZE := NODEVISOR_KILLS=200 NODEVISOR_CHANGES=100 NODEVISOR_DEAD_S=600 NODEVISOR_FOREIGN_S=300 \
     NODEVISOR_MUTATIONS=10000 NODEVISOR_MODEL_EXAMPLES=2000 NODEVISOR_MODEL_STEPS=100 NODEVISOR_FOLLOW_S=600 \
     NODEVISOR_IDLE_TLS=10000 NODEVISOR_OUTAGE_S=180 NODEVISOR_STORM_S=300 NODEVISOR_SOAK=1000 \
-    NODEVISOR_LIES_S=3600 NODEVISOR_FRAMES=100000 NODEVISOR_HISTORIES=10000
+    NODEVISOR_LIES_S=3600 NODEVISOR_FRAMES=100000 NODEVISOR_CHAOS_S=600 NODEVISOR_HUNG_S=600 NODEVISOR_HISTORIES=10000
 FUZZ_SECONDS ?= 3600
 
 long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hours, one of them fuzzing (FUZZ_SECONDS=...)
@@ -53,7 +53,8 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hou
 	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/recovery/test_lying_server.py \
 	    tests/agent/api/test_storms.py \
 	    tests/resources/test_kills.py tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
-	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz tests/proof/test_attack.py \
+	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz \
+	    tests/proof/test_attack.py tests/proof/test_chaos.py tests/proof/test_hung_call.py \
 	    tests/image_gc/pure/test_histories.py tests/container_gc/pure/test_histories.py tests/eviction/pure/test_histories.py
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
@@ -77,6 +78,10 @@ lint: $(DEV_READY) ## Check style, formatting, types, dead code, who imports who
 
 bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
 	@exec $(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+bench-kubelet: $(RUN_READY) ## Measure the agent next to a real kubelet, Debian's or KUBELET=PATH (BENCH_ARGS="--rounds 5")
+	@[ -n "$$KUBELET" ] || .ci/kubernetes kubelet
+	@exec $(BIN)/python -m tests.bench.kubelet $(BENCH_ARGS)
 
 bench-runtimes: $(RUN_READY) ## Measure the embedded runtime next to containerd (BENCH_ARGS="--pods 50 --rounds 3 --agent")
 	@exec $(BIN)/python -m tests.bench.runtimes $(BENCH_ARGS)

@@ -1,8 +1,8 @@
 """Measures the agent next to floors in the same run, and prints it: `make bench`.
 
 `pods` starts and ends pods on a private containerd, beside the bare CRI calls. `bus` asks an actor, beside bare pyzmq
-with msgpack. `scale` has up to 1,000 pods on a runtime that does nothing. `--keep` adds the medians to the history that
-later runs are compared with, and draws it (etc/bench).
+with msgpack. On a runtime that does nothing, `scale` has up to 1,000 pods, and `probes` 110 probes a second. `--keep`
+adds the medians to the history that later runs are compared with, and draws it (etc/bench).
 """
 
 import argparse
@@ -15,13 +15,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 from actors._cri.client import Cri
-from tests.bench import agent, bus, figures, floor, history, latency, scale
+from tests.bench import agent, bus, figures, floor, history, latency, probes, scale
 from tests.bench.report import Report, Step
 from tests.bench.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
 
 HISTORY = history.DIRECTORY / "history.jsonl"
-PARTS = ("pods", "bus", "scale")
+PARTS = ("pods", "bus", "scale", "probes")
 
 
 def main() -> int:
@@ -70,6 +70,10 @@ def measure(parts: Collection[str], options: argparse.Namespace) -> tuple[dict[s
     if "scale" in parts:
         _progress("pods on a runtime that does nothing ...")
         found |= figures.of_scale([scale.measure(_numbers(options.scale_pods)) for _ in range(options.rounds)])
+    if "probes" in parts:
+        _progress("probes each second on a runtime that does nothing ...")
+        handlers: tuple[probes.Handler, ...] = ("http", "exec")
+        found |= figures.of_probes(probes.measure(one) for _ in range(options.rounds) for one in handlers)
     return found, reports
 
 

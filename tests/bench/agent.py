@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,11 @@ from tests.bench import pods, usage
 from tests.cgroups import remove_cgroups
 
 DEADLINE_S = 180.0
+LONGEST_WAIT_S = 0.5
+"""Without a change, such as before the first."""
+STARTED, REMOVED = "PodStarted", "RemovePod"
+"""Messages to status: the last of a pod's start but one, and the last of its end."""
+PLAIN = pods.manifest
 _COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.common.logs writes it
 
 
@@ -52,6 +59,10 @@ class Agent:
         self.log = self.directory / "agent.log"
         self.client = Client(self.directory / "run")
         self._endpoint = endpoint
+        self._changed = threading.Event()
+        """A pod's status has changed since the last look."""
+        self._taken: Counter[str] = Counter()
+        """Messages of status so far, by type."""
 
     def __enter__(self) -> "Agent":
         self.manifests.mkdir()
@@ -72,6 +83,7 @@ class Agent:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.until(self._in_service, "in service", poll_s=0.05)
+        threading.Thread(target=self._follow_statuses, daemon=True).start()
         time.sleep(1.0)  # what it does after its start is not a pod's cost
         return self
 
@@ -87,6 +99,14 @@ class Agent:
             self.process.wait()
         remove_cgroups(self.directory.name)
 
+    def _follow_statuses(self) -> None:
+        """Note each status that the agent has taken. It ends with the agent."""
+        with Client(Path(self.client.run_dir)) as client, contextlib.suppress(ActorError, ProtocolError):
+            for tapped in client.tap("status"):
+                if tapped.type in (STARTED, REMOVED, "SetPodStatus"):
+                    self._taken[tapped.type] += 1
+                    self._changed.set()
+
     def _in_service(self) -> bool:
         rows = self.client.actors()[2:]
         return bool(rows) and all(row.state == "ready" for row in rows) and self.pods() == ()
@@ -97,23 +117,42 @@ class Agent:
 
     def until(self, condition: Callable[[], bool], what: str, *, poll_s: float, deadline_s: float = DEADLINE_S) -> None:
         """Wait for a condition. Raises RuntimeError with the end of the agent's log."""
+        self._until(condition, what, lambda: time.sleep(poll_s), deadline_s)
+
+    def until_pods(self, condition: Callable[[], bool], what: str, kind: str, count: int) -> None:
+        """Wait for a condition of the pods' statuses, which so many messages of a type precede.
+
+        A look asks the agent, which is a load, so it looks after these messages: each half second before, and then
+        at each change.
+        """
+        before = self._taken[kind]
+
+        def wait() -> None:
+            end = time.monotonic() + LONGEST_WAIT_S
+            while self._changed.wait(max(0.0, end - time.monotonic())) and self._taken[kind] < before + count:
+                self._changed.clear()
+
+        self._until(condition, what, wait, DEADLINE_S)
+
+    def _until(self, condition: Callable[[], bool], what: str, wait: Callable[[], None], deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
         while True:
+            self._changed.clear()
             with contextlib.suppress(ActorError, ProtocolError):
                 if condition():
                     return
             if self.process.poll() is not None or time.monotonic() > deadline:
                 tail = "\n".join(self.log.read_text().splitlines()[-20:])
                 raise RuntimeError(f"the agent is not {what} after {deadline_s:g} s; the end of {self.log}:\n{tail}")
-            time.sleep(poll_s)
+            wait()
 
-    def add(self, count: int) -> None:
-        """Put `count` manifests in place and wait until all are ready."""
+    def add(self, count: int, manifest: Callable[[str], str] = PLAIN) -> None:
+        """Put `count` manifests, by their pods' names, in place and wait until all are ready."""
         staged = self.directory / "staged"
         staged.mkdir(exist_ok=True)
-        for path in pods.write(staged, count):
+        for path in pods.write(staged, count, manifest):
             path.rename(self.manifests / path.name)
-        self.until(lambda: self._ready() >= count, f"running all of {count} pods", poll_s=_poll_s(count))
+        self.until_pods(lambda: self._ready() >= count, f"running all of {count} pods", STARTED, count)
 
     def _ready(self) -> int:
         return sum(map(is_ready, self.pods()))
@@ -123,13 +162,8 @@ class Agent:
         count = len(list(self.manifests.iterdir()))
         for path in self.manifests.iterdir():
             path.unlink()
-        self.until(lambda: not self.pods(), "rid of its pods", poll_s=_poll_s(count))
+        self.until_pods(lambda: not self.pods(), "rid of its pods", REMOVED, count)
         self.until(lambda: not cri.list_pod_sandbox().result(), "done with its sandboxes", poll_s=0.05)
-
-
-def _poll_s(count: int) -> float:
-    """Between two looks: fine for one pod, and for many not so often that looking is a load of its own."""
-    return 0.01 if count <= 2 else 0.05 if count <= 20 else 0.2
 
 
 def measure(

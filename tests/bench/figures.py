@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tests.bench import bus, scale
+from tests.bench import bus, probes, scale
 from tests.bench.latency import Latencies
 from tests.bench.report import Report, Step
 
@@ -30,6 +30,8 @@ def _of_latencies(found: Latencies, pods: int) -> Iterable[tuple[str, float]]:
     yield f"idle with {pods} pods, % of a core", found.idle_percent
     for seen in found.exit_seen_ms:
         yield "exit seen, ms", _or_late(seen)
+    for restarted in found.restarted_ms:
+        yield "exit to restarted, ms", _or_late(restarted)
     for times in found.restart_ms.values():
         for time_ms in times:
             yield "actor in service again, ms", _or_late(time_ms)
@@ -67,6 +69,16 @@ def of_scale(rounds: Iterable[Sequence[scale.Cost]]) -> dict[str, list[float]]:
                 (f"PSS for each pod to {costs[-1].pods}, MB", memory_mb),
             ),
         )
+    return found
+
+
+def of_probes(rounds: Iterable[probes.Probing]) -> dict[str, list[float]]:
+    """How late probes are, and what they cost."""
+    found: dict[str, list[float]] = {}
+    for one in rounds:
+        what = f"{one.handler} probes of {one.pods} pods"
+        _add(found, ((f"{what}, late by ms", late_ms) for late_ms in one.late_ms))
+        _add(found, ((f"{what}, missed", float(one.missed)), (f"{what}, % of a core", one.core_percent)))
     return found
 
 

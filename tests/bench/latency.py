@@ -26,6 +26,7 @@ ROUNDS = 8
 ROUND_S = 1.5
 """An actor that was in service for a second is restarted at once again."""
 _LATE_S = 5.0
+_LOOK_S = 0.005
 
 
 @dataclass
@@ -37,6 +38,8 @@ class Latencies:
     idle_by_process_percent: dict[str, float]
     exit_seen_ms: list[float | None] = field(default_factory=list)
     """From SIGKILL of a container's first process to its pod worker's having been told."""
+    restarted_ms: list[float | None] = field(default_factory=list)
+    """From the same SIGKILL until the runtime has the pod's next container running."""
     restart_ms: dict[str, list[float | None]] = field(default_factory=dict)
     """From SIGKILL of an actor's process to the supervisor's word that the next one is in service, by actor."""
     containers_touched: int = 0
@@ -48,7 +51,9 @@ def measure(agent: Agent, cri: Cri, idle_seconds: float) -> Latencies:
     time.sleep(2.0)  # the wake of the start
     idle = _idle(agent.process.pid, idle_seconds)
     found = Latencies(round(sum(idle.values()), 3), idle)
-    found.exit_seen_ms = list(_exits(agent, cri))
+    for seen_ms, restarted_ms in _exits(agent, cri):
+        found.exit_seen_ms.append(seen_ms)
+        found.restarted_ms.append(restarted_ms)
     agent.until(lambda: _all_run(cri, len(list(agent.manifests.iterdir()))), "running all pods again", poll_s=0.2)
     before = _containers(cri)
     found.restart_ms = _restarts(agent)
@@ -87,8 +92,10 @@ def _containers(cri: Cri) -> set[tuple[str, int]]:
 # Exits
 
 
-def _exits(agent: Agent, cri: Cri) -> Iterator[float | None]:
-    """Kill one container after the other, each once: the first restart of a container is immediate."""
+def _exits(agent: Agent, cri: Cri) -> Iterator[tuple[float | None, float | None]]:
+    """Milliseconds until each exit is seen, and until its container is replaced.
+
+    Kill one container after the other, each once: the first restart of a container is immediate."""
     seen: queue.Queue[tuple[float, str]] = queue.Queue()
     with _follow(agent, lambda client: _tap(client, seen)):
         time.sleep(0.5)  # the subscription's way to the actor
@@ -98,8 +105,24 @@ def _exits(agent: Agent, cri: Cri) -> Iterator[float | None]:
             killed = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             at = _next(seen, lambda item: item[1] == "PodChanged", killed)
-            yield None if at is None else round(1000 * (at - killed), 3)
+            again = _replaced(cri, container, killed)
+            yield _milliseconds(killed, at), _milliseconds(killed, again)
             _quiet(seen)
+
+
+def _replaced(cri: Cri, killed: pb.Container, since: float) -> float | None:
+    """When another container runs in its sandbox."""
+    running = pb.ContainerStateValue(state=pb.CONTAINER_RUNNING)
+    wanted = pb.ContainerFilter(state=running, pod_sandbox_id=killed.pod_sandbox_id)
+    while time.monotonic() < since + _LATE_S:
+        if any(one.id != killed.id for one in cri.list_containers(wanted).result()):
+            return time.monotonic()
+        time.sleep(_LOOK_S)
+    return None
+
+
+def _milliseconds(begin: float, end: float | None) -> float | None:
+    return None if end is None else round(1000 * (end - begin), 3)
 
 
 def _tap(client: Client, seen: "queue.Queue[tuple[float, str]]") -> None:
@@ -136,7 +159,7 @@ def _restart(agent: Agent, name: str, seen: "queue.Queue[tuple[float, str]]") ->
         return None
     os.kill(pid, signal.SIGKILL)
     at = _next(seen, lambda item: item[1] == name, killed)
-    return None if at is None else round(1000 * (at - killed), 3)
+    return _milliseconds(killed, at)
 
 
 def _starts(client: Client, seen: "queue.Queue[tuple[float, str]]") -> None:

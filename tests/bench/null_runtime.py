@@ -35,7 +35,9 @@ IMAGE_ID = "sha256:" + "0" * 64
 class NullRuntime:
     """RuntimeService and ImageService over two dictionaries of records."""
 
-    def __init__(self) -> None:
+    def __init__(self, execs: Path | None = None) -> None:
+        """`execs` gets a line for each ExecSync: monotonic seconds and the command's second word."""
+        self._execs = execs.open("w", buffering=1) if execs is not None else None
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, pb.PodSandboxStatus] = {}
@@ -181,6 +183,11 @@ class NullRuntime:
                 ]
             )
 
+    def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:
+        if self._execs is not None:
+            self._execs.write(f"{time.monotonic()} {request.cmd[1]}\n")
+        return pb.ExecSyncResponse(exit_code=0)
+
     def _of(self, sandbox: str) -> list[str]:
         return [container for container, owner in self._owners.items() if owner == sandbox]
 
@@ -215,10 +222,11 @@ def _image() -> pb.Image:
 
 
 @contextmanager
-def null_runtime(directory: Path) -> Iterator[Cri]:
+def null_runtime(directory: Path, execs: Path | None = None) -> Iterator[Cri]:
     """A client of such a server, which ends with the block."""
     socket = directory / "null.sock"
-    process = subprocess.Popen([sys.executable, "-P", "-m", "tests.bench.null_runtime", str(socket)])
+    command = [sys.executable, "-P", "-m", "tests.bench.null_runtime", str(socket)]
+    process = subprocess.Popen([*command, *(["--execs", str(execs)] if execs is not None else [])])
     cri = Cri(f"unix://{socket}")
     try:
         wait_for(lambda: _answers(cri), 20)
@@ -240,9 +248,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
     """Serve on a socket until SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.null_runtime", description=__doc__)
     parser.add_argument("socket", type=Path)
+    parser.add_argument("--execs", type=Path, help="note each ExecSync in this file")
     options = parser.parse_args(None if arguments is None else list(arguments))
     server = grpc.server(ThreadPoolExecutor(THREADS))
-    serve(NullRuntime(), server, "RuntimeService", "ImageService")
+    serve(NullRuntime(options.execs), server, "RuntimeService", "ImageService")
     server.add_insecure_port(f"unix://{options.socket}")
     server.start()
     signal.sigwait({signal.SIGTERM, signal.SIGINT})

@@ -1,6 +1,7 @@
 """The pod that floor and agent both run: one busybox that ends as soon as it is asked to."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.containerd.images import BUSYBOX
@@ -17,7 +18,7 @@ def manifest(name: str) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
-def write(directory: Path, count: int) -> list[Path]:
+def write(directory: Path, count: int, manifest: Callable[[str], str] = manifest) -> list[Path]:
     """Put the manifests of `count` pods into a manifest directory; their paths."""
     paths = [directory / f"bench-{number:03}.json" for number in range(count)]
     for path in paths:

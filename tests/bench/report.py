@@ -91,6 +91,7 @@ def _latencies(found: Latencies, pods: int) -> None:
     print(f"\nIdle with {pods} pods: {found.idle_percent:.2f} % of one core")
     print("\nMilliseconds after kill -9")
     rows: list[Sequence[object]] = [("container's end seen", *_percentiles(found.exit_seen_ms))]
+    rows += [("container replaced", *_percentiles(found.restarted_ms))]
     rows += [(f"{name} in service again", *_percentiles(times)) for name, times in found.restart_ms.items()]
     every = [time for times in found.restart_ms.values() for time in times]
     print_table(("WHAT", "COUNT", "P50", "P99", "MAX"), [*rows, ("every actor", *_percentiles(every))])
