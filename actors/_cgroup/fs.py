@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +108,14 @@ def list_pod_cgroups(settings: Settings, tree: Hierarchy | None = None) -> dict[
                     if uid := pod_uid(driver, name):
                         found[uid] = f"{above}/{name}"
     return found
+
+
+def find_pod_cgroups(uids: Iterable[str], settings: Settings, tree: Hierarchy | None = None) -> dict[str, str]:
+    """Return UID to name of those of these pods' cgroups that exist in some controller, without a list of all."""
+    tree = tree or hierarchy()
+    driver, root, per_qos = settings.cgroup_driver, settings.cgroup_root, settings.cgroups_per_qos
+    names = ((uid, pod_cgroup(driver, root, per_qos, qos, uid)) for uid in uids for qos in QOS_CLASSES)
+    return {uid: name for uid, name in names if name and any(map(os.path.isdir, tree.paths(name)))}
 
 
 def ensure(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:

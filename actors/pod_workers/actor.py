@@ -266,6 +266,8 @@ class PodWorkers(Actor):
             if uid in self.workers:
                 self.allocations.update(uid)
         self._end_orphans()  # first: a static pod waits for an orphan of its full name
+        if self.desired.ready():
+            self._forget_gone()
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
         self.allocations.retry("pods_added")
         self.assignments.listed.reconciled()
@@ -396,7 +398,6 @@ class PodWorkers(Actor):
             views = {uid: self._views.pop(uid) for uid in unwanted}
             for uid in self._foreign.ours_of(views):
                 self._end_orphan(uid, views[uid])
-            self._forget_gone()
 
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 from dataclasses import dataclass, field
 
 from actors._base import Actor
@@ -17,12 +19,16 @@ from actors._host.system import boot_id
 from actors.pod_workers.model import back_off, end_record
 from actors.pod_workers.model.back_off import RestartDelay
 from actors.pod_workers.model.end_record import EndRecord
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
-SAVE_DELAY_S = 0.02
-"""One write covers all changes of this time."""
+SAVE_SOON_S = 0.02
+"""Delay of the first write after a quiet time, to include changes that come together."""
+SAVE_PERIOD_S = 0.25
+"""At most one write in this time, but for `Checkpoint.save`."""
+SAVE_DEADLINE_S = 10.0
 
 
 def path(root_dir: str) -> str:
@@ -51,13 +57,13 @@ def load(root_dir: str) -> Saved:
 
 
 def save(root_dir: str, saved: Saved) -> None:
-    """Write the file. A write error is logged; a restart then forgets the changes."""
+    """Write the values of now. An error is logged; a restart then forgets the changes."""
     data = {
         "boot_id": boot_id(),
         "back_offs": back_off.to_plain(dict(saved.back_offs)),
         "ends": end_record.to_plain(dict(saved.ends)),
         # A pod that was rejected because the machine shut down is decided on again after the boot.
-        "rejected": [[uid, *why] for uid, why in saved.rejected.items() if why[0] != NOT_ADMITTED],
+        "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
     }
     try:
         checkpoint.save(path(root_dir), VERSION, data)
@@ -76,15 +82,26 @@ class Checkpoint:
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._saving = False
+        self._saved_at = 0.0
+        self._writing = threading.Lock()
         self.saved = load(actor.settings.root_dir)
 
     def save_soon(self) -> None:
-        """Write once for all changes of the next 20 ms."""
+        """Write once for all changes of the next moments, in a pool thread: the disk may take long."""
         if not self._saving:
             self._saving = True
-            self._actor.after(SAVE_DELAY_S, self.save)
+            wait_s = max(SAVE_SOON_S, self._saved_at + SAVE_PERIOD_S - time.monotonic())
+            self._actor.after(wait_s, lambda: self._actor.spawn(self._save_in_thread(), "save_checkpoint"))
+
+    async def _save_in_thread(self) -> None:
+        self._saving = False
+        self._saved_at = time.monotonic()
+        try:
+            await self._actor.blocking(SAVE_DEADLINE_S, self.save)
+        except AskTimeout as error:
+            log.error("cannot write %s: %s", path(self._actor.settings.root_dir), error)
 
     def save(self) -> None:
-        """Write now."""
-        self._saving = False
-        save(self._actor.settings.root_dir, self.saved)
+        """Write now, and return when that is done. From any thread; the later of two writes has the later values."""
+        with self._writing:
+            save(self._actor.settings.root_dir, self.saved)

@@ -17,6 +17,7 @@ from actors.pod_workers.policy import Actions, with_restarts
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
 from actors.pod_workers.resources.resizing import ManagerPolicies, Refusal, ResizeRequest, decide, in_order
+from actors.pod_workers.shared import resource_state
 from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
 
@@ -115,6 +116,21 @@ def test_a_state_is_written_when_it_changes_and_read_again(tmp_path: Any) -> Non
     assert again.get("u") == state.get("u")
     again.keep({"v"})
     assert again.get("u") is None
+
+
+def test_state_without_a_change_is_not_encoded_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    monkeypatch.setattr(resource_state, "encode", lambda entries: encoded.append(1) or encode(entries))
+    state = ResourceState(f"{tmp_path}/s")
+    state.set("u", resources_of(pod(needs("1"))))
+    for _ in range(3):
+        state.save()
+    state.keep({"u"})
+    state.save()
+    assert len(encoded) == 1
+    state.remove("u")
+    state.save()
+    assert decode((tmp_path / "s").read_bytes()) == {}
 
 
 def test_damaged_state_file_is_renamed(tmp_path: Any) -> None:

@@ -90,6 +90,28 @@ def test_view_change_replaces_same_id_and_keeps_its_sandbox():
     assert stopped.with_sandbox(SandboxView(id="t", created_at_ns=1)).sandboxes[0].id == "t"
 
 
+def test_status_without_verbose_info_keeps_pid_while_it_runs():
+    view = PodView.of([], [ContainerView(id="1", name="c", state="running", pid=7, sandbox_id="s")])
+    again = view.with_container(ContainerView(id="1", name="c", state="running"))
+    assert (again.container("c").pid, again.container("c").sandbox_id) == (7, "s")
+    assert again.with_container(ContainerView(id="1", name="c", state="exited")).container("c").pid == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "complete", "stays"),
+    [("exited", 1, True, True), ("exited", 137, True, False), ("exited", 1, False, False), ("running", 0, True, False)],
+)
+def test_list_replaces_no_final_record(state, exit_code, complete, stays):
+    known = ContainerView(id="1", name="c", state=state, exit_code=exit_code, complete=complete, reason="read")
+    seen = ContainerView(id="1", name="c", state="exited")
+    view = PodView.of([SandboxView(id="s", state="notready")], [seen]).with_final_of(
+        PodView.of([SandboxView(id="s", state="notready", ips=("10.0.0.1",), complete=True)], [known])
+    )
+    assert view.container("c") is (known if stays else seen)
+    assert view.sandbox("s").ips == ("10.0.0.1",)
+    assert view.changeable_ids == (set() if stays else {"1"})
+
+
 @pytest.mark.parametrize("uid", ["", "../..", "a/b", ".."])
 def test_sandbox_with_unsafe_uid_is_ignored(uid):
     labels = {"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns"}

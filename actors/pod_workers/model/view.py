@@ -6,6 +6,7 @@ call has: start and end times, exit code, addresses and pid. `complete` is False
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -27,6 +28,8 @@ _CONTAINER_STATES: dict[int, ContainerState] = {
     pb.CONTAINER_EXITED: "exited",
 }
 DEFAULT_GRACE_PERIOD_S = 30
+KILLED = 128 + signal.SIGKILL
+"""Exit code of a container that the kernel or a grace period's end has killed."""
 
 
 class _Verbose(msgspec.Struct):
@@ -101,6 +104,11 @@ class SandboxView:
             pod_uid=status.labels.get(labels.POD_UID, ""),
             complete=True,
         )
+
+    @property
+    def is_final(self) -> bool:
+        """Return True when the runtime's record does not change any more."""
+        return self.complete and self.state == "notready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +203,7 @@ class ContainerView:
 
     @classmethod
     def from_status(cls, answer: pb.ContainerStatusResponse) -> ContainerView:
-        """From ContainerStatus; pid and sandbox_id need verbose (`PodView.with_container` keeps a known sandbox_id)."""
+        """From ContainerStatus; pid and sandbox_id need verbose (`PodView.with_container` keeps known ones)."""
         status, verbose = answer.status, _verbose(answer.info)
         known = _from_labels(status.metadata.name, status.labels, status.annotations)
         mounted = (m.host_path for m in status.mounts if m.container_path == known["termination_message_path"])
@@ -223,6 +231,14 @@ class ContainerView:
             complete=True,
             **known,
         )
+
+    @property
+    def is_final(self) -> bool:
+        """Return True when the runtime's record does not change any more.
+
+        The reason OOMKilled may come after the exit, by an event of its own.
+        """
+        return self.complete and self.state == "exited" and self.exit_code != KILLED
 
 
 def _start_was_given_up(status: pb.ContainerStatus) -> bool:
@@ -360,7 +376,22 @@ class PodView:
         """Of the newest container's annotations; the API's default when there is no container."""
         return self.containers[0].grace_period_s if self.containers else DEFAULT_GRACE_PERIOD_S
 
+    @property
+    def changeable_ids(self) -> set[str]:
+        """CRI IDs of the sandboxes and containers that are not final."""
+        found: tuple[SandboxView | ContainerView, ...] = (*self.sandboxes, *self.containers)
+        return {one.id for one in found if not one.is_final}
+
     # Changes
+
+    def with_final_of(self, known: PodView) -> PodView:
+        """With the final records of `known` in place of a list's incomplete ones of the same state."""
+        sandboxes = {(one.id, one.state): one for one in known.sandboxes if one.is_final}
+        containers = {(one.id, one.state): one for one in known.containers if one.is_final}
+        return PodView(
+            tuple(sandboxes.get((one.id, one.state), one) for one in self.sandboxes),
+            tuple(containers.get((one.id, one.state), one) for one in self.containers),
+        )
 
     def with_sandbox(self, found: SandboxView) -> PodView:
         """With this sandbox added or replaced."""
@@ -373,10 +404,11 @@ class PodView:
         return PodView(tuple(sandboxes), self.containers)
 
     def with_container(self, found: ContainerView) -> PodView:
-        """With this container added or replaced. A known sandbox ID is kept, since CRI's status lacks it."""
+        """With this container added or replaced. A known sandbox ID and pid are kept: a status may lack them."""
         known = self.container_by_id(found.id)
-        if not found.sandbox_id and known is not None:
-            found = replace(found, sandbox_id=known.sandbox_id)
+        if known is not None:
+            pid = found.pid or (known.pid if found.state == "running" else 0)
+            found = replace(found, sandbox_id=found.sandbox_id or known.sandbox_id, pid=pid)
         others = (container for container in self.containers if container.id != found.id)
         return PodView(self.sandboxes, tuple(sorted((found, *others), key=_age)))
 

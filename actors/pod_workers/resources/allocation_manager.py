@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -27,8 +28,10 @@ from proto.wire.errors import AskTimeout
 log = logging.getLogger(__name__)
 
 SAVE_DEADLINE_S = 10.0
-SAVE_DELAY_S = 0.02
-"""One write covers all changes of this time."""
+SAVE_SOON_S = 0.02
+"""Delay of the first write after a quiet time, to include changes that come together."""
+SAVE_PERIOD_S = 1.0
+"""At most one write in this time: each has the records of all pods. A lost record restarts no container."""
 
 
 class ResizableWorker(Protocol):
@@ -67,6 +70,7 @@ class AllocationManager:
         swap, policies = swap_rules(actor.settings.memory_swap_behavior), _policies(actor.settings)
         self.allocator = Allocator(self.allocated, events, swap, policies)
         self._saving = False
+        self._saved_at = 0.0
         self._timer = False
         self._unsaved: dict[str, object] = {}
         """By UID: the grant that is not on disk yet."""
@@ -147,11 +151,13 @@ class AllocationManager:
     def _save_soon(self) -> None:
         if not self._saving:
             self._saving = True
-            self._actor.after(SAVE_DELAY_S, lambda: self._actor.spawn(self._save(), "save_resources"))
+            wait_s = max(SAVE_SOON_S, self._saved_at + SAVE_PERIOD_S - time.monotonic())
+            self._actor.after(wait_s, lambda: self._actor.spawn(self._save(), "save_resources"))
 
     async def _save(self) -> None:
         """Allocated resources first, since the actuated ones follow from them."""
         self._saving = False
+        self._saved_at = time.monotonic()
         for state in (self.allocated, self.actuated):
             await self._write(state)
 

@@ -50,6 +50,8 @@ class ResourceState:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._entries: dict[str, PodResourceInfo] = {}
+        self._changes = self._changes_saved = 0
+        """Counts of changes: encoding the file takes as long as it is large, so `save` leaves out what is there."""
         self._saved = b""
 
     def load(self) -> None:
@@ -76,6 +78,7 @@ class ResourceState:
             if self._entries.get(uid) == info:
                 return
             self._entries[uid] = info
+            self._changes += 1
         self._on_change()
 
     def set_container(self, uid: str, name: str, resources: ResourceRequirements) -> None:
@@ -89,27 +92,35 @@ class ResourceState:
     def remove(self, uid: str) -> None:
         """Forget a pod. The next save drops it from the file, as a stale record does no harm."""
         with self._lock:
-            self._entries.pop(uid, None)
+            if self._entries.pop(uid, None) is not None:
+                self._changes += 1
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget every other pod."""
         with self._lock:
-            self._entries = {uid: info for uid, info in self._entries.items() if uid in uids}
+            kept = {uid: info for uid, info in self._entries.items() if uid in uids}
+            self._changes += len(kept) != len(self._entries)
+            self._entries = kept
 
     def save(self) -> None:
         """Write the file atomically if it differs. Blocks on the disk. Raises OSError."""
         with self._saving:
             with self._lock:
+                changes = self._changes
+                if changes == self._changes_saved:
+                    return
                 content = encode(self._entries)
-            if content == self._saved:
-                return
-            temporary = f"{self.path}.tmp"
-            with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            self._saved = content
+            if content != self._saved:
+                self._replace(content)
+            self._saved, self._changes_saved = content, changes
+
+    def _replace(self, content: bytes) -> None:
+        temporary = f"{self.path}.tmp"
+        with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
 
 
 def encode(entries: dict[str, PodResourceInfo]) -> bytes:

@@ -25,8 +25,10 @@ The shim's exit event reaches containerd some milliseconds after the kernel's.""
 async def list_pod(cri: Cri, uid: str) -> PodView:
     """List the sandboxes and containers of one pod."""
     labels = {POD_UID: uid}
-    sandboxes = await cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels))
-    containers = await cri.list_containers(pb.ContainerFilter(label_selector=labels))
+    sandboxes, containers = await gather(
+        cri.list_pod_sandbox(pb.PodSandboxFilter(label_selector=labels)),
+        cri.list_containers(pb.ContainerFilter(label_selector=labels)),
+    )
     return PodView.listed(sandboxes, containers)
 
 
@@ -84,14 +86,14 @@ class RuntimeView:
             raise
 
     async def listed(self) -> PodView:
-        """The view after listing the pod and reading every sandbox and container."""
+        """The view after listing the pod, and reading every sandbox and container whose final state is not known."""
         self._unlisted = False  # before the calls: a hint meanwhile sets it again
         try:
-            self.view = await list_pod(self.context.cri, self.uid)
+            self.view = (await list_pod(self.context.cri, self.uid)).with_final_of(self.view)
         except BaseException:
             self._unlisted = True
             raise
-        self._stale = set(self.view.ids())
+        self._stale = self.view.changeable_ids
         self._ended &= self._stale
         return await self.current()
 
@@ -114,14 +116,19 @@ class RuntimeView:
             self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
 
     async def read_container(self, identity: str) -> ContainerView | None:
-        """Read one container; None if the runtime has lost it."""
+        """Read one container; None if the runtime has lost it.
+
+        A verbose answer has the pid, in kilobytes of the container's specification that the runtime makes for it.
+        """
+        known = self.view.container_by_id(identity)
         try:
-            answer = await self.context.cri.container_status(identity, verbose=True)
+            answer = await self.context.cri.container_status(identity, verbose=known is None or not known.pid)
         except NotFound:
             self.view = self.view.without(identity)
             return None
-        found = ContainerView.from_status(answer)
-        self.view = self.view.with_container(found)
+        self.view = self.view.with_container(ContainerView.from_status(answer))
+        found = self.view.container_by_id(answer.status.id)
+        assert found is not None
         self._count(found)
         self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
         return found

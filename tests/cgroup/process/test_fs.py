@@ -176,6 +176,10 @@ def test_v2_pods_are_found_and_removed(unified: Hierarchy, tmp_path: Path) -> No
         "b": "/kubepods/burstable/podb",
         "c": "/kubepods/podc",
     }
+    assert fs.find_pod_cgroups(("b", "c", "none"), settings, unified) == {
+        "b": "/kubepods/burstable/podb",
+        "c": "/kubepods/podc",
+    }
     for name in fs.list_pod_cgroups(settings, unified).values():
         assert fs.remove_pod_cgroup(name, settings, unified)
     assert fs.list_pod_cgroups(settings, unified) == {}
