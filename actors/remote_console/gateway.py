@@ -114,9 +114,13 @@ class Gateway:
         poller = zmq.Poller()
         poller.register(self._wake_fd, zmq.POLLIN)
         poller.register(self._zap.socket, zmq.POLLIN)
-        if len(self.connections) < limits.MOST_CONNECTIONS:
-            poller.register(self._listener, zmq.POLLIN)
         wait_s = LOOK_S
+        if len(self.connections) < limits.MOST_CONNECTIONS:
+            # Past the rate, clients wait in the kernel's queue: others with wrong keys must not have them refused.
+            if (accepts_in_s := self._accepts.wait_s(now)) > 0:
+                wait_s = min(wait_s, accepts_in_s)
+            else:
+                poller.register(self._listener, zmq.POLLIN)
         for connection in self.connections.values():
             paused_s = connection.register(poller, now)
             wait_s = min(wait_s, paused_s if paused_s is not None else wait_s)

@@ -68,6 +68,8 @@ class Status(Actor):
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
         self.pods: dict[str, Pod] = {}
+        self._encoded: dict[str, msgspec.Raw] = {}
+        """Pods as JSON, by UID, until they change: a write then encodes the changed ones only."""
         self.versions: Counter[str] = Counter()
         path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "status.json")
         loss = "a restart now would lose transition times"
@@ -154,6 +156,7 @@ class Status(Actor):
 
     def _store(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
+        self._encoded.pop(pod.metadata.uid, None)
         self.versions[pod.metadata.uid] += 1
         self._feed.changed(pod)
         self._changed()
@@ -161,6 +164,7 @@ class Status(Actor):
     def _forget(self, uids: Iterable[str]) -> None:
         for uid in uids:
             if self.pods.pop(uid, None) is not None:
+                self._encoded.pop(uid, None)
                 self.versions.pop(uid, None)
                 self._feed.removed(uid)
                 self._changed()
@@ -240,15 +244,21 @@ class Status(Actor):
             if not self._unsaved:
                 return
             self._unsaved = False
-            if not await self._file.save(tuple(self.pods.values())):
+            if not await self._file.save(self._content()):
                 self._unsaved = True
             self._saved_at = time.monotonic()
+
+    def _content(self) -> list[msgspec.Raw]:
+        for uid, pod in self.pods.items():
+            if uid not in self._encoded:
+                self._encoded[uid] = msgspec.Raw(msgspec.json.encode(pod))
+        return [self._encoded[uid] for uid in self.pods]
 
     def on_shutdown(self) -> None:
         """Write the last changes."""
         if self._unsaved:
             try:
-                self._file.write(tuple(self.pods.values()))
+                self._file.write(self._content())
             except OSError as error:
                 log.error("cannot write %s: %s", self._file.path, error)
 

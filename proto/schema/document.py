@@ -207,6 +207,8 @@ class _Builder:
         mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = mark.line + 1 if mark is not None else 0
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if "nesting depth" in reason:  # the scanner of PyYAML 6.0.4 reads ahead, and has a limit of its own
+            self._fail(line, f"nested deeper than {MAX_DEPTH} levels")
         raise DocumentError(line, (), f"not YAML: {reason}") from error
 
     def _fail(self, line: int, problem: str, path: Path = ()) -> NoReturn:

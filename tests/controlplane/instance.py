@@ -37,8 +37,8 @@ class ControlPlane:
         self.dir = Path(tempfile.mkdtemp(prefix="nvcp-", dir="/tmp"))
         self._with_controllers = controllers
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._etcd_port, self._peer_port, self._api_port = free_ports(3)
-        self.server = f"https://127.0.0.1:{self._api_port}"
+        self._etcd_port, self._peer_port, self.port = free_ports(3)
+        self.server = f"https://127.0.0.1:{self.port}"
 
     def __enter__(self) -> ControlPlane:
         try:
@@ -118,7 +118,7 @@ class ControlPlane:
         certificate, key = self._serving
         accounts = f"{self.dir}/pki/service-accounts.key"
         self._start(
-            API_SERVER, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={self._api_port}",
+            API_SERVER, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={self.port}",
             f"--etcd-servers=https://127.0.0.1:{self._etcd_port}", f"--etcd-cafile={self._ca.path}",
             f"--etcd-certfile={certificate}", f"--etcd-keyfile={key}",
             f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={self._ca.path}",

@@ -524,8 +524,9 @@ def test_requests_are_spans_only_where_tracing_is_configured(server: FaultyServe
             return {span.context: span for record in told for span in record.spans}
 
         wait_for(lambda: {"HTTP GET", "HTTP POST", "HTTP PATCH"} <= {span.name for span in spans().values()}, 20)
+        ended = spans()  # before the calls are looked at: others follow
         sent = {call.headers.get("traceparent", ""): call for call in list(server.calls)}
-        for context, span in spans().items():
+        for context, span in ended.items():
             call = sent[context]
             assert (span.name, span.kind, span.parent) == (f"HTTP {call.method}", "client", "")
             assert span.attributes == {"http.request.method": call.method, "url.path": call.path}

@@ -158,7 +158,7 @@ def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypat
             assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
             workers.rows.clear()
             wait_for(lambda: not logind.held(), 20, "the machine may go")
-            assert "Shutdown" in one.reasons()
+            wait_for(lambda: "Shutdown" in one.reasons(), 10, "its event")
         assert not server.behind.kept  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,7 @@ from actors._cgroup.hierarchy import hierarchy
 from proto.agent.settings import Settings
 from supervisor.ownership import processes, starting
 from supervisor.ownership.ports import Wanted
-from tests.harness import alive
+from tests.harness import Stalls, alive
 from tests.ownership.stand_ins import process
 from tests.ports import free_port
 
@@ -265,7 +265,8 @@ def test_search_of_many_processes_is_quick(settings: Settings) -> None:
             started = stack.enter_context(subprocess.Popen(line))
             stack.callback(started.kill)
         began = time.monotonic()
-        said = refusal(settings)
+        with Stalls() as machine:
+            said = refusal(settings)
         took = time.monotonic() - began
     assert "in use" not in said
-    assert took < 1.0, took
+    assert took < 1.0 + machine.longest_s, took

@@ -50,6 +50,7 @@ FOLDERS = {
     "fresh": CONTAINERD,
     "fuzz": PROCESS,
     "guest": CONTAINERD,
+    "guest/service": CONTAINERD,
     "host": PROCESS,
     "image_gc": PROCESS,
     "image_gc/pure": PURE,

@@ -62,7 +62,15 @@ def test_unreachable_collector_delays_nothing_and_is_one_line(capfd: pytest.Capt
         with collector(port) as seen:
             actor.tell(spans())
             wait_for(lambda: seen.spans and not actor.ask(Describe()).state["failed_batches"], 30)
-            lines = [line for line in capfd.readouterr().err.splitlines() if "traces" in line]
+            said = ""
+
+            def is_told() -> bool:
+                nonlocal said
+                said += capfd.readouterr().err
+                return "takes traces again" in said
+
+            wait_for(is_told, 30, "the line, which comes after the count is 0")
+    lines = [line for line in said.splitlines() if "traces" in line]
     assert len(lines) == 2, lines
     assert re.search(r"cannot send traces to 127.0.0.1:\d+: they are dropped until it answers", lines[0])
     assert "takes traces again" in lines[1]
