@@ -242,10 +242,9 @@ def _remove_old(run_dir: str, actor: str) -> None:
 
 def _crashed(path: Path) -> bool:
     try:
-        found = recording.read(path.read_bytes())
+        return recording.has_crash(path.read_bytes())
     except OSError:
         return False
-    return any(frame.kind is Kind.CRASH for one in found for frame in one.frames[-1:])
 
 
 def watch(name: str, work: Callable[[], Any]) -> Any:

@@ -33,6 +33,8 @@ FRAME = struct.Struct("<8sQQIB3xI")
 """Cookie, number from 1, monotonic ns, bytes of the payload, kind, CRC."""
 _COVERED = struct.Struct("<8sQQIB3x")
 """The same without the CRC."""
+_KIND_AT = 28
+"""The kind's place in a frame."""
 MAX_FILE_BYTES = 256 << 20
 _NAME = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,31})-(?P<incarnation>\d{1,10})\.rec")
 
@@ -59,6 +61,9 @@ class Kind(enum.IntEnum):
     """[function, error, known, value]: the end of blocking work. Values other than numbers are not known."""
     CRASH = 7
     """[class, text, file, function]: the exception that ended the process, and the place that raised it."""
+
+
+_CRASH = bytes([Kind.CRASH])
 
 
 class Frame(NamedTuple):
@@ -142,6 +147,17 @@ def read(content: bytes) -> list[Recording]:
         found.append(one)
         at = end
     return found
+
+
+def has_crash(content: bytes) -> bool:
+    """True when the file has a crash, which is the last frame of its process. Reads nothing else, for a quick start."""
+    cookie = content[8:16]
+    at = HEAD.size
+    while cookie and (at := content.find(cookie, at)) >= 0:
+        if content[at + _KIND_AT : at + _KIND_AT + 1] == _CRASH and _size(content, at, len(content)) > 0:
+            return True
+        at += FRAME.size
+    return False
 
 
 def export(recordings: Iterable[Recording]) -> bytes:
