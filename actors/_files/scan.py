@@ -6,7 +6,7 @@ as in the kubelet, so directories of links like a ConfigMap volume's work.
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from actors._files.names import Writing, is_being_written, is_meant
@@ -59,6 +59,18 @@ def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str
         if name not in held_back:
             _scan_path(name, kind, known.get(name), listing, alone=name == path)
     return Listing(listing.stamps, listing.contents, frozenset(held_back))
+
+
+def without(listing: Listing, names: Collection[str]) -> Listing:
+    """The listing with the files of these names held back: their writers began before they were read."""
+    paths = {path for path in listing.stamps if os.path.basename(path) in names}
+    if not paths:
+        return listing
+    return Listing(
+        {path: stamp for path, stamp in listing.stamps.items() if path not in paths},
+        {path: content for path, content in listing.contents.items() if path not in paths},
+        listing.held_back | paths,
+    )
 
 
 def _has_other_name(path: str) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from actors._base import Actor
 from actors._files.names import QUIET_S, Writing
-from actors._files.scan import Kind, Listing, Stamp, scan
+from actors._files.scan import Kind, Listing, Stamp, scan, without
 from actors._files.watch import Change, Watch
 from proto.common.until import Until
 from proto.wire.errors import AskTimeout
@@ -24,7 +25,8 @@ log = logging.getLogger(__name__)
 SCAN_TIMEOUT_S = 2.0
 """A path that hangs, as on a dead network mount, blocks one pool thread only."""
 SETTLE_S = 0.01
-"""Delay before a scan, so that files that are copied together are read together."""
+"""Delay before a scan that follows another, so that files that are copied together are read together; and after a
+removal, because a tool that replaces a file may remove it first."""
 
 Take = Callable[[Listing], Coroutine[Any, None, None]]
 """Handles a scan. After OSError and AskTimeout the next scan finds the same changes again."""
@@ -48,6 +50,8 @@ class FileSource:
         self._writing: dict[str, tuple[bool, float]] = {}
         self._removed: set[str] = set()
         """Names of files that were removed since the last scan."""
+        self._reading = threading.Lock()
+        """Held from the reading of events until the mailbox has them."""
         self._scanning = False
         self._again = False
 
@@ -69,10 +73,11 @@ class FileSource:
             await self._actor.sleep(SETTLE_S)
 
     def _readable(self) -> None:
-        """Read the events in the I/O thread; handle them in the mailbox."""
-        changes = self._watch.read()
-        if changes:
-            self._actor.post(self._changed, changes)
+        """Read the events in the I/O thread, or after a listing in its thread; handle them in the mailbox."""
+        with self._reading:
+            changes = self._watch.read()
+            if changes:
+                self._actor.post(self._changed, changes)
 
     def _changed(self, changes: list[Change]) -> None:
         now = time.monotonic()
@@ -100,15 +105,18 @@ class FileSource:
             return
         self._scanning = True
         try:
+            settle_s = SETTLE_S if self._removed else 0.0
             self._again = True
             while self._again:
                 self._again = False
-                await self._scan_once()
+                await self._scan_once(settle_s)
+                settle_s = SETTLE_S
         finally:
             self._scanning = False
 
-    async def _scan_once(self) -> None:
-        await self._actor.sleep(SETTLE_S)
+    async def _scan_once(self, settle_s: float) -> None:
+        if settle_s:
+            await self._actor.sleep(settle_s)
         now = time.monotonic()
         removed, self._removed = self._removed, set()
         writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
@@ -119,6 +127,7 @@ class FileSource:
             self._removed |= removed
             self._say_unreadable(f"{error}; check that it exists and is readable")
             return
+        listing = without(listing, self._writing.keys() - writing.keys())
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
         self._removed |= {os.path.basename(path) for path in listing.held_back} & removed
@@ -138,7 +147,9 @@ class FileSource:
     def _list(self, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
         """Scan in a pool thread."""
         self._watch.ensure()
-        return scan(self.path, self._kind, known, writing)
+        listing = scan(self.path, self._kind, known, writing)
+        self._readable()  # the mailbox knows of a file that was half written by the time it was read
+        return listing
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:

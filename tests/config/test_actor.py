@@ -137,6 +137,18 @@ def test_file_still_being_written_waits_for_its_end(directory: Path, node: Node)
     ] == [2]
 
 
+def test_no_half_of_a_file_is_read_while_others_are_copied(directory: Path, node: Node) -> None:
+    names = [f"p{number}" for number in range(60)]
+    for name in names:
+        with (directory / f"{name}.yaml").open("w") as file:
+            file.write(manifest(name))  # valid already, with one container
+            file.flush()
+            time.sleep(0.0005)  # a writer's pace: a scan may come in between
+            file.write("  - name: d\n    image: second\n")
+    wait_for(lambda: len(node.pods) == len(names), 30)
+    assert {len(pod.spec.containers) for update in node.updates for pod in update.pods} == {2}
+
+
 def test_file_name_that_is_no_utf8_is_an_error_of_that_file(directory: Path, config: ActorProcess, node: Node) -> None:
     name = os.fsencode(directory) + b"/b\xff.yaml"
     for _ in range(2):
@@ -159,8 +171,8 @@ def test_merge_key_bombs_stop_no_other_manifest(directory: Path, node: Node) -> 
         (directory / f"0-bomb-{number}.yaml").write_text(bomb)
     (directory / "good.yaml").write_text(manifest("good"))
     wait_for(lambda: set(node.images.values()) == {"busybox"}, 30)
+    wait_for(lambda: len(_problems(node)) == 3, 30)
     assert all("as do merge keys" in problem for problem in _problems(node).values())
-    assert len(_problems(node)) == 3
 
 
 def test_editor_files_are_no_manifests(directory: Path, node: Node) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.config.defaulting.defaults import default_pod
-from actors.config.pods.podhash import _structs, printed_pod, static_pod_uid
+from actors.config.pods.podhash import STRUCTS, printed_pod, static_pod_uid
 from actors.config.pods.podhash_quantity import NotPrintable, printed_quantity
 from proto import v1
 from tests.proto.records import RECORDS
@@ -87,8 +87,7 @@ def test_quantity_without_a_print_still_gives_a_uid(memory: str) -> None:
 
 def test_every_api_field_is_in_the_table_of_go_types() -> None:
     """A field that the table lacked would leave a change of it without a new UID."""
-    structs = _structs()
-    records = {name: RECORDS[name] for name in structs if name in RECORDS}
+    records = {name: RECORDS[name] for name in STRUCTS if name in RECORDS}
     records["v1.ObjectMeta"] = v1.ObjectMeta
     elsewhere = {
         "hostNetwork",
@@ -104,6 +103,6 @@ def test_every_api_field_is_in_the_table_of_go_types() -> None:
     for name, record in records.items():
         if name in ("Pod", "ObjectFieldSelector"):
             continue
-        inlined = [inner for field in structs[name] if field.json == "." for inner in structs[field.type]]
-        known = {field.json for field in (*structs[name], *inlined)}
+        inlined = [inner for field in STRUCTS[name] if field.json == "." for inner in STRUCTS[field.type]]
+        known = {field.json for field in (*STRUCTS[name], *inlined)}
         assert set(record.__struct_encode_fields__) - elsewhere <= known, name
