@@ -17,8 +17,6 @@ waits. Alternating, one way gains from the other. Then there is a sequence of ea
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import socket
 import ssl
 import statistics
@@ -26,16 +24,29 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
-
-import yaml
+from urllib.parse import SplitResult
 
 from actors._cri.client import Cri
 from tests.agent.agent import Agent, container, is_ready, pod
+from tests.bench.https import (
+    APART_S,
+    BLOCK,
+    bare_writer,
+    client,
+    configure,
+    connected,
+    download,
+    exec_url,
+    in_a_child,
+    in_turns,
+    log,
+    reached,
+    run,
+    upgrade,
+)
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
@@ -44,11 +55,7 @@ SIZE = 120_000_000
 """Of each log's lines, as the container wrote them."""
 LENGTHS = (100, 250, 1000)
 """Of a line, with its end."""
-EXECS = 20
-APART_S = 0.06
-"""For what an exec leaves in the kernel to be over."""
 ECHOES = 300
-BLOCK = 256 * 1024
 
 
 def main() -> int:
@@ -64,35 +71,35 @@ def main() -> int:
     ):
         authority = Authority(Path(directory, "pki"))
         port = _start(agent, authority)
-        secure = _client(authority)
+        secure = client(authority)
         lengths = () if sys.argv[2:] == ["exec"] else LENGTHS
-        with _cat(authority) as cat_port:
+        with bare_writer(authority, SIZE) as cat_port:
             logs = {
                 length: [
                     (
                         _logs(port, secure, length),
                         _in_container(port, secure, length),
-                        _download(cat_port, secure, b""),
+                        _bare(cat_port, secure),
                     )
                     for _ in range(rounds)
                 ]
                 for length in lengths
             }
         identity = next(one for one, name in agent.running().items() if name == "lines100-api/c")
-        url = _url(identity, containerd.cri, "true", stdin=False)
+        url = exec_url(identity, containerd.cri, "true")
         with _bare_tls(authority, url.netloc) as bare_port:
             ways = _ways(identity, containerd.cri, port, bare_port, secure)
-            execs = {"each by itself": [_in_turns(ways, APART_S) for _ in range(rounds)]}
+            execs = {"each by itself": [in_turns(ways, APART_S) for _ in range(rounds)]}
             with _moving():
-                execs["without a wait for the kernel"] = [_in_turns(ways, 0.0) for _ in range(rounds)]
-            execs["one after another"] = [_in_turns(ways, 0.0) for _ in range(rounds)]
+                execs["without a wait for the kernel"] = [in_turns(ways, 0.0) for _ in range(rounds)]
+            execs["one after another"] = [in_turns(ways, 0.0) for _ in range(rounds)]
             execs["one after another of each way"] = [_in_rows(ways, first) for first in range(rounds)]
         echoes = _echoes(identity, containerd.cri, port, secure, rounds)
-    for length, rounds in logs.items():
-        rates = [[SIZE / 1e6 / seconds for seconds in turn] for turn in rounds]
+    for length, turns in logs.items():
+        rates = [[SIZE / 1e6 / seconds for seconds in turn] for turn in turns]
         _show(f"logs with lines of {length} bytes, MB/s", [(ours, floor) for ours, _, floor in rates])
-        print(f"    {statistics.median(ours / floor for ours, _, floor in rounds):.2f} x the time of bare TLS")
-        print(f"    {statistics.median(ours / cat for ours, cat, _ in rounds):.2f} x the time of cat in the container")
+        print(f"    {statistics.median(ours / floor for ours, _, floor in turns):.2f} x the time of bare TLS")
+        print(f"    {statistics.median(ours / cat for ours, cat, _ in turns):.2f} x the time of cat in the container")
         _show("    cat in the container, through the same port, MB/s", [(cat, floor) for _, cat, floor in rates])
     for how, taken in execs.items():
         _show(f"exec, {how}, ms", [(ours * 1000, floor * 1000) for ours, floor, _ in taken])
@@ -109,21 +116,7 @@ def _show(what: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def _start(agent: Agent, authority: Authority) -> int:
-    certificate, key = authority.issue("server", "server")
-    config = {
-        "address": "127.0.0.1",
-        "enableServer": True,
-        "tlsCertFile": str(certificate),
-        "tlsPrivateKeyFile": str(key),
-        "authentication": {
-            "x509": {"clientCAFile": str(authority.path)},
-            "webhook": {"enabled": False},
-            "anonymous": {"enabled": False},
-        },
-        "authorization": {"mode": "AlwaysAllow"},
-        "containerLogMaxSize": "10Gi",
-    }
-    agent.config.write_text(json.dumps(yaml.safe_load(agent.config.read_text()) | config))
+    configure(agent, authority)
     agent.start()
     for length in LENGTHS:
         lines = f"yes {'x' * (length - 1)} | head -n {SIZE // length}"
@@ -131,41 +124,12 @@ def _start(agent: Agent, authority: Authority) -> int:
         ready = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
         agent.write(f"lines{length}", pod(f"lines{length}", container("c", script, readinessProbe=ready)))
     for length in LENGTHS:
-        wait_for(lambda name=f"lines{length}": is_ready(agent.pod(name)), 180, f"logs written; log: {agent.log}")
+        _until_ready(agent, f"lines{length}")
     return agent.port
 
 
-def _client(authority: Authority) -> ssl.SSLContext:
-    secure = ssl.create_default_context(cafile=str(authority.path))
-    secure.load_cert_chain(*authority.issue("client", "client"))
-    return secure
-
-
-@contextlib.contextmanager
-def _cat(authority: Authority) -> Iterator[int]:
-    """A port at which a process of its own writes as much as a log has to each who connects."""
-    with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
-        for _ in range(SIZE // 1_000_000):
-            file.write(b"x" * 1_000_000)
-        file.flush()
-        with _in_a_child(lambda: _serve_cat(listener, Path(file.name), authority)):
-            yield listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def _in_a_child(serve: Callable[[], None]) -> Iterator[None]:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            serve()
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
+def _until_ready(agent: Agent, name: str) -> None:
+    wait_for(lambda: is_ready(agent.pod(name)), 180, f"logs written; log: {agent.log}")
 
 
 @contextlib.contextmanager
@@ -176,7 +140,7 @@ def _bare_tls(authority: Authority, target: str) -> Iterator[int]:
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        _in_a_child(lambda: _serve_bare_tls(listener, authority, target)),
+        in_a_child(lambda: _serve_bare_tls(listener, authority, target)),
     ):
         yield listener.getsockname()[1]
 
@@ -188,9 +152,9 @@ def _serve_bare_tls(listener: socket.socket, authority: Authority, target: str) 
     secure.num_tickets = 0
     host, _, port = target.rpartition(":")
     while True:
-        connected, _ = listener.accept()
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with secure.wrap_socket(connected, server_side=True) as session, _connected(int(port), None, host) as plain:
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with secure.wrap_socket(accepted, server_side=True) as session, connected(int(port), None, host) as plain:
             plain.sendall(session.recv(BLOCK))
             with contextlib.suppress(OSError):  # the client may close first
                 while block := plain.recv(BLOCK):
@@ -213,67 +177,35 @@ def _moving() -> Iterator[None]:
             mover.kill()
 
 
-def _serve_cat(listener: socket.socket, path: Path, authority: Authority) -> None:
-    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    secure.load_cert_chain(*authority.issue("cat", "cat"))
-    while True:
-        connected, _ = listener.accept()
-        with secure.wrap_socket(connected, server_side=True) as session, path.open("rb", buffering=0) as file:
-            while block := file.read(BLOCK):
-                session.sendall(block)
-
-
 def _logs(port: int, secure: ssl.SSLContext, length: int) -> float:
-    path = f"/containerLogs/default/lines{length}-api/c"
-    return _download(port, secure, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-
-
-def _download(port: int, secure: ssl.SSLContext, request: bytes) -> float:
-    """Seconds until all of the log has come, and nothing else but what HTTP has around it."""
-    began, size, buffer = time.monotonic(), 0, memoryview(bytearray(BLOCK))
-    with _connected(port, secure) as session:
-        session.sendall(request)
-        while count := session.recv_into(buffer):
-            size += count
-    assert SIZE <= size < SIZE * 1.01, size
+    began = time.monotonic()
+    log(port, secure, f"default/lines{length}-api/c", SIZE)
     return time.monotonic() - began
 
 
-def _connected(port: int, secure: ssl.SSLContext | None, host: str = "127.0.0.1") -> socket.socket:
-    connected = socket.create_connection((host, port), timeout=60)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as clients in Go
-    return secure.wrap_socket(connected, server_hostname="localhost") if secure is not None else connected
+def _bare(port: int, secure: ssl.SSLContext) -> float:
+    began = time.monotonic()
+    download(port, secure, b"", SIZE)
+    return time.monotonic() - began
 
 
 def _ways(identity: str, cri: Cri, port: int, bare_port: int, secure: ssl.SSLContext) -> list[Callable[[], object]]:
     """Of an exec: the agent's, the runtime's own, and that through bare TLS."""
     return [
-        lambda: _exec(_connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1"),
-        lambda: _exec(*_direct(identity, cri, "true", stdin=False)),
-        lambda: _exec_by_url(_url(identity, cri, "true", stdin=False), bare_port, secure),
+        lambda: run(connected(port, secure), "/exec/default/lines100-api/c?command=true&output=1"),
+        lambda: run(*reached(exec_url(identity, cri, "true"))),
+        lambda: _exec_by_url(exec_url(identity, cri, "true"), bare_port, secure),
     ]
 
 
 def _exec_by_url(url: SplitResult, port: int, secure: ssl.SSLContext) -> None:
-    _exec(_connected(port, secure), url.path)
-
-
-def _url(identity: str, cri: Cri, command: str, *, stdin: bool) -> SplitResult:
-    """Return the runtime's URL of a prepared exec."""
-    return urlsplit(cri.exec(identity, [command], stdin=stdin, stdout=True, stderr=False, tty=False).result())
-
-
-def _direct(identity: str, cri: Cri, command: str, *, stdin: bool) -> tuple[socket.socket, str]:
-    """A connection to the runtime's streaming server, and what to ask there."""
-    url = _url(identity, cri, command, stdin=stdin)
-    assert url.port is not None
-    return _connected(url.port, None, url.hostname or ""), url.path
+    run(connected(port, secure), url.path)
 
 
 def _echoes(identity: str, cri: Cri, port: int, secure: ssl.SSLContext, rounds: int) -> list[tuple[float, float]]:
     through = "/exec/default/lines100-api/c?command=cat&input=1&output=1"
     return [
-        (_echo(_connected(port, secure), through), _echo(*_direct(identity, cri, "cat", stdin=True)))
+        (_echo(connected(port, secure), through), _echo(*reached(exec_url(identity, cri, "cat", stdin=True))))
         for _ in range(rounds)
     ]
 
@@ -281,7 +213,7 @@ def _echoes(identity: str, cri: Cri, port: int, secure: ssl.SSLContext, rounds: 
 def _echo(session: socket.socket, path: str) -> float:
     """Median seconds of a byte's way there and back."""
     with session:
-        session.sendall(_upgrade(path))
+        session.sendall(upgrade(path))
         said = b""
         while b"\r\n\r\n" not in said:
             said += session.recv(BLOCK)
@@ -297,25 +229,12 @@ def _echo(session: socket.socket, path: str) -> float:
         return statistics.median(times)
 
 
-def _in_turns(ways: list[Callable[[], object]], apart_s: float) -> list[float]:
-    """Median seconds of each; another one begins each time."""
-    times: list[list[float]] = [[] for _ in ways]
-    for turn in range(EXECS):
-        for number in range(len(ways)):
-            way = (turn + number) % len(ways)
-            time.sleep(apart_s)
-            began = time.monotonic()
-            ways[way]()
-            times[way].append(time.monotonic() - began)
-    return [statistics.median(one) for one in times]
-
-
 def _in_rows(ways: list[Callable[[], object]], first: int) -> list[float]:
     """Median seconds of each; all of one, then all of the next."""
     medians = [0.0] * len(ways)
     for number in range(first, first + len(ways)):
         way = number % len(ways)
-        medians[way] = _in_turns([ways[way]], 0.0)[0]
+        medians[way] = in_turns([ways[way]], 0.0)[0]
     return medians
 
 
@@ -323,30 +242,9 @@ def _in_container(port: int, secure: ssl.SSLContext, length: int) -> float:
     """Seconds for `cat` of a log's lines."""
     began = time.monotonic()
     path = f"/exec/default/lines{length}-api/c?command=cat&command=/tmp/log&output=1"
-    size = _exec(_connected(port, secure), path)
+    size = run(connected(port, secure), path)
     assert SIZE <= size < SIZE * 1.01, size
     return time.monotonic() - began
-
-
-def _upgrade(path: str) -> bytes:
-    return (
-        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
-    ).encode()
-
-
-def _exec(session: socket.socket, path: str) -> int:
-    """By WebSocket, until the status comes; the bytes that came."""
-    with session:
-        session.sendall(_upgrade(path))
-        size, end = 0, b""
-        while b'"status":"Success"' not in end:
-            part = session.recv(BLOCK)
-            assert part, end
-            size += len(part)
-            end = end[-100:] + part[-400:]
-        return size
 
 
 if __name__ == "__main__":

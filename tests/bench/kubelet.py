@@ -15,70 +15,30 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import yaml
-
-from actors._cri.client import Cri
-from tests.agent.agent import Agent
-from tests.bench import pods, usage
+from tests.bench.node import NAME, Figures, Node, clear, joined_agent, settled, shared, up_and_gone
 from tests.bench.table import print_table
 from tests.cgroups import MOUNT, remove_cgroups
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane
 from tests.controlplane.binaries import find
-from tests.harness import wait_for
 from tests.ports import free_port
 
-PODS = "/api/v1/namespaces/default/pods"
 ADDRESS = "10.99.99.1"
 """Of the node, on a bridge without ports: a kubelet refuses one of loopback."""
 INSIDE = "NODEVISOR_BENCH_INSIDE"
 SINGLES = 5
-DEADLINE_S = 180.0
 SETTINGS = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )  # fmt: skip
 """What a kubelet sets; ContainerManager of pkg/kubelet/cm."""
-Figures = dict[str, float]
 Start = Callable[[ControlPlane, ContainerdInstance, Path], AbstractContextManager[int]]
 """Starts a node agent named as the node; yields its pid."""
-
-
-class Node(NamedTuple):
-    """A node of the control plane with its agent at work."""
-
-    name: str
-    pid: int
-    plane: ControlPlane
-    cri: Cri
-
-    def create(self, name: str) -> None:
-        """Create a pod that is bound to the node."""
-        pod = json.loads(pods.manifest(name))
-        spec = {**pod["spec"], "nodeName": self.name, "tolerations": [{"operator": "Exists"}]}
-        self.plane.call("POST", PODS, pod | {"spec": spec})
-
-    def ready(self) -> int:
-        """The number of Ready pods."""
-        return sum(map(_is_ready, self.plane.call("GET", PODS)["items"]))
-
-    def gone(self) -> bool:
-        """True when the API server has no pod."""
-        return not self.plane.call("GET", PODS)["items"]
-
-    def cpu_s(self) -> float:
-        """CPU seconds of the agent with its processes so far."""
-        return sum(usage.cpu_s(self.pid).values())
-
-    def pss_mb(self) -> float:
-        """Its memory."""
-        return sum(usage.pss_mb(self.pid).values())
 
 
 def main() -> int:
@@ -170,90 +130,23 @@ def _turn(
 ) -> Figures:
     """One agent's life: single pods, then each number of pods, up, at rest, and gone."""
     with tempfile.TemporaryDirectory(prefix="nvbk-") as name, start(plane, containerd, Path(name)) as pid:
-        node = Node("bench", pid, plane, containerd.cri)
-        wait_for(lambda: _is_ready(plane.get("/api/v1/nodes/bench") or {}), DEADLINE_S, "the node is Ready")
-        time.sleep(2.0)  # what the agent does after its start is not a pod's cost
+        node = settled(Node(pid, plane, containerd.cri))
         found = {"PSS without pods, MB": node.pss_mb()}
-        singles = [_up_and_gone(node, 1)[0] for _ in range(SINGLES + 1)][1:]  # the first pod is slower on each
+        singles = [up_and_gone(node, 1)[0] for _ in range(SINGLES + 1)][1:]  # the first pod is slower on each
         for what in singles[0]:
             found[f"1 pod {what}"] = statistics.median(one[what] for one in singles)
         for count in counts:
-            times, others = _up_and_gone(node, count, idle_s if count == counts[-1] else 0.0)
+            times, others = up_and_gone(node, count, idle_s if count == counts[-1] else 0.0)
             found |= {f"{count} pods {what}": value for what, value in (times | others).items()}
-    _clear(plane, containerd.cri)
+    clear(plane, containerd.cri)
     return found
-
-
-def _up_and_gone(node: Node, count: int, idle_s: float = 0.0) -> tuple[Figures, Figures]:
-    """Seconds until `count` pods are Ready, and gone from the API server; then the agent's own figures."""
-    poll_s = 0.01 if count == 1 else 0.2
-    names = [f"bench-{number}" for number in range(count)]
-    cpu_0, began = node.cpu_s(), time.monotonic()
-    for name in names:
-        node.create(name)
-    _until(lambda: node.ready() == count, poll_s)
-    up_s, cpu_1 = time.monotonic() - began, node.cpu_s()
-    others: Figures = {}
-    if idle_s:
-        others = {"PSS, MB": node.pss_mb(), "idle, % of a core": _idle(node, idle_s)}
-    cpu_2, began = node.cpu_s(), time.monotonic()
-    for name in names:
-        node.plane.call("DELETE", f"{PODS}/{name}", {})
-    _until(node.gone, poll_s)
-    gone_s, cpu_3 = time.monotonic() - began, node.cpu_s()
-    times = {"create to Ready, s": up_s, "delete to gone, s": gone_s}
-    return times, {"CPU up, s": cpu_1 - cpu_0, "CPU gone, s": cpu_3 - cpu_2} | others
-
-
-def _idle(node: Node, seconds: float) -> float:
-    time.sleep(3.0)  # the last status writes
-    before = node.cpu_s()
-    time.sleep(seconds)
-    return 100 * (node.cpu_s() - before) / seconds
-
-
-def _until(condition: Callable[[], bool], poll_s: float) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the pods take more than {DEADLINE_S:g} s")
-        time.sleep(poll_s)
-
-
-def _is_ready(one: dict[str, Any]) -> bool:
-    conditions = one.get("status", {}).get("conditions", [])
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def _clear(plane: ControlPlane, cri: Cri) -> None:
-    """Remove what the agent leaves for later: dead sandboxes, and the Node."""
-    for sandbox in cri.list_pod_sandbox().result():
-        cri.stop_pod_sandbox(sandbox.id).result()
-        cri.remove_pod_sandbox(sandbox.id).result()
-    plane.call("DELETE", "/api/v1/nodes/bench")
 
 
 @contextmanager
 def _agent(plane: ControlPlane, containerd: ContainerdInstance, _: Path) -> Iterator[int]:
-    with closing(Agent(containerd, "bench")) as agent:
-        config = {"clientCAFile": str(plane.dir / "pki/ca.crt")}
-        whole = yaml.safe_load(agent.config.read_text()) | _shared(config)
-        agent.config.write_text(yaml.safe_dump(whole))
-        agent.start("--kubeconfig", str(plane.kubeconfig("bench")), "--node-ip", ADDRESS)
+    with joined_agent(plane, containerd, "--node-ip", ADDRESS) as agent:
         assert agent.process is not None
         yield agent.process.pid
-
-
-def _shared(x509: dict[str, str]) -> dict[str, Any]:
-    """Fields of the KubeletConfiguration of both."""
-    return {
-        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": x509},
-        "authorization": {"mode": "AlwaysAllow"},
-        "maxPods": 1000,
-        "failSwapOn": False,
-        "makeIPTablesUtilChains": False,
-        "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-    }
 
 
 def _kubelet_of(program: str) -> Start:
@@ -292,18 +185,18 @@ def _configuration(plane: ControlPlane, directory: Path, cgroup: str) -> dict[st
         "cgroupRoot": f"/{cgroup}",
         "failCgroupV1": False,
         "volumePluginDir": str(directory / "plugins"),
-        **_shared({"clientCAFile": str(plane.dir / "pki/ca.crt")}),
+        **shared({"clientCAFile": str(plane.dir / "pki/ca.crt")}),
     }
 
 
 def _command(program: str, plane: ControlPlane, containerd: ContainerdInstance, directory: Path) -> list[str]:
     flags = {
         "config": directory / "config.yaml",
-        "kubeconfig": plane.kubeconfig("bench"),
+        "kubeconfig": plane.kubeconfig(NAME),
         "container-runtime-endpoint": containerd.endpoint,
         "root-dir": directory / "root",
         "cert-dir": directory / "pki",
-        "hostname-override": "bench",
+        "hostname-override": NAME,
         "node-ip": ADDRESS,
     }
     minor = re.search(r"v1\.(\d+)", _version(program))
