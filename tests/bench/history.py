@@ -5,10 +5,12 @@ last one of it. The picture (`etc/bench/figures.svg`) has a small chart for each
 """
 
 import json
+import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.bench.latency import percentile
@@ -64,34 +66,73 @@ def _change(now: float, before: float | None) -> str:
 
 
 def picture(entries: Sequence[Entry]) -> str:
-    """The charts of all figures as SVG."""
-    names = list(dict.fromkeys(name for one in entries for name in one.medians))
-    rows = -(-len(names) // COLUMNS)
+    """The charts of all figures as SVG. Figures `X: a` and `X: b` are thin lines in the chart of `X`."""
+    charts = families(name for one in entries for name in one.medians)
+    rows = -(-len(charts) // COLUMNS)
     width, height = COLUMNS * (WIDTH + GAP) + GAP, rows * (HEIGHT + GAP) + GAP
-    charts = "".join(_chart(name, entries, number) for number, name in enumerate(names))
+    drawn = "".join(_chart(names, entries, number) for number, names in enumerate(charts.values()))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="11"><rect width="100%" height="100%" fill="#fff"/>{charts}</svg>\n'
+        f'font-size="11"><rect width="100%" height="100%" fill="#fff"/>{drawn}</svg>\n'
     )
 
 
-def _chart(name: str, entries: Sequence[Entry], number: int) -> str:
+def families(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by what is before their colon, each once."""
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        found.setdefault(name.partition(": ")[0], []).append(name)
+    return found
+
+
+def _chart(names: Sequence[str], entries: Sequence[Entry], number: int) -> str:
     left = GAP + number % COLUMNS * (WIDTH + GAP)
     top = GAP + number // COLUMNS * (HEIGHT + GAP)
-    shown = [(one.commit, one.medians[name]) for one in entries if name in one.medians]
-    most = max(value for _, value in shown) or 1.0
+    shown = [one for one in entries if not one.medians.keys().isdisjoint(names)]
+    most = max((one.medians[name] for one in shown for name in names if _is_drawn(one, name)), default=0.0) or 1.0
     step = WIDTH / max(1, len(shown) - 1)
-    points = [
-        (left + index * step, top + HEIGHT - (HEIGHT - 30) * value / most, commit, value)
-        for index, (commit, value) in enumerate(shown)
-    ]
-    line = " ".join(f"{x:.0f},{y:.0f}" for x, y, _, _ in points)
-    dots = "".join(
-        f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="#06c"><title>{escape(commit)}: {value:g}</title></circle>'
-        for x, y, commit, value in points
-    )
+    lines = ""
+    for name in sorted(names, key=len, reverse=True):  # the figure of all of them is on top
+        points = [
+            Point(left + index * step, top + HEIGHT - (HEIGHT - 30) * one.medians[name] / most, one.commit, one.medians)
+            for index, one in enumerate(shown)
+            if _is_drawn(one, name)
+        ]
+        lines += _line(name, points, thin=": " in name)
     return (
-        f'<text x="{left}" y="{top + 12}">{escape(name)}: {shown[-1][1]:g}</text>'
-        f'<path d="M{left} {top + HEIGHT}h{WIDTH}" stroke="#bbb"/>'
-        f'<polyline points="{line}" fill="none" stroke="#06c" stroke-width="1.5"/>{dots}'
+        f'<text x="{left}" y="{top + 12}">{escape(_title(names, shown[-1]))}</text>'
+        f'<path d="M{left} {top + HEIGHT}h{WIDTH}" stroke="#bbb"/>{lines}'
     )
+
+
+class Point(NamedTuple):
+    """A kept value in a chart."""
+
+    x: float
+    y: float
+    commit: str
+    medians: Mapping[str, float]
+
+
+def _is_drawn(one: Entry, name: str) -> bool:
+    return math.isfinite(one.medians.get(name, math.inf))  # infinite: it did not come in time
+
+
+def _line(name: str, points: Sequence[Point], *, thin: bool) -> str:
+    line = " ".join(f"{point.x:.0f},{point.y:.0f}" for point in points)
+    if thin:
+        return f'<polyline points="{line}" fill="none" stroke="#ccc"><title>{escape(name)}</title></polyline>'
+    dots = "".join(
+        f'<circle cx="{point.x:.0f}" cy="{point.y:.0f}" r="3" fill="#06c">'
+        f"<title>{escape(point.commit)}: {point.medians[name]:g}</title></circle>"
+        for point in points
+    )
+    return f'<polyline points="{line}" fill="none" stroke="#06c" stroke-width="1.5"/>{dots}'
+
+
+def _title(names: Sequence[str], last: Entry) -> str:
+    """Name and last value, or the range of the members' ones."""
+    shown = [f"{last.medians[name]:g}" for name in names if ": " not in name and name in last.medians]
+    members = [last.medians[name] for name in names if ": " in name and name in last.medians]
+    shown += [f"each {min(members):g} to {max(members):g}"] if members else []
+    return f"{names[0].partition(': ')[0]}: {'; '.join(shown)}"

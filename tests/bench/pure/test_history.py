@@ -35,6 +35,23 @@ def test_picture_has_a_point_for_each_kept_value():
     assert [text.text for text in root.findall(".//{*}text")] == ["up & down: 2", "idle: 0"]
 
 
+def test_members_of_a_figure_share_its_chart():
+    names = ["restart, ms", "restart, ms: probe", "restart, ms: pleg", "idle"]
+    assert history.families([*names, "idle"]) == {"restart, ms": names[:3], "idle": ["idle"]}
+    first = history.Entry("a", "d", {"restart, ms": 3.0, "restart, ms: probe": 2.0, "restart, ms: pleg": 4.0})
+    second = history.Entry("b", "d", {"restart, ms": 3.0, "restart, ms: probe": 1.5, "restart, ms: pleg": 4.5})
+    root = ElementTree.fromstring(history.picture([first, second]))
+    assert [text.text for text in root.findall(".//{*}text")] == ["restart, ms: 3; each 1.5 to 4.5"]
+    assert len(root.findall(".//{*}polyline")) == 3
+    assert len(root.findall(".//{*}circle")) == 2
+
+
+def test_what_did_not_come_in_time_is_not_drawn():
+    entries = [history.Entry("a", "d", {"exit": 1.0}), history.Entry("b", "d", {"exit": float("inf")})]
+    root = ElementTree.fromstring(history.picture(entries))
+    assert len(root.findall(".//{*}circle")) == 1
+
+
 def test_bus_figures_are_ratios_of_the_same_round():
     rounds = {"bare": [Figures(100.0, 200.0, 1000.0)], "actors": [Figures(150.0, 300.0, 500.0)]}
     assert list(of_bus(rounds).values()) == [[1.5], [0.5]]
