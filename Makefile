@@ -76,7 +76,7 @@ lint: $(DEV_READY) ## Check style, formatting, types, dead code, who imports who
 	$(BIN)/python -m tests.pages.dead_code
 	$(BIN)/python -m tests.pages prose
 
-bench: $(RUN_READY) ## Measure the agent next to the bare CRI calls (BENCH_ARGS="--pods 1,10 --json")
+bench: $(RUN_READY) ## Measure the agent next to floors of the same run (BENCH_ARGS="--parts pods,service --pods 1,10 --json")
 	@exec $(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 bench-kubelet: $(RUN_READY) ## Measure the agent next to a real kubelet, Debian's or KUBELET=PATH (BENCH_ARGS="--rounds 5")

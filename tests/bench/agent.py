@@ -53,19 +53,42 @@ class AgentRun:
 class Agent:
     """One `supervisor start` with directories of its own. A context manager."""
 
-    def __init__(self, endpoint: str, directory: Path) -> None:
+    def __init__(self, endpoint: str, directory: Path, *, settle_s: float = 1.0) -> None:
+        """`settle_s`: the wait after its start. What it does then is not a pod's cost."""
         self.directory = Path(tempfile.mkdtemp(prefix="agent-", dir=directory))
         self.manifests = self.directory / "manifests"
+        self.manifests.mkdir()
         self.log = self.directory / "agent.log"
         self.client = Client(self.directory / "run")
-        self._endpoint = endpoint
+        self.started = self.in_service = 0.0
+        """Monotonic seconds of the last start, and of every actor being ready after it."""
+        self._endpoint, self._settle_s = endpoint, settle_s
         self._changed = threading.Event()
         """A pod's status has changed since the last look."""
         self._taken: Counter[str] = Counter()
         """Messages of status so far, by type."""
 
     def __enter__(self) -> "Agent":
-        self.manifests.mkdir()
+        self.start()
+        time.sleep(self._settle_s)
+        return self
+
+    def start(self) -> None:
+        """Start the supervisor, and wait until every actor is ready."""
+        self.started = time.monotonic()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.until(self._in_service, "in service", poll_s=0.05)
+        self.in_service = time.monotonic()
+        threading.Thread(target=self._follow_statuses, daemon=True).start()
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor. Its actors end by themselves, and its pods run on."""
+        self.process.kill()
+        self.process.wait()
+        self.client.close()
+
+    def _command(self) -> list[str]:
         flags = {
             "run-dir": self.client.run_dir,
             "root-dir": self.directory / "root",
@@ -79,13 +102,7 @@ class Agent:
             "tune-kernel": "false",
             "healthz-port": 0,
         }
-        command = [sys.executable, "-P", "-m", "supervisor", "start", *(f"--{k}={v}" for k, v in flags.items())]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.until(self._in_service, "in service", poll_s=0.05)
-        threading.Thread(target=self._follow_statuses, daemon=True).start()
-        time.sleep(1.0)  # what it does after its start is not a pod's cost
-        return self
+        return [sys.executable, "-P", "-m", "supervisor", "start", *(f"--{k}={v}" for k, v in flags.items())]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -109,7 +126,7 @@ class Agent:
 
     def _in_service(self) -> bool:
         rows = self.client.actors()[2:]
-        return bool(rows) and all(row.state == "ready" for row in rows) and self.pods() == ()
+        return bool(rows) and all(row.state == "ready" for row in rows) and self.pods() is not None
 
     def pods(self) -> tuple[Pod, ...]:
         """Return the output of `supervisor pods`."""

@@ -25,6 +25,7 @@ from tests.containerd.pods import sandbox_config
 WIDTH = 16
 """Pods at a time, for the figures that the agent is compared with."""
 ATTEMPTS = 3
+STARTS = 10
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,39 @@ def _config(number: int, logs: Path) -> pb.PodSandboxConfig:
     return config
 
 
+def container_starts_s(cri: Cri, logs: Path, times: int = STARTS) -> list[float]:
+    """Seconds to create and start a container in a sandbox, each after the last one was killed."""
+    config, found = _config(0, logs), []
+    sandbox = cri.run_pod_sandbox(config).result()
+    try:
+        for attempt in range(times):
+            began = time.monotonic()
+            container = _start_container(cri, sandbox, config, attempt)
+            found.append(time.monotonic() - began)
+            cri.stop_container(container, 0).result()
+    finally:
+        cri.stop_pod_sandbox(sandbox).result()
+        cri.remove_pod_sandbox(sandbox).result()
+    return found
+
+
 def _start(cri: Cri, config: pb.PodSandboxConfig) -> tuple[str, str]:
     sandbox = cri.run_pod_sandbox(config).result()
+    return sandbox, _start_container(cri, sandbox, config)
+
+
+def _start_container(cri: Cri, sandbox: str, config: pb.PodSandboxConfig, attempt: int = 0) -> str:
     container = pb.ContainerConfig(
-        metadata=pb.ContainerMetadata(name="main"),
+        metadata=pb.ContainerMetadata(name="main", attempt=attempt),
         image=pb.ImageSpec(image=BUSYBOX),
         command=pods.COMMAND,
-        log_path="main/0.log",
+        log_path=f"main/{attempt}.log",
         linux=pb.LinuxContainerConfig(),
     )
     container.linux.security_context.namespace_options.pid = pb.CONTAINER
     made = cri.create_container(sandbox, container, config).result()
     cri.start_container(made).result()
-    return sandbox, made
+    return made
 
 
 def _stop(cri: Cri, sandbox: str, container: str) -> None:

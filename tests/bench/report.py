@@ -88,13 +88,20 @@ def _by_process(title: str, values: dict[str, float]) -> None:
 
 
 def _latencies(found: Latencies, pods: int) -> None:
-    print(f"\nIdle with {pods} pods: {found.idle_percent:.2f} % of one core")
+    idle = found.idle
+    print(
+        f"\nIdle with {pods} pods: {idle.percent:.2f} % of one core, {idle.wakeups_per_s:.0f} wake-ups and "
+        f"{idle.calls_per_s:.0f} {idle.calls} a second"
+    )
+    _by_process("Wake-ups a second by process", idle.wakeups_by_process_per_s)
     print("\nMilliseconds after kill -9")
     rows: list[Sequence[object]] = [("container's end seen", *_percentiles(found.exit_seen_ms))]
     rows += [("container replaced", *_percentiles(found.restarted_ms))]
-    rows += [(f"{name} in service again", *_percentiles(times)) for name, times in found.restart_ms.items()]
-    every = [time for times in found.restart_ms.values() for time in times]
-    print_table(("WHAT", "COUNT", "P50", "P99", "MAX"), [*rows, ("every actor", *_percentiles(every))])
+    for times, how in ((found.restarts.quiet_ms, ""), (found.restarts.loaded_ms, " under load")):
+        rows += [(f"{name} in service again{how}", *_percentiles(one)) for name, one in times.items()]
+        every = [time for one in times.values() for time in one]
+        rows += [(f"every actor{how}", *_percentiles(every))]
+    print_table(("WHAT", "COUNT", "P50", "P99", "MAX"), rows)
     print(f"Containers touched by the actors' restarts: {found.containers_touched}")
 
 

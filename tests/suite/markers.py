@@ -24,6 +24,7 @@ FOLDERS = {
     "agent/volumes": PROCESS,
     "base": PROCESS,
     "base/pure": PURE,
+    "bench": PROCESS,
     "bench/pure": PURE,
     "certificates": PROCESS,
     "certificates/pure": PURE,
