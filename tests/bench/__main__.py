@@ -13,22 +13,24 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from tests.bench import history
-from tests.bench.parts import PARTS, measure, progress
+from tests.bench.parts import PARTS, measure, numbers, progress
 from tests.bench.report import Report
 from tests.bench.table import print_table
 
 HISTORY = history.DIRECTORY / "history.jsonl"
+MOST_PODS = 250
+"""Of one private containerd, whose pods have a /24 (tests/containerd/network.py)."""
 OPTIONAL = "cluster"
 """Left out, and said so, where the machine lacks a control plane and nobody asked for the part."""
 
 
 def main() -> int:
     """Run it; 1 when the machine lacks what it needs."""
-    options = _options()
-    parts = options.parts.split(",") if options.parts else list(PARTS)
+    options = parse()
+    parts = options.parts or list(PARTS)
     missing = {name: problem for name in parts if (problem := PARTS[name].missing())}
     if not options.parts and list(missing) == [OPTIONAL]:
         progress(f"without the part {OPTIONAL}: {missing.pop(OPTIONAL)}")
@@ -44,28 +46,36 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options. Exits with a message for wrong ones."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--parts", default="", help=f"of {', '.join(PARTS)}; all that the machine can run by default")
+    parser.add_argument(
+        "--parts", type=_names, default="", help=f"of {', '.join(PARTS)}; all that the machine can run by default"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="each figure's values")
     parser.add_argument(
         "--pods",
+        type=numbers,
         default="1,10,50,100",
-        help="numbers of pods of pods, service and cluster, the last of them with all figures; at most 250, which take "
-        "some minutes more in each round, so ask for them: 1,10,50,100,250",
+        help="numbers of pods of pods, service and cluster, the last of them with all figures. At most 250, which take "
+        "four minutes more for each part and round, so ask for them: 1,10,50,100,250",
     )
-    parser.add_argument("--scale-pods", default="10,50,100,250,500,1000", help="numbers of pods of the part scale")
+    parser.add_argument(
+        "--scale-pods", type=numbers, default="10,50,100,250,500,1000", help="numbers of pods of the part scale"
+    )
     parser.add_argument("--idle-seconds", type=float, default=60.0)
     parser.add_argument("--json", action="store_true", help="print one JSON object; progress goes to stderr")
     parser.add_argument("--keep", action="store_true", help="add the medians to etc/bench")
-    options = parser.parse_args()
-    if unknown := _unknown(options.parts.split(",") if options.parts else ()):
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.parts) - PARTS.keys()):
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if max(options.pods) > MOST_PODS:
+        parser.error(f"cannot run {max(options.pods)} pods: a private containerd has addresses for {MOST_PODS}")
     return options
 
 
-def _unknown(parts: Collection[str]) -> Sequence[str]:
-    return sorted(set(parts) - PARTS.keys())
+def _names(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def _show(options: argparse.Namespace, found: dict[str, list[float]], reports: list[Report]) -> None:

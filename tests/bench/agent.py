@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from actors._cri.client import Cri
+from actors._cri.errors import CriError
 from proto.pods.pod_columns import is_ready
 from proto.pods.status import ListPods
 from proto.v1 import Pod
@@ -69,7 +70,11 @@ class Agent:
         """Messages of status so far, by type."""
 
     def __enter__(self) -> "Agent":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
         time.sleep(self._settle_s)
         return self
 
@@ -107,6 +112,12 @@ class Agent:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+        if kind is not None:
+            _remove_pods(self._endpoint)
+        remove_cgroups(self.directory.name)
+
+    def _end(self) -> None:
         self.client.close()
         self.process.terminate()
         try:
@@ -114,7 +125,6 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        remove_cgroups(self.directory.name)
 
     def _follow_statuses(self) -> None:
         """Note each status that the agent has taken. It ends with the agent."""
@@ -181,6 +191,14 @@ class Agent:
             path.unlink()
         self.until_pods(lambda: not self.pods(), "rid of its pods", REMOVED, count)
         self.until(lambda: not cri.list_pod_sandbox().result(), "done with its sandboxes", poll_s=0.05)
+
+
+def _remove_pods(endpoint: str) -> None:
+    """What a failed measurement leaves running on its private runtime, and so in the agent's cgroups."""
+    with contextlib.closing(Cri(endpoint)) as cri, contextlib.suppress(CriError):
+        for sandbox in cri.list_pod_sandbox().result():
+            cri.stop_pod_sandbox(sandbox.id).result()
+            cri.remove_pod_sandbox(sandbox.id).result()
 
 
 def measure(

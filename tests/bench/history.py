@@ -19,7 +19,7 @@ Figures = Mapping[str, Sequence[float]]
 """By name, such as `100 pods up, by bare CRI`: the value of each round."""
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "etc/bench"
-COLUMNS, WIDTH, HEIGHT, GAP = 3, 300, 110, 20
+COLUMNS, WIDTH, HEIGHT, GAP = 3, 320, 110, 20
 """Charts in a row; pixels of a chart and between two."""
 
 
@@ -131,8 +131,13 @@ def _line(name: str, points: Sequence[Point], *, thin: bool) -> str:
 
 
 def _title(names: Sequence[str], last: Entry) -> str:
-    """Name and last value, or the range of the members' ones."""
-    shown = [f"{last.medians[name]:g}" for name in names if ": " not in name and name in last.medians]
+    """Name and last value, and the range of the members' ones."""
+    shown = [short(last.medians[name]) for name in names if ": " not in name and name in last.medians]
     members = [last.medians[name] for name in names if ": " in name and name in last.medians]
-    shown += [f"each {min(members):g} to {max(members):g}"] if members else []
-    return f"{names[0].partition(': ')[0]}: {'; '.join(shown)}"
+    shown += [f"({short(min(members))} to {short(max(members))})"] if members else []
+    return f"{names[0].partition(': ')[0]}: {' '.join(shown)}"
+
+
+def short(value: float) -> str:
+    """Three digits, or as many as a whole number has."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -53,7 +53,7 @@ def numbers(text: str) -> list[int]:
 def _pods(options: argparse.Namespace, reports: list[Report]) -> Found:
     for number in range(options.rounds):
         progress(f"round {number + 1} of {options.rounds}")
-        reports.append(run(numbers(options.pods), options.idle_seconds))
+        reports.append(run(options.pods, options.idle_seconds))
     return figures.of_pods(reports)
 
 
@@ -90,8 +90,7 @@ def _bus(options: argparse.Namespace, _: list[Report]) -> Found:
 
 
 def _scale(options: argparse.Namespace, _: list[Report]) -> Found:
-    counts = numbers(options.scale_pods)
-    return figures.of_scale([scale.measure(counts) for _ in range(options.rounds)])
+    return figures.of_scale([scale.measure(options.scale_pods) for _ in range(options.rounds)])
 
 
 def _probes(options: argparse.Namespace, _: list[Report]) -> Found:
@@ -104,12 +103,11 @@ def _streams(options: argparse.Namespace, _: list[Report]) -> Found:
 
 
 def _service(options: argparse.Namespace, _: list[Report]) -> Found:
-    most = max(numbers(options.pods))
-    return figures.of_service(service.measure(most, options.idle_seconds) for _ in range(options.rounds))
+    return figures.of_service(service.measure(max(options.pods), options.idle_seconds) for _ in range(options.rounds))
 
 
 def _cluster(options: argparse.Namespace, _: list[Report]) -> Found:
-    return figures.of_cluster(cluster.measure(options.rounds, numbers(options.pods)))
+    return figures.of_cluster(cluster.measure(options.rounds, options.pods))
 
 
 def _missing_cluster() -> str:

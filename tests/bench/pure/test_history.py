@@ -41,7 +41,7 @@ def test_members_of_a_figure_share_its_chart():
     first = history.Entry("a", "d", {"restart, ms": 3.0, "restart, ms: probe": 2.0, "restart, ms: pleg": 4.0})
     second = history.Entry("b", "d", {"restart, ms": 3.0, "restart, ms: probe": 1.5, "restart, ms: pleg": 4.5})
     root = ElementTree.fromstring(history.picture([first, second]))
-    assert [text.text for text in root.findall(".//{*}text")] == ["restart, ms: 3; each 1.5 to 4.5"]
+    assert [text.text for text in root.findall(".//{*}text")] == ["restart, ms: 3 (1.5 to 4.5)"]
     assert len(root.findall(".//{*}polyline")) == 3
     assert len(root.findall(".//{*}circle")) == 2
 
