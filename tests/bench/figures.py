@@ -113,6 +113,7 @@ def of_service(rounds: Iterable[Service]) -> dict[str, list[float]]:
         _add(
             found,
             (
+                ("PSS with 0 pods, MB", one.pss_mb),
                 ("start to every actor ready, s", one.in_service_s),
                 ("start to first pod ready, s", one.first_pod_s),
                 ("bare CRI's first pod, s", one.bare_pod_s),

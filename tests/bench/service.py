@@ -13,7 +13,7 @@ from pathlib import Path
 
 from actors._cri.client import Cri
 from proto.pods.pod_columns import is_ready
-from tests.bench import floor, idle, pods
+from tests.bench import floor, idle, pods, usage
 from tests.bench.agent import Agent
 from tests.bench.idle import Idle
 from tests.containerd import ContainerdInstance
@@ -33,6 +33,8 @@ class Service:
     """Bare CRI calls for one pod."""
     idle: Idle
     """Without pods."""
+    pss_mb: float
+    """Of all the agent's processes without pods."""
     pods: int
     takeover_s: float
     """With so many pods running, after SIGKILL of the supervisor: until all are Ready again."""
@@ -62,8 +64,9 @@ def measure_on(cri: Cri, count: int, idle_seconds: float) -> Service:
             in_service_s = agent.in_service - agent.started
             agent.remove_all(cri)
             resting = idle.measure(agent.process.pid, idle_seconds)
+            pss_mb = sum(usage.pss_mb(agent.process.pid).values())
             taken_over = _takeover(agent, cri, count)
-    return Service(in_service_s, first_pod_s, bare_pod_s, resting, count, *taken_over)
+    return Service(in_service_s, first_pod_s, bare_pod_s, resting, pss_mb, count, *taken_over)
 
 
 def _takeover(agent: Agent, cri: Cri, count: int) -> tuple[float, float, int]:

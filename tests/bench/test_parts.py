@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -31,9 +33,23 @@ def test_each_actor_is_back_in_service_quiet_and_under_load(directory: Path) -> 
     assert len(found.bare.seen_ms) == len(found.bare_loaded.forked_ms) == restarts.BARE
 
 
+def test_calls_are_reads_and_writes_where_perf_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    reader = "while True: open('/proc/self/stat').read(); time.sleep(0.01)"
+    with subprocess.Popen([sys.executable, "-c", f"import time\n{reader}"]) as process:
+        try:
+            found = idle.measure(process.pid, 0.5)
+        finally:
+            process.kill()
+    assert found.calls == idle.READS_AND_WRITES
+    assert found.calls_per_s > 10
+    assert found.wakeups_per_s > 10
+
+
 def test_a_takeover_touches_no_container(containerd: ContainerdInstance) -> None:
     found = service.measure_on(containerd.cri, 3, 1.0)
     assert 0 < found.in_service_s < found.first_pod_s
+    assert found.pss_mb > 10
     assert (found.pods, found.containers_touched) == (3, 0)
     assert found.idle.wakeups_per_s > 0
     assert found.idle.calls_per_s > 0

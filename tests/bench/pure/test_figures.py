@@ -86,8 +86,12 @@ def test_streams_are_by_the_runtimes_own() -> None:
 def test_a_takeover_has_its_floor_and_touches_nothing() -> None:
     resting = Idle({}, {}, 0.0, idle.SYSTEM_CALLS)
     found = of_service(
-        [Service(1.4, 1.6, 0.2, resting, 100, 2.0, 0.1, 0), Service(1.3, 1.5, 0.2, resting, 100, 1.9, 0.1, 2)]
+        [
+            Service(1.4, 1.6, 0.2, resting, 130.0, 100, 2.0, 0.1, 0),
+            Service(1.3, 1.5, 0.2, resting, 130.0, 100, 1.9, 0.1, 2),
+        ]
     )
+    assert found["PSS with 0 pods, MB"] == [130.0, 130.0]
     assert found["start to first pod ready, s"] == [1.6, 1.5]
     assert found["takeover of 100 pods, s"] == [2.0, 1.9]
     assert found["takeover of 100 pods, containers touched"] == [0.0, 2.0]
