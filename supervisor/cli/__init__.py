@@ -32,6 +32,7 @@ COMMANDS = {
     "eval": "actors.ask:evaluate",
     "verbosity": "agent.processes",
     "fault": "faults",
+    "bench": "bench.command",
     "config": "agent.config",
     "pods": "pods.pods",
     "top": "pods.top",

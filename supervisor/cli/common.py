@@ -10,8 +10,10 @@ import click
 
 from proto.agent.actor import Describe
 from proto.agent.remote_console import ConsoleKey
+from proto.node.runtime import endpoint, socket_path
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
 from supervisor.cli.errors import CommandError
+from supervisor.host import settings_file
 from supervisor.host.unprivileged import default_run_dir
 from supervisor.sockets.client import Client
 
@@ -96,6 +98,14 @@ def output_option(*formats: str) -> Callable[[C], C]:
 def count_option(command: C) -> C:
     """Add the option --count to a command that follows a stream."""
     return click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")(command)
+
+
+def runtime_endpoint(run_dir: str) -> str:
+    """The CRI endpoint of the agent's configuration, else of its embedded runtime; empty when it has neither."""
+    configured = settings_file.read(run_dir).container_runtime_endpoint
+    if configured or not os.path.exists(socket_path(run_dir)):
+        return configured
+    return endpoint(run_dir)
 
 
 def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:

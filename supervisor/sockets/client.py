@@ -91,16 +91,39 @@ class Client:
         deadline = time.monotonic() + timeout_s
         self._wait_for(target, deadline)
         with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
-            header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, next(self._correlations))
-            peer.send_multipart([header, codec.encode(request)])
-            while (left_s := deadline - time.monotonic()) > 0:
-                ready = _wait(peer, gone, int(left_s * 1000) + 1)
-                if peer in ready:  # first: an answer before the end counts
-                    return self._decode_answer(peer.recv_multipart(), request)
-                if gone in ready:
-                    name = type(request).__name__
-                    raise ActorDead(f"{target} ended before it answered {name}; it may have acted on it")
-        raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
+            answer = self._exchange(peer, gone, target, request, deadline)
+        if answer is None:
+            raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
+        return answer
+
+    def round_trips(self, target: str, request: Request[Any], count: int, timeout_s: float) -> list[float]:
+        """Seconds of `count` asks in turn over one connection, all within `timeout_s`. Raises as `ask`."""
+        self.check_role(type(request).__name__)
+        deadline = time.monotonic() + timeout_s
+        self._wait_for(target, deadline)
+        took: list[float] = []
+        with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
+            for _ in range(count):
+                began = time.perf_counter()
+                if self._exchange(peer, gone, target, request, deadline) is None:
+                    raise AskTimeout(f"cannot get {count} answers: {target} gave {len(took)} within {timeout_s:g} s")
+                took.append(time.perf_counter() - began)
+        return took
+
+    def _exchange(
+        self, peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], target: str, request: Request[R], deadline: float
+    ) -> R | None:
+        """Send a request and return its answer; None when there is none before the deadline."""
+        header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, next(self._correlations))
+        peer.send_multipart([header, codec.encode(request)])
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = _wait(peer, gone, int(left_s * 1000) + 1)
+            if peer in ready:  # first: an answer before the end counts
+                return self._decode_answer(peer.recv_multipart(), request)
+            if gone in ready:
+                name = type(request).__name__
+                raise ActorDead(f"{target} ended before it answered {name}; it may have acted on it")
+        return None
 
     def tell(self, target: str, message: Message) -> None:
         """Send a message without an answer. Raises as `ask` when the target does not listen."""

@@ -78,6 +78,7 @@ COMMANDS = [
     ["eval", "x", "1", "--role", "debug"],
     ["kill", "x"],
     ["timeline"],
+    ["bench"],
     ["stop", "x"],
     ["start", "pleg"],
     ["console", "-c", "ps"],
@@ -93,7 +94,8 @@ def test_without_an_agent_every_command_fails_on_stderr(arguments: list[str], ru
 
 
 @pytest.mark.parametrize(
-    "command", ["start", "ps", "restart", "stop", "describe", "pods", "top", "objects", "logs", "events", "console"]
+    "command",
+    ["start", "ps", "restart", "stop", "describe", "pods", "top", "objects", "logs", "events", "console", "bench"],
 )
 def test_every_command_has_help(command: str, runner: CliRunner) -> None:
     result = runner.invoke(group, [command, "--help"])

@@ -18,7 +18,8 @@ from supervisor.cli.views import render
 
 NOT_HERE = ("start", "run", "console", "completion", "replay")
 LOCAL = frozenset((
-    "attach", "config", "deaths", "exec", "fault", "images", "logs", "port-forward", "record", "upgrade", "why",
+    "attach", "bench", "config", "deaths", "exec", "fault", "images", "logs", "port-forward", "record", "upgrade",
+    "why",
 ))  # fmt: skip
 """Commands that a remote console does not have: they need the machine's files."""
 LEAVE = ("exit", "quit")

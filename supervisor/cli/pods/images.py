@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proto.common.safe_text import one_line
-from proto.node.runtime import ListPulls, PullUnderWay, socket_path
+from proto.node.runtime import ListPulls, PullUnderWay
 from proto.wire.errors import ActorError
-from supervisor.cli.common import connect, output_option, run_dir_option
+from supervisor.cli.common import connect, output_option, run_dir_option, runtime_endpoint
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
-from supervisor.host import settings_file
 from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
@@ -230,10 +229,7 @@ def _runtime(run_dir: str, *, changes: bool = True) -> Iterator[Cri]:
     client = connect(run_dir)
     if changes:
         client.check_role("CallRuntime")
-    endpoint = settings_file.read(run_dir).container_runtime_endpoint
-    if not endpoint and os.path.exists(socket_path(run_dir)):
-        endpoint = f"unix://{socket_path(run_dir)}"
-    if not endpoint:
+    if not (endpoint := runtime_endpoint(run_dir)):
         raise CommandError(f"cannot find a container runtime: no agent has used {run_dir}; give --run-dir")
     cri = Cri(endpoint)
     try:

@@ -1,0 +1,1 @@
+"""Pods that `supervisor bench --pods` starts and removes: by calls of the runtime alone, and through the agent."""
