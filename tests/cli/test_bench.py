@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ from proto.wire.errors import Refused
 from proto.wire.message import Message
 from supervisor.cli import group
 from supervisor.cli.bench.asks import ECHO, Floor
+from supervisor.cli.bench.pods import bare
 from supervisor.cli.bench.pods import plan as plans
+from supervisor.cli.bench.pods.ending import Ending, interrupts
 from supervisor.cli.bench.pods.manifests import Manifests
 from supervisor.cli.common import Session
 from supervisor.cli.console.lines import run_line
@@ -210,6 +213,50 @@ def test_remote_console_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     key = ConsoleKey(name="ops", role="debug", public="a" * 40, secret="b" * 40, server="c" * 40)
     assert run_line("bench", Session("tcp://127.0.0.1:1", "debug", key)) == 2
     assert "run it on the agent's machine" in capsys.readouterr().err
+
+
+def test_sandboxes_that_cannot_be_removed_are_named_with_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bare, "CLEAR_S", 0.5)
+    plan = plans.Plan("0123abcd", 2, BUSYBOX, ())
+    with Ending() as ending:
+        with null_runtime(tmp_path) as cri:
+            ours = Cri(cri.endpoint)
+            pods = bare.BarePods(ours, plan, "sha256:1", ending)
+            pods.start()
+        (line,) = pods.clear()
+        ours.close()
+    assert line.startswith("cannot remove each sandbox of the benchmark: the container runtime failed ListPodSandbox: ")
+    crictl = f"crictl --runtime-endpoint {ours.endpoint}"
+    listed = f"{crictl} pods -q --label nodevisor-bench-floor=0123abcd"
+    assert line.endswith(f"; do `{listed} | xargs -r {crictl} rmp -f`")
+
+
+def test_signals_end_a_measurement_in_order(agent: Agent, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "supervisor", "bench", "--run-dir", agent.client.run_dir, "--rounds", "20"]
+    process = subprocess.Popen(
+        [*map(str, command), "--seconds", "0.1"], env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: [*tmp_path.glob("nodevisor-bench-*/echo.sock")], 30, "the floor's process")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (130, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts(), Ending() as ending:
+            os.kill(os.getpid(), signal.SIGHUP)
+            ending.check()
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                ending.check()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # Files and the echo

@@ -88,6 +88,12 @@ def test_interrupted_benchmark_removes_its_pods(stage: str, number: signal.Signa
     assert end(process) == (130, "", "")
 
 
+def test_program_that_ends_is_an_error(agent: Agent) -> None:
+    code, _, err = end(begin(agent, *PODS, "--command", "sh -c 'exit 3'"))
+    assert code == 1
+    assert "ended soon with exit code 3; name a program that goes on with --command" in err
+
+
 def test_program_that_is_missing_is_an_error(agent: Agent) -> None:
     code, out, err = end(begin(agent, *PODS, "--command", "/no/such/program"))
     assert code == 1

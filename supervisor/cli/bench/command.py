@@ -17,6 +17,7 @@ from proto.common.safe_text import one_line
 from supervisor.cli.bench import asks, figures, idle, runtime
 from supervisor.cli.bench.figures import Figure
 from supervisor.cli.bench.pods import rounds as of_pods
+from supervisor.cli.bench.pods.ending import interrupts
 from supervisor.cli.bench.pods.plan import MOST
 from supervisor.cli.bench.pods.rounds import Wanted
 from supervisor.cli.common import connect, list_pods, output_option, run_dir_option, runtime_endpoint
@@ -37,7 +38,9 @@ SLEEP = "sh -c \"trap 'exit 0' TERM; sleep 3600 & wait\""
 @click.option("--rounds", type=click.IntRange(1, 20), default=5, show_default=True, help="Of asks and runtime calls.")
 @click.option("--pods", "count", type=click.IntRange(1, MOST), metavar="N", help=f"Start N pods, too: 1 to {MOST}.")
 @click.option("--image", metavar="IMAGE", help="Their image. It is pulled if the runtime does not have it.")
-@click.option("--command", metavar="WORDS", default=SLEEP, help="Their command; empty: the image's.  [default: sleep]")
+@click.option(
+    "--command", metavar="WORDS", default=SLEEP, help="Their command; empty: the image's.  [default: sh, which sleeps]"
+)
 @run_dir_option
 @output_option("json")
 def bench(
@@ -49,7 +52,7 @@ def bench(
     the runtime's daemon. RATIO is the agent's value by the floor's. All of that only reads.
 
     --pods starts N pods of IMAGE without the agent, then through a manifest each, then without it again. They are named
-    nodevisor-bench-ID-N, and removed at the end, at an error and at Ctrl-C.
+    nodevisor-bench-ID-N, and removed at the end, at an error and at Ctrl-C. An API server shows them meanwhile.
 
     \b
     Example: supervisor bench --pods 10 --image docker.io/library/busybox:latest
@@ -59,10 +62,11 @@ def bench(
         if wanted is not None:
             client.check_role("CallRuntime")
         bench_ = Bench(client, run_dir, rounds)
-        try:
-            failed = bench_.run(seconds, wanted)
-        finally:
-            say("")
+        with interrupts():
+            try:
+                failed = bench_.run(seconds, wanted)
+            finally:
+                say("")
     bench_.show(output, seconds)
     if failed is not None:
         raise failed
@@ -90,7 +94,7 @@ class Bench:
         self._pods = len(list_pods(client))
         self._runtime = ""
         self._figures: list[Figure] = []
-        self._notes: list[str] = []
+        self._notes = [f"ask of {row.name}: it is {row.state}" for row in self._rows[2:] if row.state != "ready"]
 
     def run(self, seconds: float, wanted: Wanted | None) -> CommandError | None:
         """Measure. Returns the error of the pods, after which the other figures count still; raises all others."""

@@ -20,6 +20,8 @@ WIDTH = 16
 """Pods at a time, for which runtimes are about fastest (tests/bench/floor.py)."""
 ATTEMPTS = 3
 """A busy containerd now and then fails the end of a pod whose shim ends at the same time."""
+ALL_S = 180.0
+"""For the start, and for the end, of all pods."""
 CLEAR_S = 60.0
 """For the removal of what is left. Each call has a deadline of its own, too."""
 LOOK_S = 0.2
@@ -40,8 +42,9 @@ class BarePods:
         """Container by sandbox."""
 
     def start(self) -> float:
-        """Start all pods; seconds. Raises CommandError, also when a container ends at once."""
+        """Start all pods; seconds. Raises CommandError, also when a container ends soon."""
         took_s = self._all(self._start, self._plan.names())
+        self._ending.pause(plans.SETTLE_S)
         for container in self._containers.values():
             self._check_runs(container)
         return took_s
@@ -62,6 +65,8 @@ class BarePods:
                 done, self._under_way = wait(self._under_way, LOOK_S, return_when=FIRST_EXCEPTION)
                 if not to_the_end:
                     self._ending.check()
+                    if time.monotonic() > began + ALL_S:
+                        raise CommandError(f"cannot measure pods without the agent: no answer within {ALL_S:g} s")
                 for one in done:
                     one.result()
         except CriError as error:
@@ -96,7 +101,7 @@ class BarePods:
         status = _result(self._cri.container_status(container)).status
         if status.state != pb.CONTAINER_RUNNING:
             raise CommandError(
-                f"cannot measure pods: the container of {self._plan.image} ended at once with exit code "
+                f"cannot measure pods: the container of {self._plan.image} ended soon with exit code "
                 f"{status.exit_code}; name a program that goes on with --command"
             )
 

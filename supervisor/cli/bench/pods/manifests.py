@@ -29,7 +29,7 @@ class Manifests:
             raise CommandError(
                 f"cannot start pods: staticPodPath {path}: {error.strerror}; it must be a directory"
             ) from error
-        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory):
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory, effective_ids=True):
             os.close(self._directory)
             raise CommandError(f"cannot start pods: staticPodPath {path} is not writable for you; run it as root")
 

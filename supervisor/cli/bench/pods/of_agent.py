@@ -76,7 +76,9 @@ class AgentPods:
         """Start and end all pods; seconds of each. Raises CommandError."""
         with Taken(self._client.run_dir) as taken:
             self._look()  # an answer of status, so that the tap's subscription has most likely arrived
-            return self._start(taken), self._stop(taken)
+            up_s = self._start(taken)
+            self._ending.pause(plans.SETTLE_S)
+            return up_s, self._stop(taken)
 
     def _start(self, taken: Taken) -> float:
         wanted, began = taken.counts[STARTED] + self._plan.pods, time.monotonic()

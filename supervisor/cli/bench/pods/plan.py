@@ -18,6 +18,8 @@ LABEL = "nodevisor-bench"
 FLOOR_LABEL = "nodevisor-bench-floor"
 """Of the sandboxes without the agent. They have no pod's UID as label, so no node agent takes them for a pod's."""
 GRACE_S = 1
+SETTLE_S = 1.0
+"""Between start and stop. A program that is just starting does not handle SIGTERM yet, and costs the grace period."""
 MOST = 50
 SYSTEMD_PARENT = "system.slice"
 """runc's systemd driver refuses a container without a slice."""

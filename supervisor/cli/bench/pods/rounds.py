@@ -74,12 +74,26 @@ def measure(prepared: Prepared, say: Say) -> list[Figure]:
             found = _rounds(bare, of_agent, plan.pods, say)
         finally:
             say("removing what is left of the pods")
-            left = [*of_agent.clear(), *bare.clear()]
-            for line in left:
-                render.echo(f"supervisor: {line}", err=True)
-        if left:
+            all_gone = _clear(of_agent, bare)
+            say("")
+        if not all_gone:
             raise CommandError("cannot end the benchmark: not all that it made is removed; see above")
         return found
+
+
+def _clear(*parts: AgentPods | BarePods) -> bool:
+    """Clear each part, also after an exception in another one. Print a line for each thing that stays."""
+    left: list[str] = []
+
+    def clear(part: AgentPods | BarePods) -> None:
+        for line in part.clear():
+            render.echo(f"supervisor: {line}", err=True)
+            left.append(line)
+
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            stack.callback(clear, part)
+    return not left
 
 
 def _rounds(bare: BarePods, of_agent: AgentPods, count: int, say: Say) -> list[Figure]:
@@ -116,6 +130,7 @@ def _image(cri: Cri, image: str, ending: Ending, say: Say) -> str:
         if (found := cri.image_status(name).result()) is None:
             say(f"pulling {image}")
             _pull(cri.pull_image(name), ending)
+            say("")
             render.echo(f"pulled {image}; `supervisor images remove {image}` removes it", err=True)
             found = cri.image_status(name).result()
     except CriError as error:
