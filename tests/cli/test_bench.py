@@ -98,6 +98,7 @@ def test_without_pods_nothing_is_written(agent: Agent, runtime: Cri) -> None:
     assert not runtime.list_pod_sandbox().result()
 
 
+@pytest.mark.needs("cgroups")
 def test_pods_are_measured_and_removed(agent: Agent, runtime: Cri) -> None:
     done = bench(Path(agent.client.run_dir), *QUICK, *PODS, "-o", "json")
     assert done.exit_code == 0, done.stderr
