@@ -152,44 +152,66 @@ def _mark_followed(_: Any) -> None:
 
 
 class Semaphore:
-    """A counting semaphore with `width` permits, first come first served, for `async with`. Any thread may wait."""
+    """A counting semaphore with `width` permits, first come first served, for `async with`. Any thread may wait.
+
+    Tasks that wait with `async with semaphore.ahead` get a permit before all others.
+    """
 
     def __init__(self, width: int) -> None:
         self._free = width
-        self._waiting: deque[Future[None]] = deque()
         self._lock = threading.Lock()
+        self._waiting = _Waiting(self)
+        self.ahead = _Waiting(self)
 
-    def _acquire(self) -> Future[None]:
+    async def __aenter__(self) -> None:
+        await self._waiting.__aenter__()
+
+    async def __aexit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._release()
+
+    def _acquire(self, queue: deque[Future[None]]) -> Future[None]:
         permit: Future[None] = Future()
         with self._lock:
             if self._free > 0:
                 self._free -= 1
                 permit.set(None)
             else:
-                self._waiting.append(permit)
+                queue.append(permit)
         return permit
 
     def _release(self) -> None:
         with self._lock:
-            if self._waiting:
-                next_holder = self._waiting.popleft()
+            if queue := self.ahead.queue or self._waiting.queue:
+                next_holder = queue.popleft()
             else:
                 self._free += 1
                 return
         next_holder.set(None)
 
+    def _withdraw(self, permit: Future[None], queue: deque[Future[None]]) -> None:
+        """Give back a permit that its task waits for no more."""
+        with self._lock:
+            waiting = permit in queue
+            if waiting:
+                queue.remove(permit)
+        if not waiting:
+            self._release()
+
+
+class _Waiting:
+    """The tasks of one rank that wait for a semaphore."""
+
+    def __init__(self, semaphore: Semaphore) -> None:
+        self._semaphore = semaphore
+        self.queue: deque[Future[None]] = deque()
+
     async def __aenter__(self) -> None:
-        permit = self._acquire()
+        permit = self._semaphore._acquire(self.queue)
         try:
             await permit
         except Cancelled:
-            with self._lock:
-                waiting = permit in self._waiting
-                if waiting:
-                    self._waiting.remove(permit)
-            if not waiting:
-                self._release()
+            self._semaphore._withdraw(permit, self.queue)
             raise
 
     async def __aexit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._release()
+        self._semaphore._release()

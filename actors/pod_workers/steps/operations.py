@@ -172,7 +172,8 @@ class Operations:
         if previous is not None and previous.state == "exited":
             self.raise_back_off(previous)
         note_actuated(self.context, self.scope.pod, container)
-        async with self.context.starting:
+        # Ahead of sandboxes: of many pods, the first run soon, and the work of both kinds is done side by side.
+        async with self.context.starting.ahead:
             try:
                 with self.scope.trace.part("create", container.name):
                     identity = await start.create(image)
@@ -284,7 +285,7 @@ class Operations:
 
     async def _remove_sandbox(self, sandbox: SandboxView) -> None:
         try:
-            async with self.context.stopping:
+            async with self.context.stopping.ahead:
                 await self.context.cri.remove_pod_sandbox(sandbox.id)
         except CriError as error:
             if is_stuck(error):

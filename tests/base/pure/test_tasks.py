@@ -150,14 +150,15 @@ def test_gather_raises_a_failure_before_its_await(mailbox):
     assert task.result(0) == "ok"
 
 
-@given(st.integers(1, 4), st.lists(st.booleans(), max_size=12))
-def test_semaphore_never_exceeds_its_width_and_ends_free(width, cancels):
+@given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12))
+def test_semaphore_never_exceeds_its_width_and_ends_free(width, cases):
     mailbox, gate = Mailbox(), Semaphore(width)
     inside, most = [], [0]
+    cancels = [cancel for cancel, _ in cases]
     ends = [Future() for _ in cancels]
 
     async def body(number):
-        async with gate:
+        async with gate.ahead if cases[number][1] else gate:
             inside.append(number)
             most[0] = max(most[0], len(inside))
             try:
@@ -176,3 +177,25 @@ def test_semaphore_never_exceeds_its_width_and_ends_free(width, cancels):
     assert most[0] <= width
     assert all(task.done() for task in tasks)
     assert gate._free == width
+
+
+def test_tasks_ahead_get_a_permit_before_those_that_came_first():
+    mailbox, gate, order = Mailbox(), Semaphore(1), []
+    first: Future[None] = Future()
+
+    async def hold():
+        async with gate:
+            await first
+
+    async def body(name, rank):
+        async with rank:
+            order.append(name)
+
+    mailbox.spawn(hold())
+    mailbox.run()
+    for name in ("a", "b", "c ahead", "d ahead"):
+        mailbox.spawn(body(name, gate.ahead if name.endswith("ahead") else gate))
+    mailbox.run()
+    first.set(None)
+    mailbox.run()
+    assert order == ["c ahead", "d ahead", "a", "b"]
