@@ -12,7 +12,9 @@ KIB = 1024
 
 
 class Leaked:
-    """A type that only this test has. A worker that has run many tests has some MiB of other types."""
+    """A type that only this test has, of half a KiB. A worker that has run many tests has some MiB of other types."""
+
+    __slots__ = ("payload", *(f"field_{number}" for number in range(60)))
 
     def __init__(self, number: int) -> None:
         self.payload = bytearray(3 * KIB) + bytes([number % 256])
