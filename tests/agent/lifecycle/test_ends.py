@@ -11,9 +11,9 @@ import pytest
 from tests.agent.agent import container
 from tests.agent.lifecycle.steps import SLEEPING, STUBBORN, UP, Diary, execs, noting, sidecar
 from tests.containerd.images import Image
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300 * PATIENCE)
 
 
 USR1_IMAGE = Image("docker.io/library/usr1:1", stop_signal="SIGUSR1")
@@ -81,7 +81,7 @@ def test_later_shorter_delete_shortens_a_running_stop(api, diary):
     began = time.monotonic()
     api.delete("hurry", 3)
     api.wait_gone("hurry")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 * PATIENCE
     assert diary.words("hurry").count("c TERM") == 1
     assert "s TERM" in diary.words("hurry")
 
@@ -96,7 +96,7 @@ def test_pods_that_are_deleted_while_they_start(api, diary, silent_registry):
     for name in ("pulling", "in-init", "sandbox"):
         api.delete(name)
     api.wait_gone("pulling", "in-init", "sandbox")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 * PATIENCE
     assert diary.words("in-init") == ["i up", "i TERM"]
     wait_for(lambda: not any("sandbox/" in one for one in api.agent.running().values()), 10, "nothing runs")
     api.add(diary.pod("after", noting("c")))
@@ -196,7 +196,7 @@ def test_a_stop_of_the_actor_waits_for_no_call(api, diary):
     api.agent.command("restart", "pod_workers")
     wait_for(lambda: api.agent.rows()["pod_workers"]["incarnation"] > before, 10, "restarted")
     wait_for(api.agent.all_ready, 10, "in service")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10 * PATIENCE
     for name in ("stopping", "hooking"):
         api.delete(name, 1)
     api.wait_gone("stopping", "hooking")
@@ -242,8 +242,8 @@ def test_two_hundred_containers_in_one_pod_hold_up_no_other(api, diary):
     api.add(diary.pod("single", noting("c")))
     diary.wait_up("single")
     assert len(diary.running("crowd")) < 200, "the other one was ready before all of these"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 * PATIENCE
     shown = api.status("crowd").status
     assert (shown.phase, len(shown.container_statuses)) == ("Pending", 200)
-    assert diary.delete("single") < 20
+    assert diary.delete("single") < 20 * PATIENCE
     diary.delete("crowd", 1)

@@ -9,9 +9,9 @@ import pytest
 
 from proto.common.safe_text import one_line
 from tests.agent.lifecycle.steps import STUBBORN, UP, Diary, execs, hook_server, noting
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300 * PATIENCE)
 
 
 @pytest.fixture(scope="module")

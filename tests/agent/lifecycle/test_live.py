@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from proto.agent.supervisor import Started
 from supervisor.sockets.client import Client
 from tests.agent.agent import ACTORS, Agent, container, is_ready, pod
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 
 CHANGES = 10
 EFFECTIVE_S = 1.0
@@ -83,7 +83,7 @@ def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
             gaps_s.append(probed.times[last + 1] - probed.times[last])
         after = agent.rows()
         assert [name for name in ACTORS if after[name]["pid"] != before[name]["pid"]] == ["image_gc"]
-        assert sorted(times_s)[int(CHANGES * 0.95) - 1] < EFFECTIVE_S, times_s
+        assert sorted(times_s)[int(CHANGES * 0.95) - 1] < EFFECTIVE_S * PATIENCE, times_s
         # Some may be late by what else the machine does; a change that held probes up would do so each time.
-        assert sorted(gaps_s)[int(CHANGES * 0.8) - 1] < PROBE_PERIOD_S + LATE_S, gaps_s
+        assert sorted(gaps_s)[int(CHANGES * 0.8) - 1] < PROBE_PERIOD_S + LATE_S * PATIENCE, gaps_s
         assert is_ready(agent.pod("probed"))
