@@ -67,7 +67,7 @@ def test_signal_then_kill_at_the_end_of_the_grace_period(api, diary, containerd)
     assert diary.words("image-signal") == ["c up", "c USR1"]
     for name in ("obedient", "stubborn", "forced"):
         assert diary.words(name) == ["c up", "c TERM"], "even a grace period of 0 lets it hear of its end"
-    assert diary.at("obedient", "c TERM") - began_s < 15
+    assert diary.at("obedient", "c TERM") - began_s < 15 * PATIENCE
     api.hold.difference_update(table)
     api.wait_gone(*table)
 

@@ -22,7 +22,7 @@ from tests.agent.volumes.cases import CASES, objects, persistent
 from tests.agent.volumes.parts import PARTS
 from tests.containerd import ContainerdInstance
 from tests.containerd.requirements import mounts_images
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 from tests.volume.devices import loop_device, nfs_client
 
 CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
@@ -109,8 +109,8 @@ def test_changed_config_map_is_in_the_container_within_a_second(table: Table) ->
     assert "torn" not in lines()
     assert lines() == [str(value) for value in range(1000, 1001 + CHANGES)]
     print(f"{CHANGES} changes: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s")
-    assert statistics.median(took) < 1.0
-    assert "NODEVISOR_CHANGES" not in os.environ or max(took) < 1.0
+    assert statistics.median(took) < 1.0 * PATIENCE
+    assert "NODEVISOR_CHANGES" not in os.environ or max(took) < 1.0 * PATIENCE
 
 
 def test_a_host_path_is_the_nodes_own_and_stays(table: Table, tmp_path: Path) -> None:
