@@ -63,15 +63,20 @@ from proto.pods.pod_workers import (
 from proto.pods.probe import GetResults
 from proto.pods.status import ListPods
 from proto.v1 import Pod, PodStatus
-from proto.wire.errors import ActorError, Refused
+from proto.wire.errors import ActorDead, ActorError, Refused
 from proto.wire.message import Done
 
 log = logging.getLogger(__name__)
 
 FED = ("status", "probe", "pleg", "objects")
 """Peers that are sent all pods again when they restart."""
-RECALL_DEADLINE_S = 0.05
-"""A start waits this long for the facts that status and probe keep; a peer that restarts sends them later."""
+STATUSES_S = 5.0
+"""A start waits this long for the published statuses: without them, containers that the runtime has lost would begin
+anew with restart count 0. status answers as soon as it has read its checkpoint."""
+STATUSES_AGAIN_S = 0.05
+"""Before status is asked again after its end."""
+RESULTS_S = 0.05
+"""A start waits this long for probe results. probe sends later ones itself, and no readiness is published before."""
 HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
 WORKER_RESTART_S = 1.0
@@ -108,19 +113,30 @@ class PodWorkers(Actor):
         """Read the machine and the checkpoint, list the runtime's pods, and ask status and probe for their facts."""
         host = await self.blocking(HOST_INFO_S, read_host_info, self.settings)
         self._assemble(host)
-        status = self.peer("status").ask(ListPods(), RECALL_DEADLINE_S)
-        results = self.peer("probe").ask(GetResults(), RECALL_DEADLINE_S)
+        statuses = self.spawn(self._published_statuses(), "statuses")
+        results = self.peer("probe").ask(GetResults(), RESULTS_S)
         await self._see_runtime()
-        try:
-            pods = [pod for pod in (await status).pods if pod.status is not None and not ended_by_shutdown(pod)]
-            self._statuses = {pod.metadata.uid: pod.status for pod in pods}
-        except ActorError as error:
-            log.debug("cannot read the published statuses: %s", error)
+        self._statuses = await statuses
         try:
             self._take_results((await results).results)
             self.context.probes_known = True
         except ActorError as error:
             log.debug("cannot read the probe results: %s", error)
+
+    async def _published_statuses(self) -> dict[str, PodStatus]:
+        """By UID; empty when status does not answer. A status that restarts meanwhile is asked again."""
+        deadline = time.monotonic() + STATUSES_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                pods = (await self.peer("status").ask(ListPods(), left_s)).pods
+            except ActorDead:
+                await self.sleep(STATUSES_AGAIN_S)
+            except ActorError as error:
+                log.warning("cannot read published statuses: %s; lost containers have restart count 0", error)
+                break
+            else:
+                return {one.metadata.uid: one.status for one in pods if one.status and not ended_by_shutdown(one)}
+        return {}
 
     def _assemble(self, host: HostInfo) -> None:
         """Build the parts in the order in which a new pod passes them."""

@@ -158,3 +158,30 @@ def test_leaking_actor_past_its_ceiling_is_replaced_and_shows_what_grew(tmp_path
         others = {name: row.pid for name, row in one.actors().items() if name != "stats"}
         assert others == {name: row.pid for name, row in before.items() if name != "stats"}
         one.client.close()
+
+
+def test_restart_counts_outlive_pod_workers_beside_a_slow_status(eye: Eye) -> None:
+    cri = eye.agent.containerd.cri
+
+    def end_container() -> str:
+        identity = next(one for one, name in eye.agent.running().items() if name == "counted-vm/c")
+        cri.stop_container(identity, 0).result()
+        return identity
+
+    def count() -> int:
+        found = eye.container("counted")
+        return found.restart_count if found is not None and found.state.running is not None else -1
+
+    eye.agent.write("counted", pod("counted"))
+    wait_for(lambda: count() == 0, 30, "it runs")
+    end_container()
+    wait_for(lambda: count() == 1, 30, "it has restarted")
+    inject(eye, "slow", "pod_workers", "--to", "status", "--value", "0.3", "--for", "30s")
+    eye.agent.command("stop", "pod_workers")
+    cri.remove_container(end_container()).result()
+    eye.agent.command("start", "pod_workers")
+    wait_for(lambda: count() in (0, 2), 30, "it runs again")
+    eye.agent.command("fault", "end", "--all")
+    assert count() == 2
+    (eye.agent.manifests / "counted.yaml").unlink()
+    wait_for(lambda: eye.ready("a"), 30, "the other one is gone")
