@@ -285,7 +285,7 @@ class Operations:
 
     async def _remove_sandbox(self, sandbox: SandboxView) -> None:
         try:
-            async with self.context.stopping.ahead:
+            async with self.context.stopping:
                 await self.context.cri.remove_pod_sandbox(sandbox.id)
         except CriError as error:
             if is_stuck(error):
