@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SCAN_TIMEOUT_S = 2.0
 """A path that hangs, as on a dead network mount, blocks one pool thread only."""
 SETTLE_S = 0.01
-"""Delay before a scan that follows another, so that files that are copied together are read together; and after a
+"""Delay before a scan that follows another, so that files that are copied together are read together. Also after a
 removal, because a tool that replaces a file may remove it first."""
 
 Take = Callable[[Listing], Coroutine[Any, None, None]]

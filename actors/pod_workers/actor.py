@@ -71,8 +71,8 @@ log = logging.getLogger(__name__)
 FED = ("status", "probe", "pleg", "objects")
 """Peers that are sent all pods again when they restart."""
 STATUSES_S = 5.0
-"""A start waits this long for the published statuses: without them, containers that the runtime has lost would begin
-anew with restart count 0. status answers as soon as it has read its checkpoint."""
+"""A start waits this long for the published statuses. Without them, containers that the runtime has lost would begin
+anew with restart count 0. The actor status answers once it has read its checkpoint."""
 STATUSES_AGAIN_S = 0.05
 """Before status is asked again after its end."""
 RESULTS_S = 0.05
