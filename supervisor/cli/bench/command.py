@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def bench(
             try:
                 failed = bench_.run(seconds, wanted)
             finally:
-                say("")
+                render.progress("")
     bench_.show(output, seconds)
     if failed is not None:
         raise failed
@@ -108,12 +107,12 @@ class Bench:
                 else None
             )
             self._idle(endpoint, seconds)  # first: what follows is work for the agent
-            self._add(asks.measure(self._client, self._actors(), self._rounds, say))
+            self._add(asks.measure(self._client, self._actors(), self._rounds, render.progress))
             if cri is not None:
-                self._add(runtime.measure(self._client, cri, self._actors(), self._rounds, say))
+                self._add(runtime.measure(self._client, cri, self._actors(), self._rounds, render.progress))
             if ready is not None:
                 try:
-                    self._figures += of_pods.measure(ready, say)
+                    self._figures += of_pods.measure(ready, render.progress)
                 except CommandError as error:
                     return error
         return None
@@ -140,7 +139,7 @@ class Bench:
         if listener != self._rows[0].pid:
             self._notes.append("idle: the agent is in another pid namespace; run this command there")
             return
-        say(f"idle, {seconds:g} s")
+        render.progress(f"idle, {seconds:g} s")
         pids = [row.pid for row in self._rows if row.pid]
         self._add(idle.measure(pids, runtime.daemon_pid(endpoint) if endpoint else 0, seconds))
 
@@ -173,9 +172,3 @@ class Bench:
             "figures": [figures.as_json(one) for one in self._figures],
             "notes": self._notes,
         }
-
-
-def say(text: str) -> None:
-    """Show progress in the last line of a terminal; nothing elsewhere."""
-    if render.is_terminal(sys.stderr):
-        click.echo(f"\r\x1b[K{one_line(text)}", nl=False, err=True)

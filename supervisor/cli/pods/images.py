@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proto.common.safe_text import one_line
 from proto.node.runtime import ListPulls, PullUnderWay
 from proto.wire.errors import ActorError
 from supervisor.cli.common import connect, output_option, run_dir_option, runtime_endpoint
@@ -191,10 +190,9 @@ def _show_progress(run_dir: str, name: str, call: Any) -> None:
         while not call.done():
             seconds = time.monotonic() - began
             text = progress_line(name, _progress_of(client, name), seconds)
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            click.echo(f"\r\x1b[K{one_line(text)[: max(width - 1, 20)]}", nl=False, err=True)
+            render.progress(text)
             time.sleep(LOOK_S)
-    click.echo("\r\x1b[K", nl=False, err=True)
+    render.progress("")
 
 
 def _progress_of(client: Client, name: str) -> PullUnderWay | None:

@@ -46,6 +46,13 @@ def echo(text: str = "", *, style: str = "", err: bool = False, file: Any = None
     click.echo(click.style(safe, fg=style) if style and colours() else safe, err=err, file=file)
 
 
+def progress(text: str) -> None:
+    """Show untrusted text in the last line of a terminal, in place of the text before; nothing elsewhere."""
+    if is_terminal(sys.stderr):
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        click.echo(f"\r\x1b[K{one_line(text)[: max(width - 1, 20)]}", nl=False, err=True)
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> None:
     """Print a table. The columns in `right` are right-aligned."""
     if colours():
