@@ -74,7 +74,7 @@ class Sandbox:
         for name in ("pidfd_send_signal",):
             setattr(signal, name, self._refusing(f"signal.{name}"))
         grpc.insecure_channel = self._elsewhere(grpc.insecure_channel)  # C code, which no audit hook sees
-        grpc.server = self._refusing("gRPC servers")
+        grpc.server = grpc.aio.server = self._refusing("gRPC servers")
         zmq.Context = self._refusing("ZeroMQ sockets")  # type: ignore[misc]
         for name in ("mkfifo", "mknod", "setns", "unshare", "sendfile"):
             if hasattr(os, name):

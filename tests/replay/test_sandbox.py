@@ -50,6 +50,7 @@ def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
         "os.execv('/bin/true', ['true'])",
         "zmq.Context()",
         "grpc.server(None)",
+        "grpc.aio.server()",
         "open('/dev/ptmx', 'rb')",
         "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
     ],

@@ -174,3 +174,19 @@ def test_a_link_in_place_of_the_socket_is_left(
     wait_for_log(capfd, "cannot serve the pod resources API")
     assert not (tmp_path / "victim").exists()
     assert path(actor).is_symlink()
+
+
+def test_requests_that_cannot_be_read_are_refused_and_not_logged(
+    actor: ActorProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_served(actor)
+    wait_until_complete(actor)
+    with grpc.insecure_channel(f"unix:{path(actor)}") as channel:
+        get = channel.unary_unary("/v1.PodResourcesLister/Get")
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError) as caught:
+                get(b"\xff\xff", timeout=20)
+            assert caught.value.code() is grpc.StatusCode.INTERNAL
+            assert caught.value.details().startswith("cannot read the request: ")
+        assert names(ask(channel, "List")) == ["web"]
+    assert "Traceback" not in capfd.readouterr().err
