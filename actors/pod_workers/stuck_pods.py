@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from proto.common.until import Until
 from proto.v1 import Pod
 from proto.waits.facts import Facts, collect
 from proto.waits.record import Wait
+from proto.waits.table import read_all
 from proto.waits.walk import why
 from proto.wire.errors import AskTimeout
 
@@ -95,5 +97,9 @@ class StuckPods:
                 self._events.pod(pods[one.subject], "Warning", STUCK, one.sentence)
 
     def _explain(self, known: Mapping[str, Iterable[str]]) -> tuple[frozenset[str], list[StuckPod]]:
-        facts = collect(Path(self._actor.settings.run_dir), endpoint=self._endpoint)
+        """The pods that wait for long, and the stuck ones. While none waits for long it reads only the waits."""
+        run_dir = Path(self._actor.settings.run_dir)
+        if not long_waiting(Facts(now=time.monotonic(), tables=read_all(run_dir))):
+            return frozenset(), []
+        facts = collect(run_dir, endpoint=self._endpoint)
         return frozenset(long_waiting(facts)), explained(facts, known)
