@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_CHUNK = 16384
+
 
 def _read(pid: int, name: str) -> str:
+    """A file's text. Without Python's text files, which take three times as long: the supervisor reads much here."""
+    found = []
     try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while chunk := os.read(file, _CHUNK):
+                found.append(chunk)
+        finally:
+            os.close(file)
     except OSError:
         return ""
+    return b"".join(found).decode(errors="replace")
 
 
 def start_time(pid: int) -> int:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SOCKETS_S = 1.0
+"""Shortest time between two looks at the files of the supervisor's own sockets."""
 CHILD_ENTRY = "actors._base.process.child:main"
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -160,6 +162,7 @@ class Daemon:
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True
+        self._sockets_due = 0.0
         if taken is not None:
             for instruction in exchange.take_over(self, taken):
                 self._carry_out(instruction)
@@ -431,7 +434,7 @@ class Daemon:
             case transitions.SendPing():
                 self.processes.link(process).ping()
                 self._restore_sockets()
-                if not (self.run_dir / f"{process.name}.sock").exists():
+                if not os.path.exists(f"{self.settings.run_dir}/{process.name}.sock"):
                     self.push(transitions.SocketGone(process.name, process.incarnation))
             case transitions.SaveEvidence(why=why):
                 process.begun = evidence.begin(self.run_dir, process.pid, process.name)
@@ -444,6 +447,9 @@ class Daemon:
                 self._dirty = True
 
     def _restore_sockets(self) -> None:
+        if time.monotonic() < self._sockets_due:
+            return  # the heartbeats of all actors are sent together
+        self._sockets_due = time.monotonic() + SOCKETS_S
         for listening in (self.control.listening, self.publisher.listening):
             try:
                 if listening.restore():
