@@ -14,7 +14,6 @@ from typing import Any
 from actors._base import Actor, handles
 from actors.runtime.assembly import Runtime, build
 from actors.runtime.engine.monitor_client import MonitorError
-from actors.runtime.oci import interpreter
 from actors.runtime.service.server import Server
 from proto.common import logs
 from proto.common.until import Until
@@ -91,10 +90,7 @@ class RuntimeActor(Actor):
     def on_shutdown(self) -> None:
         """Stop serving; containers and their monitor keep running."""
         self._server.stop()
-        self._runtime.sessions.stop()
-        self._runtime.engine.monitor.close()
-        with contextlib.suppress(OSError):
-            interpreter.release(self._runtime.engine.run)
+        self._runtime.stop()
 
 
 ACTOR = RuntimeActor

@@ -8,9 +8,10 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actors._cgroup.hierarchy import hierarchy
 from actors._host import selinux
@@ -46,6 +47,7 @@ from proto.node.runtime import CDI_DIRECTORIES, ISOLATION, OCI_PROGRAMS, PROGRAM
 
 STARTING_S = 60.0
 """Waits this long for a container that was starting when the actor was killed."""
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +66,13 @@ class Runtime:
     network: PodNetwork | HostNetwork
     sessions: Sessions
     isolation: Isolation
+
+    def stop(self) -> None:
+        """Leave containers and their monitor running. The server has stopped before."""
+        self.sessions.stop()
+        self.engine.monitor.close()
+        with contextlib.suppress(OSError):
+            interpreter.release(self.engine.run)
 
 
 def isolation_here() -> Isolation:
@@ -260,6 +269,14 @@ def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
         time.sleep(0.05)
 
 
+def _try_to_remove(remove: Callable[[T], None], leftover: T) -> None:
+    """A leftover of one container must not keep the runtime from serving all others."""
+    try:
+        remove(leftover)
+    except OSError as error:
+        log.warning("cannot remove what container %s left: %s; trying again at the next start", leftover, error)
+
+
 def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
     """Remove mounts, containers and files that no record owns."""
     running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING}
@@ -271,9 +288,9 @@ def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
     mounts = engine.run / "rootfs"
     for path in list(mounts.iterdir()) if mounts.is_dir() else ():
         if path.name not in running:
-            engine.rootfs.remove(path)
+            _try_to_remove(engine.rootfs.remove, path)
     for id_ in engine.volumes.orphaned(running):
-        engine.volumes.remove(id_)
+        _try_to_remove(engine.volumes.remove, id_)
     sandboxes.release_orphaned()
     end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     for records in (engine.sandboxes, engine.containers):

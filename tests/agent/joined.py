@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from actors._cri.errors import CriError
 from actors._kube.errors import ApiError
 from proto.agent.actor import Describe
 from proto.pods.status import ListPods
@@ -111,14 +112,18 @@ class Joined:
         shutil.copy(self.agent.log, directory)
         for source in (self.agent.run_dir / "deaths", self.agent.root_dir / "nodevisor"):
             shutil.copytree(source, directory / source.name, dirs_exist_ok=True, ignore=_no_files)
-        kept_as = {
-            "actors": {name: self._state(name) for name in self.eye.actors()},
-            "api-pods": self.stored(),
-            "runtime": self.agent.containers(),
-            "sandboxes": self.agent.sandboxes(),
-            "cgroups": self._processes(),
+        looks: dict[str, Callable[[], Any]] = {
+            "actors": lambda: {name: self._state(name) for name in self.eye.actors()},
+            "api-pods": self.stored,
+            "runtime": self.agent.containers,
+            "sandboxes": self.agent.sandboxes,
+            "cgroups": self._processes,
         }
-        for name, found in kept_as.items():
+        for name, look in looks.items():
+            try:
+                found = look()
+            except (ActorError, CriError) as error:  # it may be what went wrong
+                found = str(error)
             (directory / f"{name}.json").write_text(json.dumps(found, indent=1, default=str))
         return f"evidence: {directory}"
 

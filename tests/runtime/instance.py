@@ -118,6 +118,18 @@ class EmbeddedInstance:
             assert self._process.stdout is not None
             self._process.stdout.close()
 
+    def terminate(self) -> None:
+        """Ask it to stop, as the supervisor does."""
+        assert self._process is not None
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until it has stopped."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.wait(30)
+        self._process.stdout.close()
+
     def import_images(self, images: Iterable[Image]) -> None:
         """Build and import `images`."""
         archive = self.directory / "further.tar"

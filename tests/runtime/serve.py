@@ -1,7 +1,8 @@
 """The embedded runtime in a process without an agent: `python -m tests.runtime.serve SETTINGS.json`."""
 
+import signal
 import sys
-import time
+import threading
 from pathlib import Path
 
 import msgspec
@@ -20,9 +21,12 @@ def main() -> None:
     server = Server(socket_path(settings.run_dir), {"RuntimeService": runtime.service, "ImageService": runtime.images})
     runtime.images.import_dropped()
     server.start()
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     print("serving", flush=True)
-    while True:
-        time.sleep(3600)
+    stopping.wait()
+    server.stop()
+    runtime.stop()
 
 
 if __name__ == "__main__":

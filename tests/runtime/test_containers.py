@@ -15,6 +15,7 @@ import pytest
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
+from actors._host.files import mounts
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import BUSYBOX, Image, write_archive
 from tests.containerd.pods import container_config, run_pod, sandbox_config
@@ -378,6 +379,57 @@ def test_containers_and_exits_survive_a_killed_runtime(embedded: EmbeddedInstanc
     assert (ended.exit_code, ended.reason) == (9, "Error")
     numbers = [int(line.rsplit(" ", 1)[1]) for line in (tmp_path / "0.log").read_text().splitlines()]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def root_of(embedded: EmbeddedInstance, container: str) -> Path:
+    return Path(embedded.settings.run_dir) / "runtime" / "rootfs" / container
+
+
+@pytest.mark.needs("mounts")
+def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInstance, cri: Cri) -> None:
+    sandbox, _ = start(cri, "stopping", container_config(["sleep", "1000"]))
+    config = container_config(["sleep", "1000"], name="late")
+    config.linux.security_context.namespace_options.pid = pb.CONTAINER
+    container = cri.create_container(sandbox, config, sandbox_config("stopping")).result()
+    (monitor,) = embedded.monitor_pids()
+    os.kill(monitor, signal.SIGSTOP)
+    try:
+        starting = cri.start_container(container)
+        wait_for(lambda: mounts.mounts_under(str(root_of(embedded, container))))
+        embedded.terminate()
+        with pytest.raises(CriError) as refused:
+            starting.result()
+        assert refused.value.code in ("Unavailable", "Canceled")
+        embedded.wait()
+        assert mounts.mounts_under(str(root_of(embedded, container)))
+    finally:
+        os.kill(monitor, signal.SIGCONT)
+    embedded.start()
+    if status(cri, container).state == pb.CONTAINER_CREATED:  # the monitor saw the end before the request
+        cri.start_container(container).result()
+    assert status(cri, container).state == pb.CONTAINER_RUNNING
+    assert cri.exec_sync(container, ["true"], 10).result().exit_code == 0
+
+
+@pytest.mark.needs("mounts")
+def test_a_root_that_cannot_be_removed_keeps_no_other_from_being_served(embedded: EmbeddedInstance, cri: Cri) -> None:
+    _, container = start(cri, "served", container_config(["sleep", "1000"]))
+    left, foreign = root_of(embedded, "left"), root_of(embedded, "foreign")
+    (left / "etc").mkdir(parents=True)
+    (left / "etc" / "hosts").touch()
+    mounted = foreign / "mnt"
+    mounted.mkdir(parents=True)
+    mounts.mount("tmpfs", str(mounted), "tmpfs", "")
+    try:
+        (mounted / "file").touch()
+        embedded.kill()
+        embedded.start()
+        assert status(cri, container).state == pb.CONTAINER_RUNNING
+        assert not left.exists()
+        assert (mounted / "file").exists()
+        assert "cannot remove what container" in embedded.log.read_text()
+    finally:
+        mounts.unmount(str(mounted))
 
 
 def kernel_tells_exit_codes() -> bool:

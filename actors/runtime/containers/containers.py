@@ -82,6 +82,9 @@ class Containers:
             try:
                 self._run(container)
             except (OSError, MonitorError, ImageError, ValueError) as error:
+                if self._engine.monitor.closed:  # the monitor may go on with the start, and needs the container's root
+                    message = f"the runtime stops while container {container.record.id!r} starts; try again"
+                    raise RpcError("UNAVAILABLE", message) from error
                 why = last_error(self._directory(container) / LOG) or str(error)
                 self._failed_to_start(container, why)
                 raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error

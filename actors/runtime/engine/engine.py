@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actors.runtime.engine.monitor_client import MonitorClient
+from actors.runtime.engine.monitor_client import MonitorClient, MonitorLost
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs
 from actors.runtime.images.local.store import ImageStore
@@ -34,10 +34,18 @@ class MonitorManager:
         """Called with a new connection: makes the monitor watch the running containers."""
 
     @property
+    def closed(self) -> bool:
+        """True while this process stops. The monitor goes on with starts under way, and the next runtime finds them."""
+        with self._lock:
+            return self._closed
+
+    @property
     def client(self) -> MonitorClient:
         """The connection; finds or starts a monitor if there is none. Raises OSError, MonitorError."""
         with self._lock:
             if self._client is None:
+                if self._closed:
+                    raise MonitorLost("the runtime stops")
                 self._client = MonitorClient(self._path, self.on_exited, self._lost)
                 self.adopt(self._client)
             return self._client

@@ -7,6 +7,7 @@ of layers. The container's writes are in its directory. The mount is in the run 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -129,8 +130,15 @@ class RootFs:
             target.unlink(missing_ok=True)
             return
         unmount_all(str(target))
-        with contextlib.suppress(FileNotFoundError):
+        try:
             target.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or mounts.mounts_under(str(target)):
+                raise
+            # A start that went on after the unmount has made mount points here.
+            remove_tree(target)
 
 
 def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "") -> None:

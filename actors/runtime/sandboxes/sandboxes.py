@@ -238,9 +238,15 @@ class Sandboxes:
             if directory.is_dir():
                 for path in list(directory.iterdir()):
                     if path.name not in known:
-                        log.info("removing leftovers of pod sandbox %s", path.name)
-                        self._release(path.name)
-                        self._pause.stop(path.name)
+                        self._release_orphan(path.name)
+
+    def _release_orphan(self, id_: str) -> None:
+        log.info("removing leftovers of pod sandbox %s", id_)
+        try:
+            self._release(id_)
+            self._pause.stop(id_)
+        except (OSError, MonitorError) as error:  # one pod's leftovers must not keep the others from being served
+            log.warning("cannot remove leftovers of pod sandbox %s: %s; trying again at the next start", id_, error)
 
 
 def resolv_conf(dns: pb.DNSConfig) -> str:
