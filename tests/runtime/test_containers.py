@@ -16,6 +16,8 @@ import pytest
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from actors._host.files import mounts
+from actors.runtime.filesystems.rootfs import RootFs
+from actors.runtime.images.local.store import ImageStore
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import BUSYBOX, Image, write_archive
 from tests.containerd.pods import container_config, run_pod, sandbox_config
@@ -428,6 +430,21 @@ def test_a_root_that_cannot_be_removed_keeps_no_other_from_being_served(embedded
         assert not left.exists()
         assert (mounted / "file").exists()
         assert "cannot remove what container" in embedded.log.read_text()
+    finally:
+        mounts.unmount(str(mounted))
+
+
+@pytest.mark.needs("mounts")
+def test_a_mount_below_a_root_stays_where_the_run_directory_is_a_link(tmp_path: Path) -> None:
+    mounted = tmp_path / "run" / "root" / "mnt"
+    mounted.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    mounts.mount("tmpfs", str(mounted), "tmpfs", "")
+    try:
+        (mounted / "file").touch()
+        with pytest.raises(OSError, match="not empty"):
+            RootFs(ImageStore(tmp_path / "store"), overlay=True).remove(tmp_path / "link" / "root")
+        assert (mounted / "file").exists()
     finally:
         mounts.unmount(str(mounted))
 

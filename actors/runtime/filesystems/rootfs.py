@@ -135,7 +135,7 @@ class RootFs:
         except FileNotFoundError:
             return
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY or mounts.mounts_under(str(target)):
+            if error.errno != errno.ENOTEMPTY or mounts.mounts_under(os.path.realpath(target)):
                 raise
             # A start that went on after the unmount has made mount points here.
             remove_tree(target)
