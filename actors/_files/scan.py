@@ -62,7 +62,7 @@ def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str
 
 
 def without(listing: Listing, names: Collection[str]) -> Listing:
-    """The listing with the files of these names held back: their writers began before they were read."""
+    """The listing with the files of these names held back, because they were written while they were read."""
     paths = {path for path in listing.stamps if os.path.basename(path) in names}
     if not paths:
         return listing

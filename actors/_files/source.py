@@ -48,6 +48,8 @@ class FileSource:
         self._watch = Watch(path)
         self._stamps: dict[str, Stamp] = {}
         self._writing: dict[str, tuple[bool, float]] = {}
+        self._written: set[str] = set()
+        """Names of files that were created or written since the last scan began."""
         self._removed: set[str] = set()
         """Names of files that were removed since the last scan."""
         self._reading = threading.Lock()
@@ -85,6 +87,7 @@ class FileSource:
             if change.removed:
                 self._removed.add(change.name)
             if change.created or change.written:
+                self._written.add(change.name)
                 if change.name not in self._writing:
                     self._actor.after(QUIET_S, self._request_scan)
                 was_written = change.name in self._writing and not self._writing[change.name][0]
@@ -118,6 +121,7 @@ class FileSource:
         if settle_s:
             await self._actor.sleep(settle_s)
         now = time.monotonic()
+        self._written.clear()
         removed, self._removed = self._removed, set()
         writing = {name: Writing(created, now - since) for name, (created, since) in self._writing.items()}
         self._writing = {name: entry for name, entry in self._writing.items() if now - entry[1] < QUIET_S}
@@ -127,7 +131,7 @@ class FileSource:
             self._removed |= removed
             self._say_unreadable(f"{error}; check that it exists and is readable")
             return
-        listing = without(listing, self._writing.keys() - writing.keys())
+        listing = without(listing, self._written)
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
         self._removed |= {os.path.basename(path) for path in listing.held_back} & removed
