@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -14,6 +16,9 @@ from tests.harness import PATIENCE, wait_for
 
 CHANGES = 10
 EFFECTIVE_S = 1.0
+EFFECTIVE_STARTS = 6
+"""A change is in force after so many starts of a bare interpreter, on a machine so busy that they take over a second.
+It needs two: the one that reads the files, and the actor's."""
 PROBE_PERIOD_S = 1.0
 LATE_S = 0.2
 
@@ -64,6 +69,13 @@ def change_and_time(agent: Agent, drop_in, percent: int) -> float:
     raise AssertionError("the event stream ended")
 
 
+def limit_s() -> float:
+    """The longest time of a change on the machine as busy as it is now."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import click, msgspec, yaml, zmq"], check=True)
+    return max(EFFECTIVE_S * PATIENCE, EFFECTIVE_STARTS * (time.monotonic() - began))
+
+
 def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
     with closing(Probed()) as probed, closing(Agent(containerd)) as agent:
         drop_ins = agent.dir / "conf.d"
@@ -74,16 +86,19 @@ def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
         agent.write("probed", pod("probed", container("c", readinessProbe=probe), hostNetwork=True))
         wait_for(lambda: is_ready(agent.pod("probed")), 20, "ready")
         before = agent.rows()
-        times_s, gaps_s = [], []
+        times_s, limits_s, gaps_s = [], [], []
         for number in range(CHANGES):
             # Each change has a time between two probes of its own.
             last = probed.next()
+            before_s = limit_s()
             times_s.append(change_and_time(agent, drop_ins / "10-gc.conf", 90 + number))
+            limits_s.append(max(before_s, limit_s()))
             wait_for(lambda last=last: len(probed.times) > last + 1, 20, "probed on")
             gaps_s.append(probed.times[last + 1] - probed.times[last])
         after = agent.rows()
         assert [name for name in ACTORS if after[name]["pid"] != before[name]["pid"]] == ["image_gc"]
-        assert sorted(times_s)[int(CHANGES * 0.95) - 1] < EFFECTIVE_S * PATIENCE, times_s
+        late_s = [time_s - limit_s for time_s, limit_s in zip(times_s, limits_s, strict=True)]
+        assert sorted(late_s)[int(CHANGES * 0.95) - 1] < 0, (times_s, limits_s)
         # Some may be late by what else the machine does; a change that held probes up would do so each time.
         assert sorted(gaps_s)[int(CHANGES * 0.8) - 1] < PROBE_PERIOD_S + LATE_S * PATIENCE, gaps_s
         assert is_ready(agent.pod("probed"))
