@@ -98,6 +98,7 @@ FOLDERS = {
     "resources/pod_resources": PROCESS,
     "resources/pod_resources/pure": PURE,
     "resources/pure": PURE,
+    "resources/serving": PROCESS,
     "runtime": PROCESS,
     "runtime/pure": PURE,
     "server": PROCESS,

@@ -23,9 +23,10 @@ from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import MEET_S, Connection
-from actors.resources.devices.unix_server import RpcRefusedError, Service, UnixServer
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
+from actors.resources.serving.socket_proxy import SocketProxy
+from actors.resources.serving.unix_server import RpcRefusedError, Service, serve
 from proto.common.safe_text import clipped
 from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
@@ -57,7 +58,7 @@ class DeviceManager:
         self._needs_pre_start: dict[str, bool] = {}
         self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save)
         self._writes = 0
-        self._server: UnixServer | None = None
+        self._server: SocketProxy | None = None
 
     # Start
 
@@ -78,10 +79,11 @@ class DeviceManager:
                 log.error("cannot serve %s: %s; trying again", self._directory.socket, error)
                 await self._actor.sleep(DISK_S)
 
-    def _serve(self) -> UnixServer:
+    def _serve(self) -> SocketProxy:
         # In a pool thread.
         self._directory.prepare()
-        return UnixServer(self._directory.socket, [Service(REGISTRATION, {"Register": self._register})])
+        behind = f"{self._actor.settings.run_dir}/device-plugins.sock"
+        return serve(self._directory.socket, behind, [Service(REGISTRATION, {"Register": self._register})])
 
     def _register(self, request: Any) -> Any:
         # In a thread of the server.

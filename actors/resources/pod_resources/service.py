@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 from actors._base import Actor, Future
 from actors._metrics import kubelet as metrics
 from actors._metrics.registry import Counter
-from actors.resources.devices.unix_server import Limits, RpcRefusedError, Service, UnixServer
 from actors.resources.pod_resources import answers
 from actors.resources.pod_resources.answers import PodShare
 from actors.resources.pod_resources.known_pods import KnownPods, NotKnownError
 from actors.resources.pod_resources.shares import Shares
+from actors.resources.serving.socket_proxy import SocketProxy
+from actors.resources.serving.unix_server import Limits, RpcRefusedError, Service, serve
 from proto.common.token_bucket import TokenBucket
 from proto.plugins import podresources_pb2 as pb
 from proto.plugins import podresourcesv1alpha1_pb2 as alpha
@@ -61,7 +62,7 @@ class PodResources:
         self._actor, self._pods, self._shares = actor, pods, shares
         self._directory = f"{actor.settings.root_dir}/{DIRECTORY}"
         self._bucket, self._lock = TokenBucket(QPS, BURST), threading.Lock()
-        self._server: UnixServer | None = None
+        self._server: SocketProxy | None = None
 
     @property
     def socket(self) -> str:
@@ -86,7 +87,7 @@ class PodResources:
 
     # In threads
 
-    def _serve(self) -> UnixServer:
+    def _serve(self) -> SocketProxy:
         os.makedirs(self._directory, mode=0o750, exist_ok=True)
         _check_stale(self.socket)
         methods = {
@@ -97,7 +98,8 @@ class PodResources:
             "Get": self._method(self._get, metrics.POD_RESOURCES_GETS, metrics.POD_RESOURCES_GET_ERRORS),
         }
         alpha_methods = {"List": self._limited("v1alpha1", self._list_devices)}
-        return UnixServer(self.socket, [Service(SERVICE, methods), Service(ALPHA_SERVICE, alpha_methods)], LIMITS)
+        services = [Service(SERVICE, methods), Service(ALPHA_SERVICE, alpha_methods)]
+        return serve(self.socket, f"{self._actor.settings.run_dir}/pod-resources.sock", services, LIMITS)
 
     def _method(self, work: Callable[[Any], Any], calls: Counter, errors: Counter) -> Callable[[Any], Any]:
         """A method of version 1: `work` behind the rate limit, counted with its errors."""

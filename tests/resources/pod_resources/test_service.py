@@ -190,3 +190,43 @@ def test_requests_that_cannot_be_read_are_refused_and_not_logged(
             assert caught.value.details().startswith("cannot read the request: ")
         assert names(ask(channel, "List")) == ["web"]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _request(rpc_path: bytes) -> bytes:
+    """An HTTP/2 connection with one request, by hand: no client sends such a path."""
+    headers = b"\x83\x86"  # HPACK: POST, http
+    for name, value in (
+        (b"\x04", rpc_path),
+        (b"\x01", b"localhost"),
+        (b"\x0f\x10", b"application/grpc"),
+        (b"\x00\x02te", b"trailers"),
+    ):
+        headers += name + bytes([len(value)]) + value
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"") + _frame(1, 5, 1, headers)
+
+
+def _read_until_its_end(raw: socket.socket) -> None:
+    """Until the frame that ends the request's stream, or the connection's end."""
+    with raw.makefile("rb") as frames:
+        while header := frames.read(9):
+            frames.read(int.from_bytes(header[:3], "big"))
+            if header[3] in (1, 3, 7):  # HEADERS, RST_STREAM, GOAWAY
+                return
+
+
+@pytest.mark.parametrize("rpc_path", [b"/\xff/x", b"", b"/", b"/v1.PodResourcesLister/\x00", b"*"])
+def test_path_of_a_request_ends_no_server(actor: ActorProcess, rpc_path: bytes) -> None:
+    wait_until_served(actor)
+    wait_until_complete(actor)
+    with grpc.insecure_channel(f"unix:{path(actor)}") as channel, socket.socket(socket.AF_UNIX) as raw:
+        assert names(ask(channel, "List")) == ["web"]
+        raw.settimeout(10)
+        raw.connect(str(path(actor)))
+        raw.sendall(_request(rpc_path))
+        _read_until_its_end(raw)
+        assert names(ask(channel, "List")) == ["web"]
+    assert names(call(path(actor), "List")) == ["web"]

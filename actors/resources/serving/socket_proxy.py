@@ -1,0 +1,157 @@
+"""A unix socket whose server runs only while it has clients, as systemd-socket-proxyd offers it.
+
+gRPC's server looks for calls five times a second, and few nodes have a client. The proxy sleeps until one connects. It
+starts the server behind it, passes the bytes of each connection on both ways, and stops the server when all are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import stat
+import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from contextlib import suppress
+
+log = logging.getLogger(__name__)
+
+UNUSED_S = 30.0
+"""The server behind is stopped when there has been no client for so long."""
+STALLED_S = 60.0
+"""A side that takes no byte for so long is cut off."""
+CLOSE_S = 5.0
+"""Bytes that are under way when one side closes arrive within this time, or not at all."""
+STOP_S = 10.0
+CHUNK = 64 * 1024
+
+Stop = Callable[[], None]
+"""Stops the server behind. Does not block for long."""
+
+
+class SocketProxy:
+    """Listens in a thread of its own. Usable from any thread."""
+
+    def __init__(self, path: str, behind: str, start: Callable[[], Stop], connections: int) -> None:
+        """Listen at `path`. `start` makes the server behind listen at `behind`; it and its result run in the thread.
+
+        Replaces a socket at the path, and nothing else. Connections beyond `connections` are closed at once. Raises
+        OSError when it cannot listen.
+        """
+        self._behind, self._start, self._connections = behind, start, connections
+        self._stop: Stop | None = None
+        self._clients = 0
+        self._unused: asyncio.TimerHandle | None = None
+        self._ending = asyncio.Event()
+        self._listening = _listen(path)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="socket proxy", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close all connections and stop the server behind. Blocks."""
+        with suppress(RuntimeError):  # the loop is closed: stopped before
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(STOP_S)
+
+    # In the thread
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            async with await asyncio.start_unix_server(self._serve_client, sock=self._listening):
+                await self._ending.wait()
+        finally:
+            self._stop_server()
+
+    async def _serve_client(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self._clients >= self._connections:
+            writer.transport.abort()
+            return
+        self._clients += 1
+        if self._unused is not None:
+            self._unused.cancel()
+        try:
+            if self._stop is None:
+                self._stop = self._start()
+            behind = await asyncio.open_unix_connection(self._behind)
+        except OSError as error:
+            log.error("cannot serve a client: the server behind the socket: %s; the next client tries again", error)
+            writer.transport.abort()
+        else:
+            await _pass_on((reader, writer), behind)
+        finally:
+            self._clients -= 1
+            if not self._clients:
+                self._unused = self._loop.call_later(UNUSED_S, self._stop_server)
+
+    def _stop_server(self) -> None:
+        if self._stop is not None:
+            stop, self._stop = self._stop, None
+            stop()
+
+
+Stream = tuple[StreamReader, StreamWriter]
+
+
+async def _pass_on(one: Stream, other: Stream) -> None:
+    """Pass bytes on both ways until one side closes or takes no more."""
+    ways = [asyncio.ensure_future(_copy(one[0], other[1])), asyncio.ensure_future(_copy(other[0], one[1]))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, _close(one[1]), _close(other[1]), return_exceptions=True)
+
+
+async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
+    with suppress(OSError):  # TimeoutError and a lost connection, too
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            async with asyncio.timeout(STALLED_S):
+                await writer.drain()
+
+
+async def _close(writer: StreamWriter) -> None:
+    """Send what is left, and close."""
+    writer.close()
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await writer.wait_closed()
+    except OSError:
+        writer.transport.abort()
+
+
+def _listen(path: str) -> socket.socket:
+    """A listening socket at the path. Others than its owner cannot connect."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.bind(path)
+        _close_to_others(path)
+        listening.listen()
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _close_to_others(path: str) -> None:
+    """Give the socket mode 0600. Containers with the directory may put a link in its place: it is not followed."""
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(found).st_mode):
+            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
+        os.chmod(f"/proc/self/fd/{found}", 0o600)
+    finally:
+        os.close(found)

@@ -1,0 +1,133 @@
+"""Serves gRPC on a unix socket, from the descriptors of the .proto files. The server runs while it has clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from actors.resources.serving.socket_proxy import SocketProxy, Stop
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds for all clients together."""
+
+    threads: int = 4
+    calls: int = 64
+    """Calls that wait or run; further ones end with RESOURCE_EXHAUSTED."""
+    request_bytes: int = 4 << 20
+    connections: int = 64
+    """Each takes three file descriptors."""
+    streams: int = 100
+    """Calls of one connection at a time, also those whose answer the client has not taken. Further ones wait there."""
+    keepalive_s: float = 0.0
+    """A connection of a client that does not answer a ping of this interval is closed. 0: no pings."""
+    connection_age_s: float = 0.0
+    """A connection is closed after this time; clients connect again. 0: never. So no answer stays for longer."""
+
+    def options(self) -> list[tuple[str, int]]:
+        """Their names in gRPC."""
+        found = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", self.request_bytes),
+            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_concurrent_streams", self.streams),
+        ]
+        if self.keepalive_s:
+            found += [
+                ("grpc.keepalive_time_ms", int(self.keepalive_s * 1000)),
+                ("grpc.keepalive_timeout_ms", int(self.keepalive_s * 1000)),
+            ]
+        if self.connection_age_s:
+            found += [
+                ("grpc.max_connection_age_ms", int(self.connection_age_s * 1000)),
+                ("grpc.max_connection_age_grace_ms", AGE_GRACE_MS),
+            ]
+        return found
+
+
+AGE_GRACE_MS = 10_000
+"""Calls of a connection that is closed for its age have this time to end."""
+
+
+class RpcRefusedError(Exception):
+    """A call ends with a gRPC status: the code's name as in grpc.StatusCode, and the details."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+
+
+class Service(NamedTuple):
+    """A service, and functions of the request by rpc name."""
+
+    descriptor: ServiceDescriptor
+    methods: Mapping[str, Callable[[Any], Any]]
+
+
+def serve(path: str, behind: str, services: Iterable[Service], limits: Limits | None = None) -> SocketProxy:
+    """Serve `services` at the socket `path`; their methods run in threads of the server. Blocks.
+
+    `behind`: a path where nobody else may put a socket, for the server that runs while there are clients. Replaces a
+    socket at `path`, and nothing else. Raises OSError when it cannot listen.
+    """
+    limits = limits or Limits()
+    return SocketProxy(path, behind, partial(_start, behind, tuple(services), limits), limits.connections)
+
+
+def _start(path: str, services: Sequence[Service], limits: Limits) -> Stop:
+    """Start a server. gRPC's asyncio server is not used: a path that is no UTF-8 in a request ends it."""
+    pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="rpc")
+    server = grpc.server(pool, options=limits.options(), maximum_concurrent_rpcs=limits.calls)
+    for service, methods in services:
+        handlers = {name: _handler(service, name, function) for name, function in methods.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    try:
+        bound = server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise OSError(0, f"cannot listen on {path}") from error
+    if bound == 0:
+        raise OSError(0, f"cannot listen on {path}")
+    server.start()
+    return partial(_stop, server, pool)
+
+
+def _stop(server: grpc.Server, pool: ThreadPoolExecutor) -> None:
+    server.stop(None)
+    pool.shutdown(wait=False)
+
+
+def _handler(service: ServiceDescriptor, rpc: str, function: Callable[[Any], Any]) -> Any:
+    method = service.methods_by_name[rpc]
+    accepted = GetMessageClass(method.input_type)
+
+    def call(request: bytes, context: Any) -> Any:
+        try:
+            return function(_read(accepted, request))
+        except RpcRefusedError as error:
+            context.abort(grpc.StatusCode[error.code], str(error))
+        except Exception as error:
+            log.exception("%s failed unexpectedly", rpc)
+            context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+    encode = GetMessageClass(method.output_type).SerializeToString
+    return grpc.unary_unary_rpc_method_handler(call, response_serializer=encode)
+
+
+def _read(accepted: type[Message], request: bytes) -> Message:
+    """A request. Without this gRPC would log a traceback for each that cannot be read."""
+    try:
+        return accepted.FromString(request)
+    except DecodeError as error:
+        raise RpcRefusedError("INTERNAL", f"cannot read the request: {error}") from error
