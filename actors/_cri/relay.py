@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.ref import RemoteRef
@@ -29,13 +29,16 @@ class RelayLost(RuntimeDown):
 class RelayedCri(CriCalls):
     """CRI calls that pleg makes. Safe from any thread."""
 
-    def __init__(self, pleg: RemoteRef, *, request_seconds: float = REQUEST_SECONDS) -> None:
+    def __init__(
+        self, pleg: RemoteRef, *, request_seconds: float = REQUEST_SECONDS, on_the_way_s: float = ON_THE_WAY_S
+    ) -> None:
         self._pleg = pleg
         self._request_seconds = request_seconds
+        self._on_the_way_s = on_the_way_s
 
     def _start(self, rpc: str, request: Message, deadline: float) -> Any:
         ask = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=deadline)
-        return _Relayed(rpc, self._pleg.ask(ask, deadline + ON_THE_WAY_S))
+        return _Relayed(rpc, self._pleg.ask(ask, deadline + self._on_the_way_s))
 
 
 class _Relayed:
@@ -64,4 +67,7 @@ class _Relayed:
             raise RelayLost("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
         except ActorError as error:
             raise CriError.of("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
-        return response_type(self._rpc).FromString(answer.response)
+        try:
+            return response_type(self._rpc).FromString(answer.response)
+        except DecodeError as error:  # pleg relays what the runtime sends
+            raise CriError.of("Internal", f"cannot read the runtime's answer: {error}", self._rpc) from error
