@@ -413,6 +413,27 @@ def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInsta
     assert cri.exec_sync(container, ["true"], 10).result().exit_code == 0
 
 
+def test_exit_that_the_monitor_has_not_told_yet_outlives_a_runtime_that_stops(
+    embedded: EmbeddedInstance, cri: Cri
+) -> None:
+    _, container = start(cri, "stopping", container_config(["sleep", "1000"]))
+    pid = pid_of(cri, container)
+    (monitor,) = embedded.monitor_pids()
+    os.kill(monitor, signal.SIGSTOP)
+    try:
+        stopping = cri.stop_container(container, 0)
+        wait_for(lambda: "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
+        embedded.terminate()
+        with pytest.raises(CriError):
+            stopping.result()
+        embedded.wait()
+    finally:
+        os.kill(monitor, signal.SIGCONT)
+    embedded.start()
+    wait_for(lambda: status(cri, container).state == pb.CONTAINER_EXITED)
+    assert status(cri, container).exit_code == 137
+
+
 @pytest.mark.needs("mounts")
 def test_a_root_that_cannot_be_removed_keeps_no_other_from_being_served(embedded: EmbeddedInstance, cri: Cri) -> None:
     _, container = start(cri, "served", container_config(["sleep", "1000"]))

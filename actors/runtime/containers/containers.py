@@ -151,6 +151,8 @@ class Containers:
             if container.ended.wait(0.5):
                 return
             self.reconcile(container)
+            if self._engine.monitor.closed:
+                raise RpcError("UNAVAILABLE", f"the runtime stops before container {container.record.id} has ended")
             if time.monotonic() > deadline:
                 raise RpcError(
                     "DEADLINE_EXCEEDED", f"container {container.record.id} does not end: SIGKILL was {KILL_S:g} s ago"
@@ -210,7 +212,10 @@ class Containers:
         self._publish(container, pb.CONTAINER_STOPPED_EVENT)
 
     def _runs(self, container: Container) -> bool:
-        """Return True when its first process runs, or when the monitor may still report its exit."""
+        """Return True when its first process runs, or when the monitor may still report its exit.
+
+        A runtime that stops has closed the connection to the monitor: the next one reads the exit.
+        """
         if container.started is None or container.record.boot != self._engine.boot:
             return False
         if processes.is_alive(container.started.pid, container.started.ticks):
@@ -218,7 +223,7 @@ class Containers:
         try:
             return container.record.id in self._engine.monitor.client.containers()[1]
         except (MonitorError, TimeoutError, OSError):
-            return False
+            return self._engine.monitor.closed
 
     def _note_end(self, container: Container, code: int, at_ns: int, *, known: bool) -> None:
         record = container.record
