@@ -1,9 +1,12 @@
-"""The gRPC channel to a runtime, opened with the first call.
+"""The gRPC channel to a runtime, opened with the first call and closed when it has not been used for a time.
 
-It is not opened at import or before a fork: gRPC works in a forked child only if the parent has not used it.
+It is not opened at import or before a fork: gRPC works in a forked child only if the parent has not used it. An open
+channel has threads that wake a dozen times a second.
 """
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -32,7 +35,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class LazyChannel:
-    """A gRPC channel that is opened at its first use. Safe from any thread."""
+    """A gRPC channel that is opened at its first use, and again after `close_unused`. Safe from any thread."""
 
     def __init__(self, endpoint: str) -> None:
         """`endpoint` is unix:///PATH or an absolute path. Raises BadEndpoint for others."""
@@ -41,9 +44,70 @@ class LazyChannel:
         self._channel: Any = None
         self._closed = False
         self._callables: dict[str, Any] = {}
+        self._under_way = 0
+        self._used_at = 0.0
 
-    def unary(self, path: str, method: MethodDescriptor) -> Any:
-        """The callable of the unary rpc `method` at `path`."""
+    def call(self, path: str, method: MethodDescriptor, start: Callable[[Any], Any]) -> Any:
+        """Start a call of the unary rpc `method` at `path` by `start(callable)`. Returns gRPC's future."""
+        return self._started(start, path, method)
+
+    def raw_call(self, path: str, start: Callable[[Any], Any]) -> Any:
+        """As `call`, for serialized requests and responses."""
+        return self._started(start, path, None)
+
+    def stream(self, path: str, method: MethodDescriptor) -> Any:
+        """The callable of the server-streaming rpc `method` at `path`. `close_unused` ends its streams."""
+        with self._lock:
+            return self._open().unary_stream(
+                path,
+                request_serializer=GetMessageClass(method.input_type).SerializeToString,
+                response_deserializer=GetMessageClass(method.output_type).FromString,
+            )
+
+    def close_unused(self, unused_s: float) -> None:
+        """Close the channel if no call is under way and none ended within `unused_s`. The next call opens it again."""
+        with self._lock:
+            if self._under_way or time.monotonic() - self._used_at < unused_s:
+                return
+            channel = self._taken()
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Close the channel. Calls under way end with Canceled, later ones with RuntimeDown."""
+        with self._lock:
+            self._closed = True
+            channel = self._taken()
+        if channel is not None:
+            channel.close()  # without the lock, which callbacks of the calls take
+
+    def _started(self, start: Callable[[Any], Any], path: str, method: MethodDescriptor | None) -> Any:
+        with self._lock:
+            callable_ = self._unary(path, method)
+            self._under_way += 1
+        try:
+            call = start(callable_)
+        except BaseException:
+            self._ended()
+            raise
+        call.add_done_callback(self._ended)
+        return call
+
+    def _ended(self, _: Any = None) -> None:
+        with self._lock:
+            self._under_way -= 1
+            self._used_at = time.monotonic()
+
+    # With the lock
+
+    def _taken(self) -> Any:
+        channel, self._channel = self._channel, None
+        self._callables.clear()
+        return channel
+
+    def _unary(self, path: str, method: MethodDescriptor | None) -> Any:
+        if method is None:
+            return self._open().unary_unary(path)
         callable_ = self._callables.get(path)
         if callable_ is None:
             callable_ = self._callables[path] = self._open().unary_unary(
@@ -53,29 +117,9 @@ class LazyChannel:
             )
         return callable_
 
-    def raw(self, path: str) -> Any:
-        """The callable of the unary rpc at `path`, for serialized requests and responses."""
-        return self._open().unary_unary(path)
-
-    def stream(self, path: str, method: MethodDescriptor) -> Any:
-        """The callable of the server-streaming rpc `method` at `path`."""
-        return self._open().unary_stream(
-            path,
-            request_serializer=GetMessageClass(method.input_type).SerializeToString,
-            response_deserializer=GetMessageClass(method.output_type).FromString,
-        )
-
     def _open(self) -> Any:
-        with self._lock:
-            if self._closed:
-                raise ValueError("closed before its first call")
-            if self._channel is None:
-                self._channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
-            return self._channel
-
-    def close(self) -> None:
-        """Close the channel. Calls under way end with Canceled, later ones with RuntimeDown."""
-        with self._lock:
-            self._closed = True
-            if self._channel is not None:
-                self._channel.close()
+        if self._closed:
+            raise ValueError("closed")
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
+        return self._channel

@@ -272,11 +272,20 @@ class Cri(CriCalls):
         self._runtime.close()
         self._images.close()
 
+    def close_unused(self, unused_s: float) -> None:
+        """Close channels without a call for `unused_s`; later calls open them again. Ends `container_events`."""
+        self._runtime.close_unused(unused_s)
+        if self._images is not self._runtime:
+            self._images.close_unused(unused_s)
+
     def _start(self, rpc: str, request: Message, deadline: float) -> Any:
         service, method = _SERVICE[rpc]
-        callable_ = self._channel(service).unary(f"/{service}/{rpc}", method)
-        call = traced(f"{service}/{rpc}", lambda metadata: callable_.future(request, deadline, metadata))
-        return recorded(call, rpc, request.SerializeToString)
+        channel, path = self._channel(service), f"/{service}/{rpc}"
+
+        def start(metadata: Metadata) -> Any:
+            return channel.call(path, method, lambda callable_: callable_.future(request, deadline, metadata))
+
+        return recorded(traced(path[1:], start), rpc, request.SerializeToString)
 
     def _channel(self, service: str) -> LazyChannel:
         return self._images if service.endswith("ImageService") else self._runtime
@@ -286,13 +295,12 @@ class Cri(CriCalls):
         if rpc not in _SERVICE:
             raise ValueError(f"CRI has no rpc {rpc!r}")
         service = _SERVICE[rpc][0]
+        channel, path = self._channel(service), f"/{service}/{rpc}"
 
         def start(metadata: Metadata) -> Any:
-            return self._channel(service).raw(f"/{service}/{rpc}").future(request, timeout, metadata)
+            return channel.raw_call(path, lambda callable_: callable_.future(request, timeout, metadata))
 
-        call = Call(
-            rpc, lambda: recorded(traced(f"{service}/{rpc}", start), rpc, lambda: request), lambda answer: answer
-        )
+        call = Call(rpc, lambda: recorded(traced(path[1:], start), rpc, lambda: request), lambda answer: answer)
         return watched(call, timeout)
 
     def container_events(

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from actors._base import handles
@@ -41,6 +42,7 @@ from actors.pod_workers.stuck_pods import StuckPods
 from actors.pod_workers.timeline import StartTimelines
 from actors.pod_workers.worker import InitialState, PodWorker
 from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
+from proto.common.until import Until
 from proto.node.runtime import EMBEDDED
 from proto.pods.pod_workers import (
     EvictPod,
@@ -79,6 +81,8 @@ RESULTS_S = 0.05
 """A start waits this long for probe results. probe sends later ones itself, and no readiness is published before."""
 HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
+UNUSED_S = 5.0
+"""The channel to the runtime is closed when no pod has needed it for so long: its threads are idle CPU time."""
 WORKER_RESTART_S = 1.0
 """Before a worker that failed by a bug is replaced: the next one may fail as well."""
 
@@ -87,7 +91,7 @@ class PodWorkers(Actor):
     """See the module. Pods are keyed by UID."""
 
     name = "pod_workers"
-    asks = frozenset({"status", "probe", "volume", "image_pull", "objects", "resources"})
+    asks = frozenset({"status", "probe", "pleg", "volume", "image_pull", "objects", "resources"})
 
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)
@@ -211,6 +215,7 @@ class PodWorkers(Actor):
             log.warning("%s", problem)
         self.api_gate.begin()
         self._stuck.begin()
+        self.every(Until(UNUSED_S), partial(self.context.cri.close_unused, UNUSED_S), "close the channel")
         ResolvConfCheck(self, self.context.events).begin()
 
     def measure(self) -> None:

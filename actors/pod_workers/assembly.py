@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from actors._base import Actor
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._cri.relay import RelayedCri
 from actors._host.machine import Machine, read_machine
 from actors._host.node.addresses import host_ips
 from actors._objects.peer import objects_of
@@ -18,7 +19,7 @@ from actors.pod_workers.resources.allocation_manager import AllocationManager
 from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.managed_resources import ManagedResources
-from actors.pod_workers.shared.network import RuntimeNetwork
+from actors.pod_workers.shared.network import RELAY_S, RuntimeNetwork
 from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 from proto.agent.settings import Settings
@@ -84,7 +85,7 @@ def make_context(
     return WorkerContext(
         settings=settings,
         cri=cri,
-        network=RuntimeNetwork(cri),
+        network=RuntimeNetwork(cri, RelayedCri(actor.peer("pleg"), on_the_way_s=RELAY_S)),
         timers=actor.bus,
         published=Published.to(actor.peer, objects, lambda: actor.post(on_new_pod), cluster=bool(settings.kubeconfig)),
         images=actor.peer("image_pull"),

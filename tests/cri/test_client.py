@@ -45,6 +45,39 @@ def test_a_call_gives_the_runtimes_answer(client: Cri) -> None:
     assert client.version().result().runtime_name == "fake"
 
 
+CLOSE_UNUSED = """
+import os, sys, time
+from actors._cri.client import Cri
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+cri, before = Cri(sys.argv[1]), threads()
+for _ in range(2):
+    cri.version().result()
+    cri.close_unused(60)
+    assert threads() > before, "closed too soon"
+    until = time.monotonic() + 30
+    while threads() > before and time.monotonic() < until:
+        cri.close_unused(0)  # once the call's callbacks have run
+        time.sleep(0.05)
+    assert threads() <= before, "its threads are left"
+"""
+
+
+def test_unused_channel_ends_with_its_threads_and_the_next_call_opens_it(fake: FakeRuntime) -> None:
+    subprocess.run(
+        [sys.executable, "-c", CLOSE_UNUSED, fake.endpoint], env=os.environ | ENVIRONMENT, timeout=60, check=True
+    )
+
+
+def test_channel_with_a_call_under_way_is_not_closed(client: Cri, fake: FakeRuntime) -> None:
+    call = client.status()
+    client.close_unused(0)
+    fake.release.set()
+    assert call.result() is not None
+
+
 def test_traced_call_has_a_span_and_its_traceparent(
     client: Cri, fake: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,10 @@ class Pleg(StandIn):
         super().restart()
         self.watches, self.told, self.listed = {}, set(), None
 
+    def on_CallRuntime(self, call: pleg.CallRuntime) -> pleg.RuntimeAnswer:  # noqa: N802
+        assert call.rpc == "Status", "pod_workers calls the runtime itself otherwise"
+        return pleg.RuntimeAnswer(response=self.world.runtime.Status(pb.StatusRequest()).SerializeToString())
+
     def on_WatchProcesses(self, message: pleg.WatchProcesses) -> None:  # noqa: N802
         if message.full:
             wanted = {watch.id for watch in message.watches}

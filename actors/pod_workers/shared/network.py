@@ -21,11 +21,19 @@ BAD_S = 0.5
 """A bad one is asked for again earlier: pods wait for it."""
 
 
+RELAY_S = 1.0
+"""pleg has this time for the runtime's answer, and as much again for its own."""
+
+
 class RuntimeNetwork:
     """The latest answer. Usable from any thread."""
 
-    def __init__(self, cri: CriCalls) -> None:
-        self._cri = cri
+    def __init__(self, cri: CriCalls, relayed: CriCalls) -> None:
+        """Ask by `relayed`, which is pleg: then pods that need nothing else keep no channel to the runtime open.
+
+        Where that fails, ask by `cri`: pods start though pleg hangs.
+        """
+        self._cri, self._relayed = cri, relayed
         self._lock = threading.Lock()
         self._answer: Future[str] | None = None
         self._good_until = 0.0
@@ -45,17 +53,21 @@ class RuntimeNetwork:
             if self._answer is not None and not (self._answer.done() and time.monotonic() > self._good_until):
                 return self._answer
             answer = self._answer = Future[str]()
-        self._cri.status().add_done_callback(lambda call: self._answered(answer, call))
+        self._relayed.status(timeout=RELAY_S).add_done_callback(lambda call: self._relay_answered(answer, call))
         return answer
+
+    def _relay_answered(self, answer: Future[str], call: Call[pb.StatusResponse]) -> None:
+        try:
+            self._set(answer, call.result(0))
+        except CriError:
+            self._cri.status().add_done_callback(lambda call: self._answered(answer, call))
 
     def _answered(self, answer: Future[str], call: Call[pb.StatusResponse]) -> None:
         try:
-            status = call.result(0)
+            self._set(answer, call.result(0))
         except CriError as error:
             self._good_until = 0.0
             answer.set_error(error)
-        else:
-            self._set(answer, status)
 
     def _set(self, answer: Future[str], status: pb.StatusResponse) -> None:
         text = problem(status, NETWORK)
