@@ -7,6 +7,7 @@ containers to start, and containers to kill with the reason. `decide.init_policy
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from actors.pod_workers.decide.init_policy import definition_changed, has_created_main, init_actions
@@ -150,3 +151,15 @@ def _kill_of_running(
         return None, False
     suffix = ", will be restarted" if again else ""
     return Kill(found, why[0], f"Container {container.name} {why[1]}{suffix}"), again
+
+
+RESYNC_STEPS = 12
+"""Resyncs fall on multiples of a twelfth of their period, five seconds of a minute. The pods of one multiple are looked
+at together, with one wake-up; alone each takes three times the CPU time. The kubelet looks once a second."""
+
+
+def resync_s(now: float, period_s: float, chance: float) -> float:
+    """Seconds from `now` until a pod's next step: the period, up to half of it by `chance` (0 to 1), and the rest of
+    the step that this ends in."""
+    step_s = period_s / RESYNC_STEPS
+    return math.ceil((now + period_s * (1 + chance / 2)) / step_s) * step_s - now

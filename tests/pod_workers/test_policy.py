@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from actors._host.files.hashing import container_hash
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.policy import compute_actions
+from actors.pod_workers.policy import RESYNC_STEPS, compute_actions, resync_s
 from proto.v1 import (
     Container,
     ContainerRestartRule,
@@ -324,3 +324,16 @@ def test_a_rule_resets_the_pod_before_anything_else():
     left = act(a_pod, view(ran("x", "exited", 88)))
     assert [one.name for one in left.reset] == ["x"], "killed in the middle of it, we go on"
     assert names(act(a_pod, view()).start) == ["a", "x"]
+
+
+@pytest.mark.parametrize("period_s", [0.5, 60.0, 3600.0])
+def test_resyncs_of_many_pods_fall_on_few_times(period_s):
+    now, step_s = 1234.567, period_s / RESYNC_STEPS
+    waits_s = [resync_s(now + number / 100, period_s, number / 100) for number in range(100)]
+    assert all(
+        period_s * (1 + number / 200) - 1e-6 <= wait_s <= period_s * (1 + number / 200) + step_s
+        for number, wait_s in enumerate(waits_s)
+    )
+    dues = {round((now + number / 100 + wait_s) / step_s, 3) for number, wait_s in enumerate(waits_s)}
+    assert all(due == int(due) for due in dues)
+    assert len(dues) <= 2 + RESYNC_STEPS // 2 + 1 / step_s

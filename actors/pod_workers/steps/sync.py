@@ -262,8 +262,8 @@ class Sync:
 
 
 def resync_s(context: WorkerContext) -> float:
-    """Seconds between two steps of a pod without events: sync_frequency_s plus up to one half."""
-    return context.settings.sync_frequency_s * (1 + random.random() / 2)
+    """Seconds until the next step of a pod without events: sync_frequency_s plus up to one half, and a bit."""
+    return policy.resync_s(time.monotonic(), context.settings.sync_frequency_s, random.random())
 
 
 def log_name(pod: Pod) -> str:
