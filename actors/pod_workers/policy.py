@@ -159,7 +159,6 @@ at together, with one wake-up; alone each takes three times the CPU time. The ku
 
 
 def resync_s(now: float, period_s: float, chance: float) -> float:
-    """Seconds from `now` until a pod's next step: the period, up to half of it by `chance` (0 to 1), and the rest of
-    the step that this ends in."""
+    """Seconds from `now` until a pod's next step. `chance`, 0 to 1, adds up to half of the period."""
     step_s = period_s / RESYNC_STEPS
     return math.ceil((now + period_s * (1 + chance / 2)) / step_s) * step_s - now

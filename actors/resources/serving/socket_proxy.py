@@ -1,6 +1,6 @@
 """A unix socket whose server runs only while it has clients, as systemd-socket-proxyd offers it.
 
-gRPC's server looks for calls five times a second, and few nodes have a client. The proxy sleeps until one connects. It
+gRPC's server looks for calls five times a second. Few nodes have a client, and the proxy sleeps until one connects. It
 starts the server behind it, passes the bytes of each connection on both ways, and stops the server when all are gone.
 """
 

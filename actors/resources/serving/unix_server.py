@@ -79,8 +79,8 @@ class Service(NamedTuple):
 def serve(path: str, behind: str, services: Iterable[Service], limits: Limits | None = None) -> SocketProxy:
     """Serve `services` at the socket `path`; their methods run in threads of the server. Blocks.
 
-    `behind`: a path where nobody else may put a socket, for the server that runs while there are clients. Replaces a
-    socket at `path`, and nothing else. Raises OSError when it cannot listen.
+    `behind`: a path in a private directory, for the server that runs while there are clients. Replaces a socket at
+    `path`, and nothing else. Raises OSError when it cannot listen.
     """
     limits = limits or Limits()
     return SocketProxy(path, behind, partial(_start, behind, tuple(services), limits), limits.connections)

@@ -66,7 +66,7 @@ _READ_BY = {
     """,
     "probe": "root_dir container_runtime_endpoint",
     "resources": """
-        root_dir kubeconfig container_runtime_endpoint system_reserved kube_reserved cpu_manager_policy
+        run_dir root_dir kubeconfig container_runtime_endpoint system_reserved kube_reserved cpu_manager_policy
         cpu_manager_policy_options cpu_manager_reconcile_period_s reserved_system_cpus topology_manager_policy
         topology_manager_scope topology_manager_policy_options pod_level_resource_managers memory_manager_policy
         reserved_memory max_pods eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction
