@@ -26,7 +26,7 @@ from actors.resources.devices.plugin import MEET_S, Connection
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
 from actors.resources.serving.socket_proxy import SocketProxy
-from actors.resources.serving.unix_server import RpcRefusedError, Service, serve
+from actors.resources.serving.unix_server import Limits, RpcRefusedError, Service, serve
 from proto.common.safe_text import clipped
 from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
@@ -40,6 +40,8 @@ DISK_S = 10.0
 EXPIRY_S = 10.0
 LOOK_S = 0.1
 MOST_RESOURCES = 128
+LIMITS = Limits(request_bytes=64 * 1024, connection_age_s=60.0)
+"""A plug-in registers with one call."""
 REGISTRATION = pb.DESCRIPTOR.services_by_name["Registration"]
 
 
@@ -83,7 +85,7 @@ class DeviceManager:
         # In a pool thread.
         self._directory.prepare()
         behind = f"{self._actor.settings.run_dir}/device-plugins.sock"
-        return serve(self._directory.socket, behind, [Service(REGISTRATION, {"Register": self._register})])
+        return serve(self._directory.socket, behind, [Service(REGISTRATION, {"Register": self._register})], LIMITS)
 
     def _register(self, request: Any) -> Any:
         # In a thread of the server.

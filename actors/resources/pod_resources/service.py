@@ -44,8 +44,6 @@ LIMITS = Limits(
     request_bytes=64 * 1024,
     connections=64,
     streams=32,
-    keepalive_s=30.0,
-    connection_age_s=600.0,
 )
 """An answer for 110 pods has some 20 KiB: 2,048 that clients do not take are 40 MiB, until keepalive ends them."""
 MOST_BYTES = 16 << 20

@@ -27,7 +27,10 @@ CLOSE_S = 5.0
 """Bytes that are under way when one side closes arrive within this time, or not at all."""
 STOP_S = 10.0
 CHUNK = 64 * 1024
+WAITING = 16
+"""Connections that wait to be accepted. asyncio accepts as many at once, before any can be refused."""
 
+Stream = tuple[StreamReader, StreamWriter]
 Stop = Callable[[], None]
 """Stops the server behind. Does not block for long."""
 
@@ -43,6 +46,8 @@ class SocketProxy:
         """
         self._behind, self._start, self._connections = behind, start, connections
         self._stop: Stop | None = None
+        self._said = ""
+        """The last problem in the log."""
         self._clients = 0
         self._unused: asyncio.TimerHandle | None = None
         self._ending = asyncio.Event()
@@ -60,44 +65,56 @@ class SocketProxy:
     # In the thread
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
         try:
-            async with await asyncio.start_unix_server(self._serve_client, sock=self._listening):
-                await self._ending.wait()
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # its end waits for the clients' tasks
+                runner.run(self._serve())
         finally:
             self._stop_server()
 
+    async def _serve(self) -> None:
+        async with await asyncio.start_unix_server(self._serve_client, sock=self._listening, backlog=WAITING):
+            await self._ending.wait()
+
     async def _serve_client(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self._clients >= self._connections:
+        if self._clients >= self._connections or self._ending.is_set():
             writer.transport.abort()
             return
         self._clients += 1
         if self._unused is not None:
             self._unused.cancel()
         try:
-            if self._stop is None:
-                self._stop = self._start()
-            behind = await asyncio.open_unix_connection(self._behind)
+            await _pass_on((reader, writer), await self._connect())
         except OSError as error:
-            log.error("cannot serve a client: the server behind the socket: %s; the next client tries again", error)
-            writer.transport.abort()
-        else:
-            await _pass_on((reader, writer), behind)
+            self._say(f"cannot serve clients: the server behind the socket: {error}; the next client tries again")
+        except asyncio.CancelledError:
+            pass  # the end; asyncio would log it
         finally:
+            writer.transport.abort()
             self._clients -= 1
             if not self._clients:
                 self._unused = self._loop.call_later(UNUSED_S, self._stop_server)
+
+    async def _connect(self) -> Stream:
+        """Connect to the server behind; start it if need be. Raises OSError."""
+        if self._stop is None:
+            self._stop = self._start()
+        try:
+            behind = await asyncio.open_unix_connection(self._behind)
+        except (FileNotFoundError, ConnectionRefusedError):
+            self._stop_server()  # its socket is gone: another one can be reached
+            raise
+        self._said = ""
+        return behind
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:
+            self._said = problem
+            log.error("%s", problem)
 
     def _stop_server(self) -> None:
         if self._stop is not None:
             stop, self._stop = self._stop, None
             stop()
-
-
-Stream = tuple[StreamReader, StreamWriter]
 
 
 async def _pass_on(one: Stream, other: Stream) -> None:

@@ -28,33 +28,29 @@ class Limits:
     """Calls that wait or run; further ones end with RESOURCE_EXHAUSTED."""
     request_bytes: int = 4 << 20
     connections: int = 64
-    """Each takes three file descriptors."""
+    """Of clients that are served, each with three file descriptors."""
     streams: int = 100
     """Calls of one connection at a time, also those whose answer the client has not taken. Further ones wait there."""
-    keepalive_s: float = 0.0
-    """A connection of a client that does not answer a ping of this interval is closed. 0: no pings."""
-    connection_age_s: float = 0.0
-    """A connection is closed after this time; clients connect again. 0: never. So no answer stays for longer."""
+    idle_s: float = 30.0
+    """A connection without a call for so long is closed; clients connect again with the next."""
+    keepalive_s: float = 30.0
+    """A connection of a client that does not answer a ping of this interval is closed."""
+    connection_age_s: float = 600.0
+    """A connection is closed after this time; clients connect again. So no answer stays for longer."""
 
     def options(self) -> list[tuple[str, int]]:
         """Their names in gRPC."""
-        found = [
+        return [
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", self.request_bytes),
             ("grpc.max_allowed_incoming_connections", self.connections),
             ("grpc.max_concurrent_streams", self.streams),
+            ("grpc.max_connection_idle_ms", int(self.idle_s * 1000)),
+            ("grpc.keepalive_time_ms", int(self.keepalive_s * 1000)),
+            ("grpc.keepalive_timeout_ms", int(self.keepalive_s * 1000)),
+            ("grpc.max_connection_age_ms", int(self.connection_age_s * 1000)),
+            ("grpc.max_connection_age_grace_ms", AGE_GRACE_MS),
         ]
-        if self.keepalive_s:
-            found += [
-                ("grpc.keepalive_time_ms", int(self.keepalive_s * 1000)),
-                ("grpc.keepalive_timeout_ms", int(self.keepalive_s * 1000)),
-            ]
-        if self.connection_age_s:
-            found += [
-                ("grpc.max_connection_age_ms", int(self.connection_age_s * 1000)),
-                ("grpc.max_connection_age_grace_ms", AGE_GRACE_MS),
-            ]
-        return found
 
 
 AGE_GRACE_MS = 10_000

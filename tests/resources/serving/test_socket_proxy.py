@@ -39,7 +39,7 @@ class Echo:
         def stop() -> None:
             self.stops += 1
             listening.shutdown(socket.SHUT_RDWR)
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)
             self.close_all()
 
         return stop
@@ -162,12 +162,50 @@ def test_client_is_closed_with_its_server(path: Path, echo: Echo) -> None:
 
 def test_server_that_cannot_start_is_tried_again(path: Path, echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
     echo.refuses = True
-    with client(path) as one:
-        assert is_closed(one)
-    assert "cannot serve a client: the server behind the socket: no room" in caplog.text
+    for _ in range(5):
+        with client(path) as one:
+            assert is_closed(one)
+    assert caplog.text.count("cannot serve") == 1
+    assert "cannot serve clients: the server behind the socket: no room" in caplog.text
     echo.refuses = False
     with client(path) as one:
         assert echoed(one)
+
+
+def test_server_whose_socket_is_gone_is_replaced(path: Path, echo: Echo) -> None:
+    with client(path) as one:
+        assert echoed(one)
+        echo.path.unlink()
+        with client(path) as other:
+            assert is_closed(other)
+        with client(path) as other:
+            assert echoed(other)
+    assert echo.starts == 2
+
+
+def test_end_in_a_flood_of_clients_leaves_no_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(10):
+        echo, front = Echo(tmp_path / f"b{number}"), tmp_path / f"f{number}"
+        proxy = SocketProxy(str(front), str(echo.path), echo.start, MOST)
+        over = threading.Event()
+
+        def flood(front: Path = front, over: threading.Event = over) -> None:
+            while not over.is_set():
+                try:
+                    client(front).close()
+                except OSError:
+                    return
+
+        threads = [threading.Thread(target=flood) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda echo=echo: echo.starts, 10, "the first client")
+        proxy.stop()
+        over.set()
+        for thread in threads:
+            thread.join()
+        assert echo.starts == echo.stops
+    assert caplog.text == ""
 
 
 def test_end_closes_clients_and_server(tmp_path: Path, echo: Echo) -> None:
