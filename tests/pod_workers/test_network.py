@@ -66,7 +66,7 @@ def test_good_answer_of_pleg_counts_for_seconds(
     assert len(relayed.open) == 1
     relayed.answer(READY)
     assert (first.result(0), second.result(0), direct.open) == ("", "", [])
-    now[0] += GOOD_S
+    now[0] += GOOD_S - 0.1
     assert ask().result(0) == ""
     now[0] += 0.1
     assert not ask().done()
@@ -103,3 +103,15 @@ def test_runtime_that_does_not_answer_either_is_an_error_and_asked_again(
     second = ask()
     relayed.answer(READY)
     assert second.result(0) == ""
+
+
+def test_late_answer_does_not_prolong_the_one_that_came_meanwhile(
+    direct: Calls, relayed: Calls, now: list[float]
+) -> None:
+    runtime = RuntimeNetwork(direct, relayed)
+    runtime._latest()
+    runtime.seen(NOT_READY)
+    relayed.answer(READY)
+    assert "no CNI" in runtime._latest().result(0)
+    now[0] += BAD_S
+    assert not runtime._latest().done()

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from actors._host.files.hashing import container_hash
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
-from actors.pod_workers.policy import RESYNC_STEPS, compute_actions, resync_s
+from actors.pod_workers.policy import RESYNC_STEPS, SHORTEST_STEP_S, compute_actions, resync_s
 from proto.v1 import (
     Container,
     ContainerRestartRule,
@@ -326,7 +326,7 @@ def test_a_rule_resets_the_pod_before_anything_else():
     assert names(act(a_pod, view()).start) == ["a", "x"]
 
 
-@pytest.mark.parametrize("period_s", [0.5, 60.0, 3600.0])
+@pytest.mark.parametrize("period_s", [1.0, 60.0, 3600.0])
 def test_resyncs_of_many_pods_fall_on_few_times(period_s):
     now, step_s = 1234.567, period_s / RESYNC_STEPS
     waits_s = [resync_s(now + number / 100, period_s, number / 100) for number in range(100)]
@@ -337,3 +337,10 @@ def test_resyncs_of_many_pods_fall_on_few_times(period_s):
     dues = {round((now + number / 100 + wait_s) / step_s, 3) for number, wait_s in enumerate(waits_s)}
     assert all(due == int(due) for due in dues)
     assert len(dues) <= 2 + RESYNC_STEPS // 2 + 1 / step_s
+
+
+@pytest.mark.parametrize("period_s", [0.0, 1e-9, 0.1])
+@pytest.mark.parametrize("now", [0.0, 1234.567, 1e8])
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_resync_of_a_tiny_period_waits_all_the_same(period_s, now, chance):
+    assert 0 < resync_s(now, period_s, chance) <= 1.5 * period_s + SHORTEST_STEP_S + 1e-6

@@ -41,8 +41,8 @@ class RuntimeNetwork:
     def seen(self, status: pb.StatusResponse) -> None:
         """Take an answer that was asked for something else."""
         with self._lock:
-            self._answer = Future()
-            self._set(self._answer, status)
+            answer = self._answer = Future()
+        self._set(answer, status)
 
     async def problem(self) -> str:
         """The kubelet's words for a network that is not ready; empty when it is. Raises CriError."""
@@ -50,7 +50,7 @@ class RuntimeNetwork:
 
     def _latest(self) -> Future[str]:
         with self._lock:
-            if self._answer is not None and not (self._answer.done() and time.monotonic() > self._good_until):
+            if self._answer is not None and not (self._answer.done() and time.monotonic() >= self._good_until):
                 return self._answer
             answer = self._answer = Future[str]()
         self._relayed.status(timeout=RELAY_S).add_done_callback(lambda call: self._relay_answered(answer, call))
@@ -66,10 +66,15 @@ class RuntimeNetwork:
         try:
             self._set(answer, call.result(0))
         except CriError as error:
-            self._good_until = 0.0
+            self._counts_for(answer, 0.0)
             answer.set_error(error)
 
     def _set(self, answer: Future[str], status: pb.StatusResponse) -> None:
         text = problem(status, NETWORK)
-        self._good_until = time.monotonic() + (BAD_S if text else GOOD_S)
+        self._counts_for(answer, BAD_S if text else GOOD_S)
         answer.set(f"network is not ready: {text}" if text else "")
+
+    def _counts_for(self, answer: Future[str], seconds: float) -> None:
+        with self._lock:
+            if self._answer is answer:  # else a later one has come meanwhile
+                self._good_until = time.monotonic() + seconds

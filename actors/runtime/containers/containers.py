@@ -151,7 +151,7 @@ class Containers:
             if container.ended.wait(0.5):
                 return
             self.reconcile(container)
-            if self._engine.monitor.closed:
+            if self._engine.monitor.closed and not container.ended.is_set():
                 raise RpcError("UNAVAILABLE", f"the runtime stops before container {container.record.id} has ended")
             if time.monotonic() > deadline:
                 raise RpcError(
