@@ -41,6 +41,14 @@ class Node:
         return self.process.peers["pod_workers"].of(PodUpdate)
 
     @property
+    def ops(self) -> list[str]:
+        """Of the updates. A SET is sent again when pod_workers' start is heard of after the first: they count once."""
+        ops = [update.op for update in self.updates]
+        while ops[:2] == ["SET", "SET"]:
+            ops.pop(0)
+        return ops
+
+    @property
     def pods(self) -> dict[str, Pod]:
         pods: dict[str, Pod] = {}
         for update in self.updates:
@@ -102,7 +110,7 @@ def test_manifest_changes_are_sent_within_a_second(directory: Path, node: Node) 
     assert first.metadata.uid not in node.pods
     file.unlink()
     node.wait({})
-    assert [update.op for update in node.updates] == ["SET", "ADD", "REMOVE", "ADD", "REMOVE"]
+    assert node.ops == ["SET", "ADD", "REMOVE", "ADD", "REMOVE"]
 
 
 def test_rename_into_place_is_a_change(directory: Path, node: Node) -> None:
@@ -202,7 +210,7 @@ def test_bad_version_keeps_the_good_one_and_the_other_files(directory: Path, nod
     (directory / "c.yaml").unlink()
     (directory / "a.yaml").write_text(manifest("a"))
     within_a_second(lambda: not node.process.ask(ListSources()).problems, "mended")
-    assert [update.op for update in node.updates] == ["SET", "ADD", "ADD"]
+    assert node.ops == ["SET", "ADD", "ADD"]
 
 
 def test_kill_at_any_time_finds_the_same_pods_again(directory: Path, node: Node) -> None:
