@@ -69,7 +69,7 @@ COMMON = (
 IN_A_CLUSTER = (
     "yaml",
     "actors._kube.client",
-    "actors._kube.watch",
+    "actors._kube.follow",
     "actors.config.sources.api",
     "actors.events.sending",
     "actors.node.reporting",
