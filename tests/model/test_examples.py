@@ -7,7 +7,7 @@ import pytest
 from proto.pods.pod_workers import EvictPod, PodUpdate
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.wire.errors import Refused
-from tests.model import specs
+from tests.model import calls, specs
 from tests.model.calls import LATE_S
 from tests.model.goals import explain, settle
 
@@ -43,6 +43,30 @@ def test_sandbox_created_after_its_pod_ended_is_ended(make_world):
     assert world.pods()[UID].status.phase == "Failed"
     settle(world)
     assert [one.ready for one in world.runtime.sandboxes.values()] == [False]
+
+
+@pytest.mark.parametrize("effect_s", [number / 500 for number in range(24)])
+def test_start_that_a_kill_cut_off_and_that_took_effect_is_the_only_one(make_world, monkeypatch, effect_s):
+    """The runtime completes the call while the next process lists its containers and prepares its step, 46 ms here."""
+    world, started = make_world(static=False), []
+    start = world.runtime.StartContainer
+
+    def counted(request):
+        answer = start(request)
+        started.append(request.container_id)
+        return answer
+
+    monkeypatch.setattr(world.runtime, "StartContainer", counted)
+    monkeypatch.setattr(calls, "LATE_S", 5.0 + effect_s)
+    world.faults["StartContainer"] = ["late"]
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    while world.faults["StartContainer"]:
+        world.clock.advance(0.001)
+    world.clock.advance(4.99)
+    world.kill()
+    world.clock.advance(30)
+    assert shown(world).state.running
+    assert len(started) == 1
 
 
 def test_restart_count_never_falls_when_newest_instance_is_lost(make_world):

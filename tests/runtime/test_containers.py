@@ -413,6 +413,30 @@ def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInsta
     assert cri.exec_sync(container, ["true"], 10).result().exit_code == 0
 
 
+@pytest.mark.needs("mounts")
+def test_container_is_not_removed_while_it_starts(embedded: EmbeddedInstance, cri: Cri) -> None:
+    """A client that lost the answer of a start would otherwise end what it takes for never started."""
+    sandbox, _ = start(cri, "starting", container_config(["sleep", "1000"]))
+    config = container_config(["sleep", "1000"], name="late")
+    config.linux.security_context.namespace_options.pid = pb.CONTAINER
+    container = cri.create_container(sandbox, config, sandbox_config("starting")).result()
+    (monitor,) = embedded.monitor_pids()
+    os.kill(monitor, signal.SIGSTOP)
+    try:
+        starting = cri.start_container(container)
+        wait_for(lambda: mounts.mounts_under(str(root_of(embedded, container))))
+        with pytest.raises(CriError) as refused:
+            cri.remove_container(container).result()
+        assert refused.value.code == "FailedPrecondition"
+        assert "is starting, and cannot be removed" in str(refused.value)
+    finally:
+        os.kill(monitor, signal.SIGCONT)
+    starting.result()
+    assert status(cri, container).state == pb.CONTAINER_RUNNING
+    cri.remove_container(container).result()
+    assert not cri.list_containers(pb.ContainerFilter(id=container)).result()
+
+
 def test_exit_that_the_monitor_has_not_told_yet_outlives_a_runtime_that_stops(
     embedded: EmbeddedInstance, cri: Cri
 ) -> None:

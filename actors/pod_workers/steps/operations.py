@@ -147,7 +147,9 @@ class Operations:
         if not view.sandboxes:
             raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, "cannot create a container: its sandbox is gone")
         sandbox = view.sandboxes[0]
-        newest = view.container(container.name)
+        if started := await self._started_meanwhile(view.container(container.name)):
+            return started
+        newest = self.runtime.view.container(container.name)
         previous = await self._forget_unstarted(newest)
         instances = [None if previous is None else previous.restart_count]
         if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
@@ -215,6 +217,16 @@ class Operations:
             grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
+
+    async def _started_meanwhile(self, newest: ContainerView | None) -> ContainerView | None:
+        """A container that was listed as created and has started since.
+
+        A start was under way when the former process was killed. None: there is no such container.
+        """
+        if newest is None or newest.state != "created":
+            return None
+        found = await self.runtime.read_container(newest.id)
+        return found if found is not None and found.state != "created" else None
 
     async def _forget_unstarted(self, previous: ContainerView | None) -> ContainerView | None:
         """Remove a container that was created and not started, because this process was killed in between.

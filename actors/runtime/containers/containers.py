@@ -79,6 +79,7 @@ class Containers:
             sandbox = self._engine.state.sandboxes.get(container.record.sandbox_id)
             if sandbox.record.stopped:
                 raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
+            container.starting = True
             try:
                 self._run(container)
             except (OSError, MonitorError, ImageError, ValueError) as error:
@@ -88,6 +89,8 @@ class Containers:
                 why = last_error(self._directory(container) / LOG) or str(error)
                 self._failed_to_start(container, why)
                 raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error
+            finally:
+                container.starting = False
         self._publish(container, pb.CONTAINER_STARTED_EVENT)
 
     def _run(self, container: Container) -> None:

@@ -47,6 +47,8 @@ class Container:
         self.config = pb.ContainerConfig.FromString(record.config)
         self.lock = threading.RLock()
         self.started: Started | None = None
+        self.starting = False
+        """True while StartContainer is under way."""
         self.stop_signalled = False
         """True after the stop signal: another StopContainer changes the grace period and sends no second signal."""
         self.ended = threading.Event()

@@ -15,6 +15,7 @@ from actors.runtime.containers.containers import Containers
 from actors.runtime.containers.exec_sync import exec_sync
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import views
+from actors.runtime.model.errors import unmet
 from actors.runtime.network.api import Network
 from actors.runtime.sandboxes.sandboxes import Sandboxes
 from actors.runtime.stats import metrics
@@ -172,8 +173,10 @@ class RuntimeService:
         return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
-        """Remove a container by force. Idempotent."""
+        """Remove a container by force. Idempotent. Refused while it starts, as containerd does."""
         if (container := self._state.containers.find(request.container_id)) is not None:
+            if container.starting:
+                raise unmet(f"container {container.record.id} is starting, and cannot be removed; try again")
             self._containers.remove(container)
             self._stats.forget(container.record.id)
         return pb.RemoveContainerResponse()
