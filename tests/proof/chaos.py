@@ -267,10 +267,11 @@ def run(one: Joined, churn: Churn, storm: Storm, seed: int) -> dict[str, Any]:
     storm.end()
     ended = time.monotonic()
     problems = []
-    with contextlib.suppress(AssertionError):
+    try:
         wait_for(lambda: settled(one, churn), max(BUSY_S, 60.0))
+    except AssertionError:
+        problems = unsettled(one, churn)
     agreed_s = time.monotonic() - ended
-    problems += unsettled(one, churn)
     problems += [] if agreed_s <= BUSY_S else [f"agreed after {agreed_s:.1f} s"]
     problems += [f"{name} has another container" for name, found in kept(one).items() if steady.get(name) != found]
     problems += doubled(churn)
