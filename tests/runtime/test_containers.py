@@ -387,12 +387,17 @@ def root_of(embedded: EmbeddedInstance, container: str) -> Path:
     return Path(embedded.settings.run_dir) / "runtime" / "rootfs" / container
 
 
-@pytest.mark.needs("mounts")
-def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInstance, cri: Cri) -> None:
-    sandbox, _ = start(cri, "stopping", container_config(["sleep", "1000"]))
+def created_beside_another(cri: Cri, name: str) -> str:
+    """A container that is created, in a pod whose first one runs."""
+    sandbox, _ = start(cri, name, container_config(["sleep", "1000"]))
     config = container_config(["sleep", "1000"], name="late")
     config.linux.security_context.namespace_options.pid = pb.CONTAINER
-    container = cri.create_container(sandbox, config, sandbox_config("stopping")).result()
+    return cri.create_container(sandbox, config, sandbox_config(name)).result()
+
+
+@pytest.mark.needs("mounts")
+def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInstance, cri: Cri) -> None:
+    container = created_beside_another(cri, "stopping")
     (monitor,) = embedded.monitor_pids()
     os.kill(monitor, signal.SIGSTOP)
     try:
@@ -416,10 +421,7 @@ def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInsta
 @pytest.mark.needs("mounts")
 def test_container_is_not_removed_while_it_starts(embedded: EmbeddedInstance, cri: Cri) -> None:
     """A client that lost the answer of a start would otherwise end what it takes for never started."""
-    sandbox, _ = start(cri, "starting", container_config(["sleep", "1000"]))
-    config = container_config(["sleep", "1000"], name="late")
-    config.linux.security_context.namespace_options.pid = pb.CONTAINER
-    container = cri.create_container(sandbox, config, sandbox_config("starting")).result()
+    container = created_beside_another(cri, "starting")
     (monitor,) = embedded.monitor_pids()
     os.kill(monitor, signal.SIGSTOP)
     try:

@@ -262,7 +262,7 @@ class Sync:
 
 
 def resync_s(context: WorkerContext) -> float:
-    """Seconds until the next step of a pod without events: sync_frequency_s plus up to one half, and a bit."""
+    """Seconds until the next step of a pod without events: from one to one and a half periods (`policy.resync_s`)."""
     return policy.resync_s(time.monotonic(), context.settings.sync_frequency_s, random.random())
 
 
