@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import select
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,19 @@ import pytest
 
 from actors.runtime.engine.monitor_client import MonitorClient
 from tests.harness import alive, wait_for
+
+_KILLED = """
+import os, pathlib, subprocess, sys
+from actors.runtime.engine.monitor_client import MonitorClient
+
+def killed(*arguments, start=subprocess.Popen, **more):
+    print(start(*arguments, **more).pid, flush=True)
+    os._exit(0)
+
+subprocess.Popen = killed
+MonitorClient(pathlib.Path(sys.argv[1]), None, None)
+"""
+"""A client that ends as soon as the monitor's program has started."""
 
 
 @pytest.fixture
@@ -32,6 +47,12 @@ def test_monitor_starts_is_found_and_ends_with_last_client(path: Path) -> None:
             assert second.adopted
             assert second.containers() == (pid, set())
         assert first.containers() == (pid, set())
+    wait_for(lambda: not alive(pid), 20, "it ends")
+
+
+def test_monitor_ends_whose_client_was_killed_as_it_started_it(path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", _KILLED, path], capture_output=True, text=True, timeout=60, check=True)
+    pid = int(run.stdout)
     wait_for(lambda: not alive(pid), 20, "it ends")
 
 

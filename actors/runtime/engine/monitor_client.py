@@ -94,6 +94,10 @@ class MonitorClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(self._path))
             listener.listen(8)
+            # Before the monitor starts: it ends with its last client, so also if this process is killed from here on.
+            connection = self._connect()
+            if connection is None:
+                raise MonitorLost(f"cannot connect to {self._path}, the new socket of the monitor")
             command = [sys.executable, "-I", "-S", "-c", _BOOT, str(Path(actors.__file__).parents[1])]
             with self._path.with_suffix(".log").open("ab") as errors:
                 self._process = subprocess.Popen(
@@ -106,9 +110,6 @@ class MonitorClient:
                     env={"PATH": os.environ.get("PATH", os.defpath)},
                     start_new_session=True,  # keep Ctrl-C from it
                 )
-            connection = self._connect()
-        if connection is None:
-            raise MonitorLost(f"cannot start the monitor; see {self._path.with_suffix('.log')}")
         return connection
 
     def containers(self) -> tuple[int, set[str]]:
