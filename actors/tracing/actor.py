@@ -1,7 +1,7 @@
 """The tracing actor: sends spans of traces to an OTLP collector.
 
-It alone imports OpenTelemetry's SDK and exporter: some 10 MB, which the other processes do not have. They tell it their
-spans. Its exporter has a bounded queue and a thread of its own, so an unreachable collector delays nothing.
+It alone uses OpenTelemetry's SDK and exporter; the other processes tell it their spans. The forkserver imports them
+where a collector is configured, and all processes share those pages (6 MB). The exporter has a bounded queue and a thread of its own, so an unreachable collector delays nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tracing(Actor):
         self._export: Export = await self.blocking(IMPORT_S, self._make)
 
     def _make(self) -> Export:
-        from actors.tracing.export import Export  # noqa: PLC0415 - 10 MB, only where traces are configured
+        from actors.tracing.export import Export  # noqa: PLC0415 - an optional dependency
 
         return Export(self.settings.tracing_endpoint, self.settings.node_name)
 

@@ -37,7 +37,7 @@ from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import evidence, forkclient, state
 from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
-from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS
+from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS, WITH_TRACING
 from supervisor.process.forkserver_manager import ForkserverManager
 from supervisor.process.processes import STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
@@ -138,6 +138,7 @@ class Daemon:
         if child_entry == CHILD_ENTRY:
             preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
             preload += IN_A_CLUSTER if settings.kubeconfig else ()
+            preload += WITH_TRACING if settings.tracing_endpoint else ()
         self.listeners = taken.listeners if taken is not None else _pair()
         # Before the ZeroMQ context: a fork must not copy its threads and sockets.
         self.forkserver = ForkserverManager(

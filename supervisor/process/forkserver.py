@@ -77,6 +77,8 @@ IN_A_CLUSTER = (
     "actors.status.api_sync",
 )
 """More such modules, imported only with a kubeconfig."""
+WITH_TRACING = ("actors.tracing.export",)
+"""More such modules, imported only with a collector's endpoint: 90 ms of a restart of tracing, and 6 MB."""
 
 log = logging.getLogger(__name__)
 ChildMain = Callable[[str, int, Settings, int], NoReturn]

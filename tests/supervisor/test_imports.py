@@ -14,7 +14,7 @@ print(*[name for name in names if name in sys.modules])
 _FORKSERVER = """
 import sys
 from supervisor.process import forkserver
-print(forkserver.preload((*forkserver.COMMON, *forkserver.IN_A_CLUSTER)))
+print(forkserver.preload((*forkserver.COMMON, *forkserver.IN_A_CLUSTER, *forkserver.WITH_TRACING)))
 import asyncio, grpc, ssl
 assert all(sys.modules[name].__spec__ is not None for name in ("asyncio", "grpc", "ssl"))
 assert None not in sys.modules.values()
