@@ -18,7 +18,7 @@ from actors._host.node.shutdown import NOT_ADMITTED
 from actors._host.system import boot_id
 from actors.pod_workers.model import back_off, end_record
 from actors.pod_workers.model.back_off import RestartDelay
-from actors.pod_workers.model.end_record import EndRecord
+from actors.pod_workers.model.end_record import ContainerEnd, EndRecord
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -46,14 +46,18 @@ class Saved:
     """(reason, message) of rejected and evicted pods by UID."""
     ends: dict[str, EndRecord] = field(default_factory=dict)
     """By pod UID. Empty after a reboot."""
+    container_ends: dict[tuple[str, str], ContainerEnd] = field(default_factory=dict)
+    """By pod UID and CRI ID. Empty after a reboot."""
 
 
 def load(root_dir: str) -> Saved:
     """Read the file; without it all parts are empty."""
     data = checkpoint.load(path(root_dir), VERSION) or {}
     rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
-    ends = end_record.from_plain(data["ends"]) if "ends" in data and data.get("boot_id") == boot_id() else {}
-    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends)
+    of_this_boot = data if data.get("boot_id") == boot_id() else {}
+    ends = end_record.from_plain(of_this_boot.get("ends", []))
+    container_ends = end_record.containers_from_plain(of_this_boot.get("container_ends", []))
+    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends, container_ends)
 
 
 def save(root_dir: str, saved: Saved) -> None:
@@ -62,6 +66,7 @@ def save(root_dir: str, saved: Saved) -> None:
         "boot_id": boot_id(),
         "back_offs": back_off.to_plain(dict(saved.back_offs)),
         "ends": end_record.to_plain(dict(saved.ends)),
+        "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
         # A pod that was rejected because the machine shut down is decided on again after the boot.
         "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
     }
@@ -76,7 +81,7 @@ def save(root_dir: str, saved: Saved) -> None:
 class Checkpoint:
     """Owns the checkpointed values. Used in the actor's mailbox thread.
 
-    Workers change `back_offs` and `ends`, and the admission queue changes `rejected`, all in place.
+    Workers change `back_offs`, `ends` and `container_ends`, and the admission queue changes `rejected`, all in place.
     """
 
     def __init__(self, actor: Actor) -> None:

@@ -1,7 +1,8 @@
 """The tracing actor: sends spans of traces to an OTLP collector.
 
 It alone uses OpenTelemetry's SDK and exporter; the other processes tell it their spans. The forkserver imports them
-where a collector is configured, and all processes share those pages (6 MB). The exporter has a bounded queue and a thread of its own, so an unreachable collector delays nothing.
+where a collector is configured, and all processes share those pages (6 MB). The exporter has a bounded queue and a
+thread of its own, so an unreachable collector delays nothing.
 """
 
 from __future__ import annotations

@@ -280,3 +280,87 @@ def test_an_ended_pod_is_published_before_it_counts_as_ended(make_world):
     world.tell_pod_workers("node", EvictPod(pod_uid=UID, reason="Terminated", message="", grace_period_s=1))
     world.clock.advance(30)
     assert next(stage for over, stage in stages if over) == "terminating"
+
+
+KILLED_AFTER_MS = [0, 1, 2, 4, 6, 10, 20, 50, 100, 300]
+
+
+@pytest.mark.parametrize("killed_after_ms", KILLED_AFTER_MS)
+def test_evicted_pod_never_runs_again_after_a_kill(make_world, killed_after_ms):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 1}, 1))
+    world.clock.advance(5)
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason="Evicted", message="memory"))
+    world.clock.advance(world.message_s + killed_after_ms / 1000)
+    world.kill()
+    world.clock.advance(60)
+    assert not world.running(), explain(world)
+    assert (world.pods()[UID].status.phase, shown(world).restart_count) == ("Succeeded", 0)
+
+
+HOOKED = {
+    "containers": [{**PLAIN["containers"][0], "lifecycle": {"preStop": {"exec": {"command": ["hook"]}}}}],
+    "terminationGracePeriodSeconds": 30,
+    "restartPolicy": "Always",
+}
+
+
+@pytest.fixture
+def hooks(monkeypatch):
+    """Times of preStop hooks that ran."""
+    ran = []
+
+    def count(world):
+        monkeypatch.setattr(world.runtime, "commands", lambda _: ran.append(world.clock.now) or 0)
+        return ran
+
+    return count
+
+
+@pytest.mark.parametrize("wanted_again", ["while it is down", "before the kill"])
+def test_end_that_was_taken_back_leaves_the_next_its_grace_and_hook(make_world, hooks, wanted_again):
+    world = make_world()
+    ran = hooks(world)
+    world.program = type(world.program)(term_s=3.0)
+    pod = specs.static_pod(HOOKED)
+    world.update("file", "ADD", pod)
+    world.clock.advance(5)
+    world.update("file", "REMOVE", pod)
+    world.clock.advance(1)
+    if wanted_again == "before the kill":
+        world.update("file", "ADD", pod)
+        world.clock.advance(1)
+    world.kill()
+    if wanted_again == "while it is down":
+        world.update("file", "ADD", pod)
+    world.clock.advance(600)
+    (container,) = world.running()
+    before = len(ran)
+    world.update("file", "REMOVE", pod)
+    world.clock.advance(60)
+    assert (container.exit_code, len(ran) - before) == (0, 1), explain(world)
+
+
+@pytest.mark.parametrize("cause", ["liveness", "image"])
+def test_kill_gives_a_container_that_ends_alone_no_new_grace_or_hook(make_world, hooks, cause):
+    world = make_world(static=False)
+    ran = hooks(world)
+    world.program = type(world.program)(term_s=None)
+    container = {**HOOKED["containers"][0], "livenessProbe": {"httpGet": {"port": 80}}}
+    pod = specs.api_pod({**HOOKED, "containers": [container]}, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    (first,) = world.running()
+    if cause == "liveness":
+        world.health["a", "liveness"] = False
+        world.peers["probe"].look()
+    else:
+        world.update("api", "UPDATE", specs.with_image(pod, "image:2"))
+    world.clock.advance(12)
+    world.kill()
+    world.clock.advance(12)
+    world.kill()
+    world.clock.advance(4)
+    assert (first.running, len(ran)) == (True, 1), explain(world)
+    world.clock.advance(5)
+    assert not first.running, explain(world)

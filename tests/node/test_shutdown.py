@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.node.shutdown import policy
@@ -97,12 +99,16 @@ class PodWorkers:
     def __init__(self) -> None:
         self.rows = {"web": row("web", 0, 30), "dns": row("dns", 2_000_000_000, 30)}
         self.told: list[EvictPod] = []
+        self.told_at: list[float] = []
+        """Monotonic seconds."""
 
     def list(self, _: ListPodWorkers) -> Message:
         return PodWorkerStates(pods=tuple(self.rows.values()), sources_ready=True)
 
     def evict(self, request: EvictPod) -> Message:
         self.told.append(request)
+        self.told_at.append(time.monotonic())
+        self.rows[request.pod_uid] = replace(self.rows[request.pod_uid], stage="terminating")
         return Done()
 
 
@@ -142,6 +148,23 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
     del workers.rows["dns"]
     wait_for(lambda: not logind.held(), 20, "the machine may go")
     assert one.process.peers["status"].of(Flush)
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_restarted_pod_workers_is_asked_again_for_the_rest_of_the_grace(
+    going: tuple[World, FakeLogind, PodWorkers],
+) -> None:
+    """It does not know that a static pod ends, and goes on to run it."""
+    _, logind, workers = going
+    logind.shutdown(True)
+    wait_for(lambda: len(workers.told) == 1, 20)
+    wait_for(lambda: time.monotonic() > workers.told_at[0] + 1.0, 20, "some of the grace period is over")
+    workers.rows["web"] = row("web", 0, 30)
+    wait_for(lambda: len(workers.told) == 2, 20, "it is asked again")
+    assert [told.pod_uid for told in workers.told] == ["web", "web"]
+    assert workers.told[1].grace_period_s in range(1, 20)
+    workers.rows.clear()
+    wait_for(lambda: not logind.held(), 20, "the machine may go")
 
 
 @pytest.mark.needs("dbus-daemon")

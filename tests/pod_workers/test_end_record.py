@@ -3,8 +3,11 @@
 import pytest
 
 from actors.pod_workers.model.end_record import (
+    ContainerEnd,
     EndRecord,
     HookRecord,
+    containers_from_plain,
+    containers_to_plain,
     from_plain,
     remaining_grace_s,
     remaining_hook,
@@ -24,7 +27,7 @@ def writes():
 
 @pytest.fixture
 def ends(writes):
-    return Ends({}, lambda: writes.append(1))
+    return Ends({}, {}, lambda: writes.append(1))
 
 
 @pytest.mark.parametrize(("now", "left"), [(0.0, 30), (0.5, 30), (29.9, 1), (30.0, 0), (99.0, 0)])
@@ -81,7 +84,7 @@ def test_first_begin_of_a_hook_stands(ends):
     assert ends.hook("u", "c") == HookRecord(1.0, done=True)
 
 
-def test_hook_of_a_container_that_ends_alone_is_not_recorded(ends, writes):
+def test_hook_without_a_recorded_end_is_not_recorded(ends, writes):
     ends.hook_began("u", "c", 1.0)
     ends.hook_done("u", "c")
     assert (ends.records, writes) == ({}, [])
@@ -89,8 +92,42 @@ def test_hook_of_a_container_that_ends_alone_is_not_recorded(ends, writes):
 
 def test_ended_and_unknown_pods_are_forgotten(ends, writes):
     for uid in "uvw":
+        ends.container_end_by(uid, f"{uid}1", 30.0)
         ends.end_by(uid, 30.0)
     ends.forget("u")
     ends.forget("u")
     ends.keep({"w", "x"})
-    assert (list(ends.records), len(writes)) == (["w"], 5)
+    assert (list(ends.records), list(ends.containers), len(writes)) == (["w"], [("w", "w1")], 10)
+
+
+def test_container_that_ends_alone_keeps_first_deadline_and_hook(ends):
+    assert [ends.container_end_by("u", "c", at) for at in (30.0, 40.0, 20.0)] == [30.0, 30.0, 20.0]
+    ends.hook_began("u", "c", 1.0)
+    ends.hook_done("u", "c")
+    assert ends.hook("u", "c") == HookRecord(1.0, done=True)
+    assert containers_from_plain(containers_to_plain(ends.containers)) == ends.containers
+    assert ends.containers == {("u", "c"): ContainerEnd(20.0, HookRecord(1.0, done=True))}
+
+
+def test_end_of_the_pod_sets_the_deadline_of_a_container_and_knows_its_hook(ends):
+    ends.container_end_by("u", "c", 5.0)
+    ends.hook_began("u", "c", 1.0)
+    ends.end_by("u", 30.0)
+    assert ends.container_end_by("u", "c", 30.0) == 30.0
+    assert ends.hook("u", "c") == HookRecord(1.0)
+
+
+def test_pod_that_is_to_run_keeps_only_ends_of_its_containers(ends):
+    ends.container_end_by("u", "c", 5.0)
+    ends.container_end_by("u", "d", 5.0)
+    ends.container_end_by("v", "e", 5.0)
+    ends.begin("u", 30.0)
+    ends.is_to_run("u")
+    ends.keep_containers("u", {"d"})
+    assert (ends.records, list(ends.containers)) == ({}, [("u", "d"), ("v", "e")])
+
+
+def test_begun_end_keeps_an_earlier_record(ends):
+    for at in (30.0, 20.0):
+        ends.begin("u", at)
+    assert ends.end_by("u", 40.0) == 30.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from actors._base import Actor, Task
@@ -17,7 +17,7 @@ from actors._host.node import shutdown as words
 from actors._metrics import kubelet as metrics
 from actors.node.shutdown import policy
 from actors.node.shutdown.logind import Logind
-from actors.node.shutdown.policy import Group
+from actors.node.shutdown.policy import Group, PodEnd
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
 from proto.pods.status import Flush
 from proto.wire.errors import ActorError
@@ -91,7 +91,7 @@ class Shutdown:
             left: set[str] = set()
             for group in policy.groups(self._graces, await self._pods()):
                 left |= await self._end(group)
-            await self._wait(left, KILLED_S)
+            await self._wait(left, time.monotonic() + KILLED_S)
             await self._flush()
         except Cancelled:
             raise  # the shutdown was cancelled: logind's thread has taken the next lock
@@ -116,28 +116,42 @@ class Shutdown:
     async def _end(self, group: Group) -> set[str]:
         """UIDs of the pods that did not end in time."""
         log.warning("ending %d pods of priority %d and up within %d s", len(group.pods), group.priority, group.grace_s)
-        deadline = time.monotonic() + group.grace_s
+        began = time.monotonic()
+        by_uid = {pod.uid: pod for pod in group.pods}
         for pod in group.pods:
-            request = EvictPod(
-                pod_uid=pod.uid, reason=words.TERMINATED, message=words.TERMINATED_MESSAGE,
-                grace_period_s=pod.grace_s, with_machine=pod.static,
-            )  # fmt: skip
-            try:
-                await self._actor.peer("pod_workers").ask(request, ASK_S)
-            except ActorError as error:
-                log.warning("cannot end pod %s: %s", pod.name, error)
-        left = await self._wait({pod.uid for pod in group.pods}, deadline - time.monotonic())
+            await self._ask_to_end(pod, began)
+        left = await self._wait(set(by_uid), began + group.grace_s, lambda uid: self._ask_to_end(by_uid[uid], began))
         if left:
             names = ", ".join(pod.name for pod in group.pods if pod.uid in left)
             log.warning("pods did not end in time: %s", names)
         return left
 
-    async def _wait(self, uids: set[str], timeout_s: float) -> set[str]:
-        """Wait until these pods have ended. Return the UIDs of the others."""
-        deadline, left = time.monotonic() + timeout_s, uids
+    async def _ask_to_end(self, pod: PodEnd, began: float) -> None:
+        """Ask pod_workers to end a pod in the rest of the grace period that `began`."""
+        request = EvictPod(
+            pod_uid=pod.uid, reason=words.TERMINATED, message=words.TERMINATED_MESSAGE,
+            grace_period_s=policy.rest_s(pod.grace_s, began, time.monotonic()), with_machine=pod.static,
+        )  # fmt: skip
+        try:
+            await self._actor.peer("pod_workers").ask(request, ASK_S)
+        except ActorError as error:
+            log.warning("cannot end pod %s: %s", pod.name, error)
+
+    async def _wait(
+        self, uids: set[str], deadline: float, end: Callable[[str], Coroutine[Any, None, None]] | None = None
+    ) -> set[str]:
+        """Wait until these pods have ended. Return the UIDs of the others.
+
+        `end` asks again for a pod that is to run: a restarted pod_workers does not know that a static pod ends.
+        """
+        left = uids
         while left and time.monotonic() < deadline:
             await self._actor.sleep(LOOK_S)
-            left = left & {row.uid for row in await self._pods(with_pods=False) if row.stage != "terminated"}
+            stages = {row.uid: row.stage for row in await self._pods(with_pods=False) if row.stage != "terminated"}
+            left = left & stages.keys()
+            for uid in left if end is not None else ():
+                if stages[uid] == "sync":
+                    await end(uid)
         return left
 
     async def _flush(self) -> None:

@@ -5,6 +5,7 @@ Source: KEP-2000, KEP-2712 and pkg/kubelet/nodeshutdown of Kubernetes 1.36.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -55,6 +56,11 @@ def groups(graces: Iterable[ShutdownGrace], pods: Iterable[PodWorkerState]) -> l
     return [
         Group(one.priority, one.grace_s, tuple(found)) for one, found in zip(ordered, members, strict=True) if found
     ]
+
+
+def rest_s(grace_s: int, began: float, now: float) -> int:
+    """Whole seconds that are left of a grace period, at least 0."""
+    return max(0, math.ceil(began + grace_s - now))
 
 
 def _own_grace_s(pod: Pod) -> int:

@@ -1,4 +1,4 @@
-"""EndRecord: the end of a pod as the checkpoint keeps it, so that a restarted actor goes on with it. Pure.
+"""EndRecord: the end of a pod or container as the checkpoint keeps it. A restarted actor goes on with it. Pure.
 
 Times are seconds of the kernel's monotonic clock, which all processes of one boot share. After a reboot no container
 runs, and the records mean nothing. Kubernetes delivers a preStop hook at least once, and does not start a hook again
@@ -36,6 +36,15 @@ class EndRecord:
     """By CRI ID of the container."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """The end of one container while its pod is to run: a probe failed, its definition changed, or the like."""
+
+    end_by: float
+    """The end of its grace period."""
+    hook: HookRecord | None = None
+
+
 def remaining_grace_s(record: EndRecord, now: float) -> int:
     """Whole seconds that are left of the grace period, at least 0."""
     return max(0, math.ceil(record.end_by - now))
@@ -70,3 +79,20 @@ def from_plain(rows: list[list[Any]]) -> dict[str, EndRecord]:
         uid: EndRecord(float(end_by), {one: HookRecord(float(began), bool(done)) for one, began, done in hooks})
         for uid, end_by, hooks in rows
     }
+
+
+def containers_to_plain(ends: Mapping[tuple[str, str], ContainerEnd]) -> list[list[Any]]:
+    """Rows for the checkpoint: [pod UID, container ID, end_by], and [began, done] of a hook that has begun."""
+    return [
+        [*key, end.end_by, *([] if end.hook is None else [[end.hook.began, end.hook.done]])]
+        for key, end in ends.items()
+    ]
+
+
+def containers_from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], ContainerEnd]:
+    """The inverse of `containers_to_plain`."""
+    found: dict[tuple[str, str], ContainerEnd] = {}
+    for uid, container_id, end_by, *hooks in rows:
+        hook = HookRecord(float(hooks[0][0]), bool(hooks[0][1])) if hooks else None
+        found[uid, container_id] = ContainerEnd(float(end_by), hook)
+    return found

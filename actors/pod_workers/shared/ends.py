@@ -1,21 +1,32 @@
-"""Ends: the deadlines and preStop hooks of all pods that end now, as the checkpoint keeps them."""
+"""Ends: the deadlines and preStop hooks of pods and containers that end now, as the checkpoint keeps them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from actors.pod_workers.model.end_record import EndRecord, HookRecord
+from actors.pod_workers.model.end_record import ContainerEnd, EndRecord, HookRecord
 
 
 class Ends:
-    """Records are immutable and have one writer, the pod's worker; the actor's thread reads them for the checkpoint."""
+    """Records are immutable. Only the pod's worker changes one; the actor's thread reads them for the checkpoint."""
 
-    def __init__(self, records: dict[str, EndRecord], changed: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        records: dict[str, EndRecord],
+        containers: dict[tuple[str, str], ContainerEnd],
+        changed: Callable[[], object],
+    ) -> None:
         """`changed`: write the checkpoint soon. Called in workers' threads."""
         self.records = records
-        """By pod UID."""
+        """Of pods that end, by UID."""
+        self.containers = containers
+        """Of containers that end alone, by pod UID and CRI ID."""
         self._changed = changed
+
+    def begin(self, uid: str, end_by: float) -> None:
+        """Record the end of a pod before its worker begins with it. The caller writes the checkpoint."""
+        self.records.setdefault(uid, EndRecord(end_by))
 
     def end_by(self, uid: str, proposed: float) -> float:
         """Record the deadline of a pod's end, and return it: the earlier of `proposed` and the recorded one."""
@@ -25,34 +36,62 @@ class Ends:
             self._changed()
         return self.records[uid].end_by
 
+    def container_end_by(self, uid: str, container_id: str, proposed: float) -> float:
+        """The same for a container that ends alone. In the end of its pod the deadline is `proposed`."""
+        if uid in self.records:
+            return proposed
+        end = self.containers.get((uid, container_id))
+        if end is None or proposed < end.end_by:
+            end = ContainerEnd(proposed) if end is None else replace(end, end_by=proposed)
+            self._set_container(uid, container_id, end)
+        return end.end_by
+
     def hook(self, uid: str, container_id: str) -> HookRecord | None:
-        """A preStop hook that has begun in this end of the pod."""
-        record = self.records.get(uid)
-        return record.hooks.get(container_id) if record is not None else None
+        """A preStop hook that has begun in this end of the pod or container."""
+        record, end = self.records.get(uid), self.containers.get((uid, container_id))
+        known = record.hooks.get(container_id) if record is not None else None
+        return known or (end.hook if end is not None else None)
 
     def hook_began(self, uid: str, container_id: str, now: float) -> None:
-        """Record the begin of a hook; the first begin stands. Without effect for a container that ends alone."""
+        """Record the begin of a hook; the first begin stands. Without effect where no end is recorded."""
         if self.hook(uid, container_id) is None:
-            self._set(uid, container_id, HookRecord(now))
+            self._set_hook(uid, container_id, HookRecord(now))
 
     def hook_done(self, uid: str, container_id: str) -> None:
         """Record that a hook has ended."""
         hook = self.hook(uid, container_id)
         if hook is not None:
-            self._set(uid, container_id, replace(hook, done=True))
+            self._set_hook(uid, container_id, replace(hook, done=True))
 
-    def _set(self, uid: str, container_id: str, hook: HookRecord) -> None:
-        record = self.records.get(uid)
+    def _set_hook(self, uid: str, container_id: str, hook: HookRecord) -> None:
+        record, end = self.records.get(uid), self.containers.get((uid, container_id))
         if record is not None:
             self.records[uid] = replace(record, hooks={**record.hooks, container_id: hook})
             self._changed()
+        elif end is not None:
+            self._set_container(uid, container_id, replace(end, hook=hook))
 
-    def forget(self, uid: str) -> None:
-        """No process of the pod runs any more."""
+    def _set_container(self, uid: str, container_id: str, end: ContainerEnd) -> None:
+        self.containers[uid, container_id] = end
+        self._changed()
+
+    def is_to_run(self, uid: str) -> None:
+        """Forget the end of a pod that a source wants again, or that a cancelled shutdown of the machine ended."""
         if self.records.pop(uid, None) is not None:
             self._changed()
 
+    def keep_containers(self, uid: str, ending: Collection[str]) -> None:
+        """Forget the ends of this pod's other containers: they have exited, or are to run."""
+        for key in [key for key in tuple(self.containers) if key[0] == uid and key[1] not in ending]:
+            if self.containers.pop(key, None) is not None:
+                self._changed()
+
+    def forget(self, uid: str) -> None:
+        """No process of the pod runs any more."""
+        self.is_to_run(uid)
+        self.keep_containers(uid, ())
+
     def keep(self, uids: Collection[str]) -> None:
         """Forget all other pods: they ended while this actor was down."""
-        for uid in self.records.keys() - uids:
+        for uid in {*tuple(self.records), *(uid for uid, _ in tuple(self.containers))} - set(uids):
             self.forget(uid)

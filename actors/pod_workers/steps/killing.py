@@ -78,7 +78,9 @@ class Killing:
         """Run the preStop hook, wait for `predecessors`, send SIGTERM and, after the grace period, SIGKILL.
 
         The exit is in the view when this returns. `deadline`: monotonic seconds. `message`: of the Killing event.
+        A repeated end keeps its first deadline, also after a restart of this actor.
         """
+        deadline = self.context.ends.container_end_by(self.scope.pod.metadata.uid, found.id, deadline)
         container = find_container(self.scope.pod, found.name) or restored_container(found)
         if found.id not in self._told:
             self._told.add(found.id)

@@ -91,6 +91,7 @@ class Sync:
         termination = self.report.own_termination(time.time())
         if termination is not None:
             return termination
+        self.context.ends.is_to_run(pod.metadata.uid)
         await self._need_network()
         refused = await self._mount_volumes()
         if refused is not None:
@@ -102,13 +103,15 @@ class Sync:
             return await self._reset(actions.reset)
         if actions.create_sandbox and actions.attempt > 0:
             self._event("Normal", "SandboxChanged", reasons.SANDBOX_CHANGED)
+        if not actions.kill_pod:
+            actions = policy.with_restarts(actions, planned, pod)
+        ends = view.containers if actions.kill_pod else tuple(kill.container for kill in actions.kill)
+        self.context.ends.keep_containers(pod.metadata.uid, {one.id for one in ends})
         if actions.kill_pod:
             await self.killing.end_pod(time.monotonic() + grace_period_s(self.scope.pod))
             if not actions.create_sandbox:
                 self.report.publish(await self.runtime.current())
                 return self.report.own_termination(time.time()) or RETRY_S
-        if not actions.kill_pod:
-            actions = policy.with_restarts(actions, planned, pod)
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox:
             await self._prepare_claims()
