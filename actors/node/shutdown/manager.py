@@ -149,8 +149,8 @@ class Shutdown:
             await self._actor.sleep(LOOK_S)
             stages = {row.uid: row.stage for row in await self._pods(with_pods=False) if row.stage != "terminated"}
             left = left & stages.keys()
-            for uid in left if end is not None else ():
-                if stages[uid] == "sync":
+            for uid in left:
+                if end is not None and stages[uid] == "sync":
                     await end(uid)
         return left
 
