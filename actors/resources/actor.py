@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from actors._base import Actor, Semaphore, handles
@@ -17,6 +17,7 @@ from actors._cri.client import Cri
 from actors._metrics import kubelet as metrics
 from actors._plugins import kinds
 from actors.resources import assembly, gauges, policy
+from actors.resources.admissions import Admission, Admissions
 from actors.resources.dra.policy import ClaimError
 from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from actors.resources.pod_resources.known_pods import KnownPods
@@ -50,18 +51,9 @@ log = logging.getLogger(__name__)
 START_S = 30.0
 NOT_YET = "WaitingForResources"
 """Reason of a refusal after which the pod may be admitted later."""
+WITHDRAWN = "the pod was released while it was admitted"
 CLAIMS_FAILED = "FailedPrepareDynamicResources"
 """Reason of a refusal because of a claim or its drivers, for the time being."""
-
-
-@dataclass
-class Admission:
-    """An AdmitPod under way."""
-
-    withdrawn: bool = False
-    """The pod was released meanwhile."""
-    chosen: bool = False
-    """It has its resources, and device plugins are asked to allocate them."""
 
 
 class Resources(Actor):
@@ -87,7 +79,7 @@ class Resources(Actor):
             self, self._listed, Shares(self._managers, self._devices, self._claims.claims, self._pods)
         )
         self._one_at_a_time = Semaphore(1)
-        self._under_way: dict[str, list[Admission]] = {}
+        self._admissions = Admissions()
         self._refused_meanwhile = False
         """A pod was refused for what an admission under way may give back."""
         self._told: ResourcesState | None = None
@@ -125,7 +117,7 @@ class Resources(Actor):
         return {
             "pods": len(self._pods),
             "pods_complete": self._complete,
-            "admissions_under_way": sorted(self._under_way),
+            "admissions_under_way": self._admissions.pods(),
             "shared_cpus": self._managers.shared_cpus,
             "devices": self._devices.describe(),
             "claims": self._claims.describe(),
@@ -178,50 +170,49 @@ class Resources(Actor):
     @handles(AdmitPod)
     async def admit(self, request: AdmitPod) -> Done:
         """Assign resources to the pod's containers. Device plugins are asked while other pods are admitted."""
-        uid, admission = request.pod.metadata.uid, Admission()
-        self._under_way.setdefault(uid, []).append(admission)
+        admission = self._admissions.begin(request.pod.metadata.uid)
         try:
             await self._assign(request.pod, admission, running=request.running)
         finally:
-            self._under_way[uid].remove(admission)
-            if not self._under_way[uid]:
-                del self._under_way[uid]
+            self._admissions.end(admission)
             again = admission.chosen and self._refused_meanwhile
             self._refused_meanwhile = self._refused_meanwhile and not again
             self._tell_state(again=again)
         return Done()
 
     async def _assign(self, pod: Pod, admission: Admission, *, running: bool) -> None:
-        uid = pod.metadata.uid
-        providers = self._managers.pinning if running else self._managers.providers
         try:
-            async with self._one_at_a_time:  # hints hold only until the next assignment
-                if not admission.withdrawn:
-                    await self._align(pod, providers)
-            admission.chosen = True
-            if not admission.withdrawn and not running:
-                await self._devices.finish(pod)
-        except NotYetError as error:
-            self._undo(uid)
-            raise Refused(NOT_YET, str(error)) from error
-        except AllocationError as error:
-            self._undo(uid)
-            raise self._refusal(error, admission) from error
+            await self._take(pod, admission, running=running)
+        except (NotYetError, AllocationError) as error:
+            refusal = self._refusal(error, admission)
+            self._undo(admission)
+            raise refusal from error
         if admission.withdrawn:
-            self._undo(uid)
-            raise Refused(NOT_YET, "the pod was released while it was admitted")
-        self._pods[uid] = pod
+            raise Refused(NOT_YET, WITHDRAWN)
+        self._pods[admission.pod_uid] = pod
 
-    def _refusal(self, error: AllocationError, admission: Admission) -> Refused:
+    async def _take(self, pod: Pod, admission: Admission, *, running: bool) -> None:
+        providers = self._managers.pinning if running else self._managers.providers
+        async with self._one_at_a_time:  # hints hold only until the next assignment
+            if not admission.withdrawn:
+                await self._align(pod, providers, admission)
+        admission.chosen = True
+        if not admission.withdrawn and not running:
+            await self._devices.finish(pod)
+
+    def _refusal(self, error: NotYetError | AllocationError, admission: Admission) -> Refused:
+        if admission.withdrawn:  # the pod's resources went away under it: the error says nothing about the pod
+            return Refused(NOT_YET, WITHDRAWN)
+        if isinstance(error, NotYetError):
+            return Refused(NOT_YET, str(error))
         if not self._complete:  # what pods hold that are gone is not free yet
             return Refused(NOT_YET, f"{error.message}; not all pods of the node are known yet")
-        others = (one for under_way in self._under_way.values() for one in under_way if one.chosen)
-        if not admission.chosen and any(others):  # their plugins may fail, and what they have taken is free again
+        if not admission.chosen and self._admissions.any_chosen():  # their plugins may fail, which frees what they took
             self._refused_meanwhile = True
             return Refused(NOT_YET, f"{error.message}; other pods are being admitted")
         return Refused(error.reason, error.message, retry=False)
 
-    async def _align(self, pod: Pod, providers: Sequence[Provider]) -> None:
+    async def _align(self, pod: Pod, providers: Sequence[Provider], admission: Admission) -> None:
         began = time.monotonic()
         metrics.TOPOLOGY_ADMISSIONS.inc()
         try:
@@ -231,12 +222,17 @@ class Resources(Actor):
             raise
         finally:
             metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
+            if admission.withdrawn and admission.pod_uid not in self._pods:
+                self._free(admission.pod_uid)  # what it took after it was withdrawn, before the pod's next one begins
 
-    def _undo(self, uid: str) -> None:
-        """Free what a failed admission has assigned, unless the pod runs already. Others of this pod fail, too."""
-        if uid not in self._pods:
-            for admission in self._under_way[uid]:
-                admission.withdrawn = True
+    def _undo(self, admission: Admission) -> None:
+        """Free what a failed admission has assigned, unless the pod runs already. Others of this pod fail, too.
+
+        A withdrawn one holds nothing any more: what the pod holds now belongs to its next admission.
+        """
+        uid = admission.pod_uid
+        if not admission.withdrawn and uid not in self._pods:
+            self._admissions.withdraw(uid)
             self._free(uid)
 
     def _free(self, uid: str) -> None:
@@ -245,9 +241,8 @@ class Resources(Actor):
 
     @handles(ReleasePod)
     def release(self, message: ReleasePod) -> None:
-        """Free the pod's resources; an admission under way frees its own when it ends."""
-        for admission in self._under_way.get(message.pod_uid, ()):
-            admission.withdrawn = True
+        """Free the pod's resources, and refuse its admissions under way when they end."""
+        self._admissions.withdraw(message.pod_uid)
         self._pods.pop(message.pod_uid, None)
         self._free(message.pod_uid)
         self._claims.clean_soon()
@@ -255,14 +250,19 @@ class Resources(Actor):
 
     @handles(SetPods)
     def set_pods(self, message: SetPods) -> None:
-        """Note the pods; with `full` free the resources of all others, and try pods again that wait for them."""
+        """Note the pods; with `full` free the resources of all others, and try pods again that wait for them.
+
+        A full message lists all pods that its sender has asked for. It withdraws other admissions: their asker has
+        ended, or their release was lost.
+        """
         if message.full:
             self._pods.clear()
         self._pods.update((pod.metadata.uid, pod) for pod in message.pods)
         if message.full:
             self._complete = True
+            self._admissions.withdraw_others(self._pods.keys())
             for provider in self._managers.providers:
-                provider.retain(self._pods.keys() | self._under_way.keys())
+                provider.retain(self._pods.keys())
             self._claims.clean_soon()
             self._tell_health()
         self._tell_state(again=message.full)

@@ -77,7 +77,10 @@ class SetPods(Message, frozen=True, kw_only=True):
 
     pods: tuple[Pod, ...]
     full: bool = False
-    """These are all pods of the node that may have processes; free the resources of all others."""
+    """These are all pods of the node that may have processes; free the resources of all others.
+
+    The sender lists pods that it has asked AdmitPod for, too. Admissions of others are refused when they end.
+    """
 
 
 class ListedPod(Record, frozen=True, kw_only=True):

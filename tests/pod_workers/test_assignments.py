@@ -198,6 +198,17 @@ def test_actor_learns_the_pods_that_may_hold_something(world: World) -> None:
     ]
 
 
+def test_full_list_names_each_pod_that_is_asked_for(world: World) -> None:
+    """resources withdraws the admissions of all others."""
+    asked, waits, gone = pod("asked"), pod("waits"), pod("gone")
+    for one in (waits, asked, gone):
+        world.want(one)
+    world.answer(NOT_YET)
+    world.assignments.pod_gone("gone")
+    world.assignments.resend(full=True)
+    assert SetPods(pods=(waits, asked), full=True) in world.told
+
+
 def test_pod_that_ran_before_is_asked_for_and_never_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, Settings(cpu_manager_policy="static"))
     amounts = {"cpu": "1", "memory": "1Mi"}

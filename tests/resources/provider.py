@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+import time
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from actors.resources import assembly
 from actors.resources.machine.topology import Cpu, Topology
@@ -23,12 +25,15 @@ PRELUDE = "from tests.resources import provider; provider.install(); "
 MACHINE = "from tests.resources import provider; provider.install_machine(); "
 CPUS = frozenset(range(8))
 DEVICE = "test.example/device"
+SLOW_S = 30.0
+"""An annotation `slow` lets a pod's CPUs wait so long for the file `go`."""
 
 
 class CpuProvider:
     """Gives the lowest free CPUs of 8. State: pod UID to container to CPUs."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._blocking = blocking
         self._directory = Path(directory)
         self._file = self._directory / "test_state"
         self._state: dict[str, dict[str, list[int]]] = {}
@@ -53,6 +58,8 @@ class CpuProvider:
     async def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:  # noqa: ARG002
         if (self._directory / "registered").exists() < ("waits" in pod.metadata.annotations):
             raise NotYetError(f"no device plugin has registered {DEVICE}")
+        if "slow" in pod.metadata.annotations:
+            await self._blocking(SLOW_S, self._wait_for_go)
         count = value(container.resources.requests.get("cpu", 0))
         if container.name in self._state.get(pod.metadata.uid, {}):
             return
@@ -62,6 +69,11 @@ class CpuProvider:
         if count:
             self._state.setdefault(pod.metadata.uid, {})[container.name] = free[:count]
             self._save()
+
+    def _wait_for_go(self) -> None:
+        # In a pool thread.
+        while not (self._directory / "go").exists():
+            time.sleep(0.01)
 
     def release(self, pod_uid: str) -> None:
         if self._state.pop(pod_uid, None) is not None:
@@ -79,8 +91,8 @@ class CpuProvider:
 def install() -> None:
     """Let the actor have this provider only."""
 
-    def make(settings: Settings, blocking: object) -> assembly.Managers:
-        return assembly.Managers(others=(CpuProvider(settings.root_dir),), device_resources=(DEVICE,))
+    def make(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> assembly.Managers:
+        return assembly.Managers(others=(CpuProvider(settings.root_dir, blocking),), device_resources=(DEVICE,))
 
     assembly.make_managers = make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -108,6 +109,28 @@ def test_released_cpus_are_given_again(actor: ActorProcess) -> None:
     actor.ask(AdmitPod(pod=pod("first", 8)))
     actor.tell(ReleasePod(pod_uid="first"))
     actor.ask(AdmitPod(pod=pod("second", 8)))
+
+
+@pytest.mark.parametrize("gone", [SetPods(pods=(), full=True), ReleasePod(pod_uid="gone")])
+def test_pod_that_goes_in_its_turn_takes_nothing_more(actor: ActorProcess, gone: SetPods | ReleasePod) -> None:
+    """It goes before its first CPUs are taken, and others wait for their turn."""
+    actor.tell(SetPods(pods=(), full=True))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(actor.ask, AdmitPod(pod=pod("gone", 2, 2, slow="yes")))
+        wait_for(lambda: under_way(actor) == ["gone"])
+        second = pool.submit(actor.ask, AdmitPod(pod=pod("next", 8)))
+        wait_for(lambda: under_way(actor) == ["gone", "next"])
+        actor.tell(SetPods(pods=(pod("next", 8),), full=True) if isinstance(gone, SetPods) else gone)
+        Path(actor.settings.root_dir, "go").touch()
+        with pytest.raises(Refused, match="released"):
+            first.result(20)
+        second.result(20)
+    assert cpus(actor, pod("next", 8)) == "0,1,2,3,4,5,6,7"
+
+
+def under_way(actor: ActorProcess) -> list[str]:
+    found: list[str] = actor.ask(Describe()).state["admissions_under_way"]
+    return found
 
 
 def test_pod_workers_is_told_what_is_assigned(actor: ActorProcess) -> None:
