@@ -17,6 +17,8 @@ EventType = Literal["Normal", "Warning"]
 
 MAX_MESSAGE = 4096
 """Limit in characters: a runtime's error may contain a whole log."""
+MAX_ANNOTATIONS = 256 * 1024
+"""Limit in bytes of all keys and values. An API server refuses objects with more (TotalAnnotationSizeLimitB)."""
 
 
 def field_path(pod: Pod, container: str) -> str | None:
@@ -45,6 +47,12 @@ def pod_reference(pod: Pod, container: str = "") -> ObjectReference:
     )
 
 
+def bounded(annotations: dict[str, str]) -> dict[str, str]:
+    """Return the annotations, or none when they are above MAX_ANNOTATIONS: the event itself is worth more."""
+    size = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
+    return annotations if size <= MAX_ANNOTATIONS else {}
+
+
 class Recorder:
     """Records events. Usable from any thread of the process."""
 
@@ -52,18 +60,40 @@ class Recorder:
         """`ref` is the events actor's: `Recorder(self.peer("events"))`."""
         self._ref = ref
 
-    def pod(self, pod: Pod, kind: EventType, reason: str, message: str, container: str = "") -> None:
+    def pod(
+        self,
+        pod: Pod,
+        kind: EventType,
+        reason: str,
+        message: str,
+        container: str = "",
+        *,
+        annotations: dict[str, str] | None = None,
+    ) -> None:
         """Record an event of a pod, or of one of its containers, init and ephemeral ones included."""
-        self.object(pod_reference(pod, container), kind, reason, message)
+        self.object(pod_reference(pod, container), kind, reason, message, annotations=annotations)
 
     def node(self, kind: EventType, reason: str, message: str) -> None:
         """Record an event of this node."""
         self.object(ObjectReference(kind="Node"), kind, reason, message)
 
-    def object(self, involved: ObjectReference, kind: EventType, reason: str, message: str) -> None:
+    def object(
+        self,
+        involved: ObjectReference,
+        kind: EventType,
+        reason: str,
+        message: str,
+        *,
+        annotations: dict[str, str] | None = None,
+    ) -> None:
         """Record an event of an object by its reference."""
         self._ref.tell(
             RecordEvent(
-                involved=involved, type=kind, reason=reason, message=message[:MAX_MESSAGE], time_ns=time.time_ns()
+                involved=involved,
+                type=kind,
+                reason=reason,
+                message=message[:MAX_MESSAGE],
+                time_ns=time.time_ns(),
+                annotations=bounded(annotations or {}),
             )
         )

@@ -157,7 +157,8 @@ class Events(Actor):
     def on_record(self, message: RecordEvent) -> None:
         """Record an event; every actor sends them."""
         self._taken += 1
-        self._observe(self._entry(message.involved, message.type, message.reason, message.message, message.time_ns))
+        entry = self._entry(message.involved, message.type, message.reason, message.message, message.time_ns)
+        self._observe(replace(entry, annotations=message.annotations))
 
     def on_peer_started(self, name: str, incarnation: int) -> None:
         """Record an actor's restart. The first incarnation seen here is no event."""

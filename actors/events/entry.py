@@ -31,6 +31,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
     revision: int = 0
     """Revision of the last change, set by the store."""
+    annotations: dict[str, str] = {}
+    """Annotations of the first occurrence. A combined event has none."""
+
+    def size(self) -> int:
+        """Return the number of characters of message and annotations, whose length others decide."""
+        return len(self.message) + sum(len(key) + len(text) for key, text in self.annotations.items())
 
 
 def event_name(object_name: str, time_ns: int) -> str:
@@ -52,6 +58,7 @@ def to_api(entry: Entry, host: str) -> Event:
             uid=uid,
             resource_version=str(entry.revision),
             creation_timestamp=rfc3339.from_nanos(entry.first_ns),
+            annotations=entry.annotations,
         ),
         involved_object=entry.involved,
         reason=entry.reason,

@@ -61,13 +61,20 @@ class _Recent(OrderedDict[Key, V], Generic[V]):
 
 
 class _Counted(NamedTuple):
-    """Name, count, first time and object of an event, for its repetitions."""
+    """Name, count, first time, object and annotations of an event, for its repetitions."""
 
     name: str
     times: int
     first_ns: int
     involved: ObjectReference
     """Object of the first occurrence: a combined event keeps the container of its first one."""
+    annotations: dict[str, str]
+    """Annotations of the first occurrence: client-go's patch of a repeat leaves them out."""
+
+    @classmethod
+    def of(cls, entry: Entry) -> _Counted:
+        """Return what repetitions of an event need."""
+        return cls(entry.name, entry.count, entry.first_ns, entry.involved, entry.annotations)
 
 
 class _Similar(NamedTuple):
@@ -101,16 +108,18 @@ class Correlator:
         entry, key = self._aggregate(new)
         counted = self._counted.recall(key)
         if counted is not None:
-            name, count, first_ns, involved = counted
-            entry = replace(entry, name=name, count=count + 1, first_ns=first_ns, involved=involved)
-        self._counted.keep(key, _Counted(entry.name, entry.count, entry.first_ns, entry.involved))
+            name, count, first_ns, involved, annotations = counted
+            entry = replace(
+                entry, name=name, count=count + 1, first_ns=first_ns, involved=involved, annotations=annotations
+            )
+        self._counted.keep(key, _Counted.of(entry))
         return entry if self._passes(entry) else None
 
     def restore(self, kept: Sequence[Entry]) -> None:
         """Restore counts and combinations from stored events, oldest change first. Buckets start full."""
         for entry in kept:
             key = _aggregate_key(entry) if entry.message.startswith(COMBINED) else _event_key(entry)
-            self._counted.keep(key, _Counted(entry.name, entry.count, entry.first_ns, entry.involved))
+            self._counted.keep(key, _Counted.of(entry))
             similar = self._similar.get(_aggregate_key(entry))
             messages = {_digest(entry.message)} | (similar.messages if similar else frozenset())
             if entry.message.startswith(COMBINED):  # its parts may have expired
@@ -126,7 +135,7 @@ class Correlator:
         self._similar.keep(key, _Similar(self._fewer(messages), new.last_ns))
         if len(messages) < self.limits.similar:
             return new, _event_key(new)
-        return replace(new, message=COMBINED + new.message), key
+        return replace(new, message=COMBINED + new.message, annotations={}), key
 
     def _fewer(self, messages: Iterable[str]) -> frozenset[str]:
         """Return one message less than the limit. Any of them will do."""

@@ -127,4 +127,4 @@ def as_created(entry: Entry, host: str) -> dict[str, Any]:
     """Return the Event as a client creates it, without the fields that the server sets."""
     event: dict[str, Any] = msgspec.to_builtins(to_api(entry, host))
     meta = event["metadata"]
-    return event | {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}
+    return event | {"metadata": {key: meta[key] for key in ("name", "namespace", "annotations") if key in meta}}

@@ -13,7 +13,7 @@ TTL_S = 3600.0
 """Time to live after the last change: the API server's default (--event-ttl)."""
 MOST = 4096
 MOST_BYTES = 4 * 1024 * 1024
-"""Bound of all messages together, against floods of long ones."""
+"""Bound of all messages and annotations together, against floods of long ones."""
 
 
 class Store:
@@ -39,7 +39,7 @@ class Store:
         self.revision = max(self.revision, entry.revision)
         self._drop(entry.name)
         self.entries[entry.name] = entry
-        self._bytes += len(entry.message)
+        self._bytes += entry.size()
         while len(self.entries) > MOST or self._bytes > MOST_BYTES:
             self._drop(next(iter(self.entries)))
 
@@ -69,4 +69,4 @@ class Store:
     def _drop(self, name: str) -> None:
         gone = self.entries.pop(name, None)
         if gone is not None:
-            self._bytes -= len(gone.message)
+            self._bytes -= gone.size()

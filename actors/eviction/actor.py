@@ -304,12 +304,12 @@ class Eviction(Actor):
         found = planning.candidates(await self._workers(with_pods=True), usages, signal, layout)
         refused: dict[str, str] = {}
         for one in found:
-            text = message.eviction_message(
+            text, annotations = message.eviction_message(
                 threshold, configured[configured_signal(signal, layout)], observed, one.pod, one.usage
             )
             own_s = one.pod.spec.termination_grace_period_seconds
             grace_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, own_s)
-            if await self._evict(one.pod, text, grace_s):
+            if await self._evict(one.pod, text, grace_s, annotations):
                 metrics.EVICTIONS.inc(signal)
                 self._compare(planning.basis(found, signal, refused, one.uid))
                 return [one.uid]
@@ -363,7 +363,7 @@ class Eviction(Actor):
             return {}
         return {usage.pod_uid: usage for usage in answer.pods}
 
-    async def _evict(self, pod: Pod, text: str, grace_period_s: int) -> bool:
+    async def _evict(self, pod: Pod, text: str, grace_period_s: int, annotations: dict[str, str] | None = None) -> bool:
         uid = pod.metadata.uid
         request = EvictPod(pod_uid=uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
         log.warning("evicting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, text)
@@ -372,7 +372,7 @@ class Eviction(Actor):
         except Refused as refusal:
             log.info("cannot evict pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
             return False
-        self._events.pod(pod, "Warning", message.REASON, text)
+        self._events.pod(pod, "Warning", message.REASON, text, annotations=annotations)
         self._evicted += 1
         return True
 

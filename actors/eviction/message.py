@@ -1,9 +1,12 @@
-"""Formats an evicted pod's status message, with quantities in Kubernetes' canonical form. Pure.
+"""Formats an evicted pod's status message and its event's annotations, with Kubernetes' canonical quantities. Pure.
 
 Source: evictionMessage of pkg/kubelet/eviction/helpers.go, and k8s.io/apimachinery/pkg/api/resource.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from actors.eviction.policy import Observation
 from actors.eviction.thresholds import SIGNALS, Condition, Threshold
@@ -27,27 +30,58 @@ def condition_reason(condition: Condition, *, holds: bool) -> str:
     return _NODE_HAS[condition][holds]
 
 
+class _Offender(NamedTuple):
+    """A pod or a container with a larger consumption, in bytes."""
+
+    kind: str
+    name: str
+    taken: int
+    request: Quantity
+
+
 def eviction_message(
     threshold: Threshold, configured: str, observed: Observation, pod: Pod, usage: PodUsage | None
-) -> str:
-    """Return the message of the pod's status. `configured` is the threshold in the settings, `10%` or `100Mi`."""
+) -> tuple[str, dict[str, str]]:
+    """Return the message of the pod's status, and annotations of the event: none without a usage of the pod.
+
+    `configured` is the threshold in the settings, `10%` or `100Mi`.
+    """
     resource = SIGNALS[threshold.signal].resource
     in_bytes = resource in ("memory", "ephemeral-storage")
     quantity = canonical(configured) if threshold.percent is None else binary_si(threshold.quantity(observed.capacity))
     available = binary_si(observed.available) if in_bytes else decimal_si(observed.available)
     text = f"The node was low on resource: {resource}. Threshold quantity: {quantity}, available: {available}. "
-    if usage is None or not in_bytes:
-        return text
+    if usage is None:
+        return text, {}
+    offenders = list(_offenders(resource, pod, usage)) if in_bytes else []
+    return text + "".join(_larger(one, resource) for one in offenders), _annotations(resource, offenders)
+
+
+def _offenders(resource: str, pod: Pod, usage: PodUsage) -> Iterator[_Offender]:
+    """Return the pod, if it has a memory request of its own, and its containers above their requests."""
     if resource == "memory" and pod.spec.resources is not None and "memory" in pod.spec.resources.requests:
         own = pod.spec.resources.requests["memory"]
-        text += _larger("Pod", pod.metadata.name, usage.memory_working_set_bytes, own, resource)
+        yield _Offender("Pod", pod.metadata.name, usage.memory_working_set_bytes, own)
     requests = {one.name: one.resources.requests for one in (*pod.spec.containers, *pod.spec.init_containers)}
     for container in usage.containers:
         request = requests.get(container.name, {}).get(resource, 0)
         taken = _taken(container, resource)
         if container.name in requests and taken > value(request):
-            text += _larger("Container", container.name, taken, request, resource)
-    return text
+            yield _Offender("Container", container.name, taken, request)
+
+
+def _annotations(resource: str, offenders: list[_Offender]) -> dict[str, str]:
+    """Return annotations of the event. Names and quantities of containers are joined by commas, in one order."""
+    containers = [one for one in offenders if one.kind == "Container"]
+    found = {
+        "offending_containers": ",".join(one.name for one in containers),
+        "offending_containers_usage": ",".join(binary_si(one.taken) for one in containers),
+        "starved_resource": resource,
+    }
+    for one in offenders:
+        if one.kind == "Pod":
+            found |= {"offending_pod": one.name, "offending_pod_usage": binary_si(one.taken)}
+    return found
 
 
 def _taken(container: ContainerUsage, resource: str) -> int:
@@ -56,9 +90,9 @@ def _taken(container: ContainerUsage, resource: str) -> int:
     return container.writable_layer_bytes + container.log_bytes
 
 
-def _larger(kind: str, name: str, taken: int, request: Quantity, resource: str) -> str:
+def _larger(one: _Offender, resource: str) -> str:
     return (
-        f"{kind} {name} was using {binary_si(taken)}, request is {canonical(request)}, "
+        f"{one.kind} {one.name} was using {binary_si(one.taken)}, request is {canonical(one.request)}, "
         f"has larger consumption of {resource}. "
     )
 

@@ -19,6 +19,8 @@ class RecordEvent(Message, frozen=True, kw_only=True):
     message: str
     time_ns: int
     """Unix time of the event. The message itself may arrive later, after a restart of the receiver."""
+    annotations: dict[str, str] = {}
+    """Annotations of the created Event. A repeat does not change them."""
 
 
 class Events(Message, frozen=True, kw_only=True):

@@ -90,6 +90,21 @@ def test_an_event_is_created_and_its_repeats_are_patches(server: FaultyServer, t
         assert [(one["metadata"]["namespace"], one["involvedObject"]["uid"]) for one in starts] == [("default", "node")]
 
 
+def test_annotations_of_an_event_are_created_and_kept(server: FaultyServer, tmp_path: Path) -> None:
+    starved = {"starved_resource": "memory"}
+    with sending(server, tmp_path) as events:
+        events.tell(replace(record("a"), annotations=starved))
+        wait_for(lambda: of_pods(server) == [("a", 1)])
+        created = next(one for one in server.of("POST", EVENTS) if one.body["message"] == "a").body
+        assert created["metadata"]["annotations"] == starved
+        wait_for(lambda: not events.ask(Describe()).state["unwritten"])
+        events.restart()
+        events.tell(replace(record("a"), annotations=starved))
+        wait_for(lambda: of_pods(server) == [("a", 2)])
+        assert events.ask(ListEvents()).events[-1].metadata.annotations == starved
+        assert server.of("PATCH", EVENTS)[-1].body.keys() == {"count", "lastTimestamp", "message"}
+
+
 def test_a_storage_that_was_emptied_gets_repeats_as_new_events(server: FaultyServer, tmp_path: Path) -> None:
     with sending(server, tmp_path) as events:
         events.tell(record("a"))

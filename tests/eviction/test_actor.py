@@ -160,6 +160,10 @@ class FakeNode:
         found = self.actor.peers["events"].of(RecordEvent)
         return [(one.involved.kind or "", one.type, one.reason, one.message) for one in found]
 
+    def annotations(self) -> list[dict[str, str]]:
+        """Annotations of the Evicted events."""
+        return [one.annotations for one in self.actor.peers["events"].of(RecordEvent) if one.reason == "Evicted"]
+
     def evictions(self) -> list[EvictPod]:
         return self.actor.peers["pod_workers"].of(EvictPod)
 
@@ -211,6 +215,8 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     wait_for(lambda: fake.events()[-1][2] == "NodeHasSufficientMemory", 10, "its event")
     said = fake.events()
     assert ("Pod", "Warning", "Evicted", first.message) in said
+    nobody = {"offending_containers": "", "offending_containers_usage": ""}
+    assert fake.annotations() == [nobody | {"starved_resource": "memory"}] * 2
     assert ("Node", "Warning", "EvictionThresholdMet", "Attempting to reclaim memory") in said
     low = "NodeHasInsufficientMemory"
     assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
@@ -547,6 +553,7 @@ def test_pods_above_their_limits_go_without_node_pressure(fake: FakeNode) -> Non
     (request,) = fake.evictions()
     assert (request.pod_uid, request.reason, request.grace_period_s) == ("large", "Evicted", 1)
     assert request.message == 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
+    wait_for(lambda: fake.annotations() == [{}], 10, "its event, without annotations as the kubelet's")
     assert fake.pressure().conditions == ()
     fake.stage("large", "terminated")
     fake.volumes["small"] = 2 << 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from actors.events import journal
@@ -42,6 +44,24 @@ def test_a_damaged_line_costs_that_line_only(tmp_path, byte):
         path.write_bytes(content)
         found, whole = journal.read(str(path))
         assert ([one for one in found if one != LINES[1]], whole) == ([LINES[0], *LINES[2:]], False)
+
+
+def test_annotations_are_written_and_read(tmp_path):
+    path = str(tmp_path / "events.log")
+    lines = [Changed(entry=entry(annotations={"starved_resource": "pids"}))]
+    journal.rewrite(path, journal.encode(lines))
+    assert journal.read(path) == (lines, True)
+
+
+def test_line_of_the_release_before_has_no_annotations(tmp_path):
+    path = tmp_path / "events.log"
+    body = (
+        b'{"type":"event","entry":{"name":"p.1","involved":{"kind":"Pod"},"type":"Normal",'
+        b'"reason":"Pulled","message":"m","first_ns":1,"last_ns":1}}'
+    )
+    path.write_bytes(b"%08x %s\n" % (zlib.crc32(body), body))
+    ((line,), whole) = journal.read(str(path))
+    assert (line.entry.annotations, whole) == ({}, True)
 
 
 def test_a_file_of_something_else_is_an_empty_one(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from actors.events.entry import Entry, event_name, to_api
 from actors.events.policy import COMBINED, Correlator, Limits
+from actors.events.sending import as_created
 from actors.events.store import MOST, MOST_BYTES, TTL_S, Store
 from proto.v1 import ObjectReference, to_dict
 
@@ -71,6 +72,23 @@ def test_ten_similar_ones_are_combined(messages, combined):
     assert [one.count for one in together] == list(range(1, combined + 1))
     if together:
         assert together[-1].message == COMBINED + messages[-1]
+
+
+def test_repeats_keep_the_annotations_of_the_first():
+    """They are no part of the key, and a patch does not change them."""
+    correlator = Correlator()
+    given = [entry(0, annotations={"k": "first"}), entry(1, annotations={"k": "second"}), entry(2)]
+    found = fed(given, correlator)
+    assert [(one.count, one.annotations) for one in found] == [(n, {"k": "first"}) for n in (1, 2, 3)]
+    restored = Correlator()
+    restored.restore(found[-1:])
+    (fourth,) = fed([entry(3, annotations={"k": "fourth"})], restored)
+    assert (fourth.count, fourth.annotations) == (4, {"k": "first"})
+
+
+def test_combined_events_have_no_annotations():
+    found = fed([entry(n, f"m{n}", annotations={"k": str(n)}) for n in range(12)])
+    assert [one.annotations for one in found] == [{"k": str(n)} for n in range(9)] + [{}] * 3
 
 
 @pytest.mark.parametrize(("apart_s", "combined"), [(600.0, True), (600.1, False)])
@@ -155,6 +173,13 @@ def test_the_oldest_go_when_there_are_too_many_or_too_long_ones():
     assert sum(len(one.message) for one in store.entries.values()) <= MOST_BYTES
 
 
+def test_long_annotations_count_as_long_messages_do():
+    store = Store()
+    for n in range(100):
+        store.put(entry(n, pod=f"p{n}", annotations={"k" * 1000: "v" * 99_000}), START_NS + n)
+    assert len(store.entries) == MOST_BYTES // 100_001
+
+
 def test_revisions_rise_and_tell_what_has_changed():
     store = Store()
     first = store.put(entry(0, pod="a"), START_NS)
@@ -162,6 +187,14 @@ def test_revisions_rise_and_tell_what_has_changed():
     third = store.put(entry(0, pod="a"), START_NS - 10**9)
     assert first.revision < second.revision < third.revision
     assert [one.involved.name for one in store.since(first.revision)] == ["b", "a"]
+
+
+def test_annotations_are_in_the_metadata():
+    given = entry(annotations={"starved_resource": "memory"})
+    assert to_api(given, "vm").metadata.annotations == {"starved_resource": "memory"}
+    created = as_created(given, "vm")["metadata"]
+    assert created == {"name": given.name, "namespace": "ns", "annotations": {"starved_resource": "memory"}}
+    assert as_created(entry(), "vm")["metadata"].keys() == {"name", "namespace"}
 
 
 def test_an_event_in_the_api_s_shape():

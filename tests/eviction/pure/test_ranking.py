@@ -131,23 +131,25 @@ def test_the_kubelets_message_for_memory() -> None:
         ),
     )
     threshold = Threshold("memory.available", amount=100 * MIB)
-    text = eviction_message(threshold, "100Mi", Observation(85_324 * 1024, 1 << 34), pod("a", "16Mi"), use)
+    text, _ = eviction_message(threshold, "100Mi", Observation(85_324 * 1024, 1 << 34), pod("a", "16Mi"), use)
     assert text == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 85324Ki. "
         "Container c was using 20Mi, request is 16Mi, has larger consumption of memory. "
     )
-    within = eviction_message(threshold, "100Mi", Observation(0, 1), pod("a", "20Mi"), use)
+    within, _ = eviction_message(threshold, "100Mi", Observation(0, 1), pod("a", "20Mi"), use)
     assert within == "The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "
 
 
 def test_the_kubelets_message_for_disk_and_inodes() -> None:
     use = usage("a", containers=(ContainerUsage(name="c", writable_layer_bytes=4096, log_bytes=1024),))
-    disk = eviction_message(Threshold("nodefs.available", percent=10.0), "10%", Observation(99, 40960), pod("a"), use)
+    low = Threshold("nodefs.available", percent=10.0)
+    disk, _ = eviction_message(low, "10%", Observation(99, 40960), pod("a"), use)
     assert disk == (
         "The node was low on resource: ephemeral-storage. Threshold quantity: 4Ki, available: 99. "
         "Container c was using 5Ki, request is 0, has larger consumption of ephemeral-storage. "
     )
-    inodes = eviction_message(Threshold("nodefs.inodesFree", amount=5000), "5k", Observation(3000, 9), pod("a"), use)
+    few = Threshold("nodefs.inodesFree", amount=5000)
+    inodes, _ = eviction_message(few, "5k", Observation(3000, 9), pod("a"), use)
     assert inodes == "The node was low on resource: inodes. Threshold quantity: 5k, available: 3k. "
 
 
@@ -159,7 +161,7 @@ def test_a_pod_with_a_request_of_its_own_is_named() -> None:
         },
         Pod,
     )
-    text = eviction_message(
+    text, _ = eviction_message(
         Threshold("memory.available", amount=1), "1", Observation(0, 1), subject, usage("a", 2 << 30)
     )
     assert text.endswith("Pod p was using 2Gi, request is 1Gi, has larger consumption of memory. ")
