@@ -250,6 +250,15 @@ def test_ready_to_start_once_the_sandbox_has_its_network(sandbox, ready):
     assert condition(of(pod(), view(sandbox=sandbox)), "PodReadyToStartContainers")[0] == ready
 
 
+@pytest.mark.parametrize(
+    ("sandbox", "expected"),
+    [(None, ("False", "FailedMount", "why")), (SANDBOX, ("True", None, None))],
+)
+def test_volumes_explain_only_a_sandbox_that_is_missing(sandbox, expected):
+    status = of(pod(), view(sandbox=sandbox), volumes="why")
+    assert condition(status, "PodReadyToStartContainers") == expected
+
+
 # Containers
 
 

@@ -34,7 +34,7 @@ def conditions(
     """`others` unchanged, then the kubelet's conditions.
 
     `volumes`: why the pod's volumes are not mounted, or do not answer at a container's start. The kubelet reports that
-    in events only; here a condition has it too.
+    in events only; here a pod that waits for its sandbox shows it in a condition, too.
     """
     sandbox_needed, _, _ = policy.sandbox_change(pod, view)
     containers_ready = _containers_ready(pod, statuses, phase)
@@ -70,8 +70,10 @@ def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str 
 
 
 def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
-    reason = reasons.FAILED_MOUNT if volumes else ""
-    return _condition(pod, "PodReadyToStartContainers", has_sandbox and not volumes, reason, volumes)
+    """Depends on the sandbox alone. In a running pod the container that waits for a volume says why."""
+    if has_sandbox or not volumes:
+        return _condition(pod, "PodReadyToStartContainers", has_sandbox)
+    return _condition(pod, "PodReadyToStartContainers", False, reasons.FAILED_MOUNT, volumes)
 
 
 def any_main_started(pod: Pod, view: PodView, statuses: Statuses) -> bool:

@@ -68,8 +68,18 @@ def start_seconds(eye: Eye, count: int) -> list[float]:
 
 
 def message(eye: Eye, name: str) -> str:
+    """Return why the pod waits for its sandbox; empty if it does not."""
     found = conditions(eye, name).get("PodReadyToStartContainers")
     return found.message or "" if found is not None else ""
+
+
+def container_message(eye: Eye, name: str) -> str:
+    """Return why the pod's container waits; empty if it does not."""
+    found = eye.pods().get(name)
+    if found is None or found.status is None or not found.status.container_statuses:
+        return ""
+    waiting = found.status.container_statuses[0].state.waiting
+    return waiting.message or "" if waiting is not None else ""
 
 
 def written_off(eye: Eye) -> list[int]:
@@ -162,7 +172,8 @@ def test_mount_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
         (identity,) = [one for one, of in eye.agent.running().items() if of == f"hangs-{eye.agent.node}/c"]
         began = time.monotonic()
         eye.agent.containerd.cri.stop_container(identity, 0).result()
-        wait_for(lambda: SILENT in message(eye, "hangs"), 60, "the pod says why its container is not started again")
+        wait_for(lambda: SILENT in container_message(eye, "hangs"), 60, "the container says why it is not started")
+        assert conditions(eye, "hangs")["PodReadyToStartContainers"].status == "True", "its sandbox is ready"
         assert time.monotonic() - began < 15
         assert set(dead.askers.values()) == {"supervisor: volume helper"}, "not the runtime, which has no deadline"
         assert eye.agent.command("restart", "volume").returncode == 0
