@@ -125,6 +125,20 @@ def test_a_limit_that_is_not_set_is_what_the_node_has():
     }
 
 
+@pytest.mark.parametrize("name", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi"])
+def test_limit_of_zero_is_what_the_node_has(name):
+    node = {"cpu": 1500, "memory": 1 << 30, "ephemeral-storage": 1 << 40, "hugepages-2Mi": 1 << 21}
+    env = [
+        {"name": kind, "valueFrom": {"resourceFieldRef": {"resource": f"{kind}.{name}"}}}
+        for kind in ("limits", "requests")
+    ]
+    sources = Sources(node=NodeFacts(allocatable=default_limits(node)))
+    zero = of(env, sources, resources={"limits": {name: "0"}, "requests": {name: "0"}})
+    assert zero == of(env, sources)
+    assert zero["requests"] == "0"
+    assert (zero["limits"] == "0") == name.startswith("hugepages")
+
+
 MAPS = Sources(
     config_map=lambda name: {"b": "2", "a": "$(X)"} if name == "m" else None,
     secret=lambda name: {"k": "hush"} if name == "s" else None,

@@ -27,7 +27,7 @@ class NodeFacts:
     name: str = ""
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, int | str] = field(default_factory=dict)
-    """`cpu`, `memory` and `ephemeral-storage` as quantities: the value of a limit that is not set."""
+    """`cpu`, `memory` and `ephemeral-storage` as quantities: the value of a limit that is missing or zero."""
 
 
 def default_limits(allocatable: Mapping[str, int]) -> dict[str, int | str]:
@@ -84,16 +84,18 @@ def _printable(character: str) -> str:
 def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, node: NodeFacts) -> str:
     """Return a request or limit divided by the divisor, rounded up. Raises NoSuchFieldError.
 
-    A limit that is not set is the node's allocatable amount.
+    A limit that is missing or zero is the node's allocatable amount: zero limits nothing. A request of zero stays.
     """
     container = _named(pod, selector.container_name, own)
     kind, _, resource = selector.resource.partition(".")
     if kind not in ("limits", "requests") or not resource:
         raise NoSuchFieldError(f"unsupported container resource : {selector.resource}")
     chosen = container.resources.limits if kind == "limits" else container.resources.requests
-    quantity = chosen.get(resource, node.allocatable.get(resource, 0) if kind == "limits" else 0)
+    amount = parse(chosen.get(resource, 0))
+    if kind == "limits" and not amount:
+        amount = parse(node.allocatable.get(resource, 0))
     divisor = parse(selector.divisor or "1") or parse("1")
-    return str(-(-parse(quantity) // divisor))
+    return str(-(-amount // divisor))
 
 
 def _named(pod: Pod, name: str | None, own: Container) -> Container:
