@@ -3,6 +3,9 @@
 A condition holds for a transition period after it was last seen. A checkpoint, written at each change, keeps the names
 of conditions that hold. After a restart they count as just seen. So a restart may extend a condition by one period, and
 never admits pods to a node that was under pressure a moment ago.
+
+The checkpoint also keeps each eviction under way, written before the request. After a kill the next incarnation waits
+for that pod before it evicts another.
 """
 
 from __future__ import annotations
@@ -12,19 +15,22 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from actors._base import Actor, handles
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.names import qos_cgroup
 from actors._cgroup.quantities.allocatable import enforced
-from actors._events.recorder import Recorder
+from actors._events.recorder import Recorder, pod_reference
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import read_machine
 from actors._host.node.critical import is_critical
 from actors._host.node.plans import CHANGED, Basis, LastPlan
+from actors._host.system import boot_id
 from actors._metrics import kubelet as metrics
-from actors.eviction import local_storage, message, notification, planning, policy, relief
+from actors.eviction import local_storage, message, notification, planning, policy, relief, under_way
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import (
     ALLOCATABLE,
@@ -38,6 +44,7 @@ from actors.eviction.thresholds import (
     supposed_threshold,
     with_containerfs,
 )
+from actors.eviction.under_way import CLEANUP_S, Saved, Stage, Victim
 from proto.common.until import Until
 from proto.node.container_gc import CollectGarbage
 from proto.node.eviction import GetPressure, Plan, PlanEviction, Pressure, Signal
@@ -45,7 +52,7 @@ from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import GetNodeStats, GetPodUsages, PodUsage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
 from proto.v1 import Pod
-from proto.wire.errors import ActorError, Refused
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, Refused
 
 log = logging.getLogger(__name__)
 
@@ -55,21 +62,19 @@ USAGES_S = 40.0
 RECLAIM_S = 120.0
 WORKERS_S = 10.0
 DISK_S = 5.0
-CLEANUP_S = 30.0
-"""Longest wait for an evicted pod's clean-up before the next decision (the kubelet's podCleanupTimeout)."""
 CLEANUP_POLL_S = 1.0
 SPECS_AT_ONCE = 20
 """Pods in one answer. Larger answers would raise the memory of this process and of pod_workers for good."""
 
 
 class Eviction(Actor):
-    """State: the time each condition was last seen, and the latest observations."""
+    """State: the time each condition was last seen, the latest observations, and the evictions under way."""
 
     name = "eviction"
     asks = frozenset({"stats", "image_gc", "container_gc", "pod_workers"})
 
     async def rebuild(self) -> None:
-        """Restore the conditions that held. Everything else is measured. Raises BadThreshold."""
+        """Restore the conditions that held, and the evictions under way. The rest is measured. Raises BadThreshold."""
         limited = self.settings.cgroups_per_qos and "pods" in self.settings.enforce_node_allocatable
         self._configured = parse_thresholds(
             self.settings.eviction_hard,
@@ -87,13 +92,17 @@ class Eviction(Actor):
             self._pods_limit = enforced(machine, self.settings)["memory"]
         self._progress = policy.Progress()
         path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
-        loss = "a restart would forget the node's conditions"
-        # Not synced: conditions end with the node's boot.
+        loss = "a restart would forget the node's conditions and evictions under way"
+        # Not synced: both end with the node's boot.
         self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
-        known = (self._file.load() or ()) if self._thresholds else ()
+        self._boot = boot_id()
         now = time.monotonic()
+        saved = self._load(now)
+        known = saved.conditions if self._thresholds else ()
         self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
-        self._saved = self._conditions = policy.conditions(self._observed)
+        self._conditions = policy.conditions(self._observed)
+        self._victims = {victim.uid: victim for victim in saved.victims}
+        self._saved = self._to_save()
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
         """UID to the pod when its ephemeral storage is limited, else to None."""
@@ -108,6 +117,13 @@ class Eviction(Actor):
         self._memory_cgroup = tree.path("memory", "/") if wanted else None
         self._plan_shown = LastPlan()
         self._last_error = ""
+
+    def _load(self, now: float) -> Saved:
+        try:
+            return under_way.parse(self._file.load(), self._boot, now)
+        except msgspec.ValidationError as error:
+            log.warning("cannot use %s: %s; starting without it", self._file.path, error)
+            return Saved()
 
     def on_ready(self) -> None:
         """Start the loop with a look at once, because a pod may be admitted at any time."""
@@ -150,10 +166,11 @@ class Eviction(Actor):
             self._tell()
 
     def describe(self) -> dict[str, Any]:
-        """Return the conditions, the number of evicted pods, and the files whose notices wake it."""
+        """Return the conditions, the number of evicted pods, UIDs of evicted pods that end, and watched files."""
         return {
             "conditions": list(self._conditions),
             "evicted": self._evicted,
+            "waits_for": list(self._victims),
             "disks": self.layout,
             "notices": self._notices.paths(),
             "last_error": self._last_error,
@@ -187,9 +204,12 @@ class Eviction(Actor):
         self._looking = True
         try:
             max_age_s = 1.0
-            while evicted := await self._synchronize(max_age_s):
-                for uid in evicted:
-                    await self._wait_until_cleaned_up(uid)
+            if self._victims:  # of a former incarnation, or of a look that broke off
+                await self._look(max_age_s)
+                await self._wait_for_victims()
+                max_age_s = 0.0
+            while await self._synchronize(max_age_s):
+                await self._wait_for_victims()
                 max_age_s = 0.0  # another actor may have had the node measured before the pod's end
         except ActorError as error:
             self._last_error = str(error)
@@ -201,9 +221,7 @@ class Eviction(Actor):
 
     async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""
-        await self._observe(max_age_s)
-        self._ask_for_notices()
-        await self._set_conditions(self._progress.first_met)
+        await self._look(max_age_s)
         evicted = await self._enforce_limits() if self.settings.local_storage_capacity_isolation else []
         if evicted or not self._progress.acted_on:
             return evicted
@@ -214,6 +232,11 @@ class Eviction(Actor):
         if not self._progress.acted_on:
             log.info("able to reduce resource pressure without evicting pods")
         return evicted
+
+    async def _look(self, max_age_s: float) -> None:
+        await self._observe(max_age_s)
+        self._ask_for_notices()
+        await self._set_conditions(self._progress.first_met)
 
     async def observe(self) -> policy.Progress:
         """Look at the node now. Raises ActorError."""
@@ -239,7 +262,13 @@ class Eviction(Actor):
             log.warning("node conditions are now: %s", ", ".join(self._conditions) or "none")
             self._tell()
             self._say_conditions(set(self._conditions).symmetric_difference(before))
-        current = self._conditions
+        await self._save()
+
+    def _to_save(self) -> Saved:
+        return Saved(conditions=self._conditions, boot_id=self._boot, victims=tuple(self._victims.values()))
+
+    async def _save(self) -> None:
+        current = self._to_save()
         if current != self._saved and await self._file.save(current):
             self._saved = current
 
@@ -279,9 +308,12 @@ class Eviction(Actor):
         evicted = []
         for uid, pod in limited.items():
             text = local_storage.violation(pod, usages[uid], self.layout) if uid in usages else ""
-            if text and not is_critical(pod) and await self._evict(pod, text, local_storage.GRACE_PERIOD_S):
-                metrics.EVICTIONS.inc(local_storage.signal(text))
+            if not text or is_critical(pod):
+                continue
+            if await self._evict(pod, text, local_storage.GRACE_PERIOD_S, local_storage.signal(text)):
                 evicted.append(uid)
+                if not self._victims[uid].told:
+                    break  # pod_workers does not answer now; the next look finds the others
         return evicted
 
     async def _limited_pods(self) -> dict[str, Pod]:
@@ -309,8 +341,7 @@ class Eviction(Actor):
             )
             own_s = one.pod.spec.termination_grace_period_seconds
             grace_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, own_s)
-            if await self._evict(one.pod, text, grace_s, annotations):
-                metrics.EVICTIONS.inc(signal)
+            if await self._evict(one.pod, text, grace_s, signal, annotations):
                 self._compare(planning.basis(found, signal, refused, one.uid))
                 return [one.uid]
             refused[one.uid] = "not to be ended"
@@ -363,32 +394,78 @@ class Eviction(Actor):
             return {}
         return {usage.pod_uid: usage for usage in answer.pods}
 
-    async def _evict(self, pod: Pod, text: str, grace_period_s: int, annotations: dict[str, str] | None = None) -> bool:
-        uid = pod.metadata.uid
-        request = EvictPod(pod_uid=uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
-        log.warning("evicting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, text)
+    async def _evict(
+        self, pod: Pod, text: str, grace_period_s: int, signal: str, annotations: dict[str, str] | None = None
+    ) -> bool:
+        """Ask for the pod's end; False when that is refused. Without an answer it may end, so it is waited for."""
+        meta = pod.metadata
+        request = EvictPod(pod_uid=meta.uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
+        log.warning("evicting pod %s/%s: %s", meta.namespace, meta.name, text)
+        until = time.monotonic() + CLEANUP_S
+        victim = Victim(
+            uid=meta.uid,
+            until=until,
+            signal=signal,
+            involved=pod_reference(pod),
+            message=text,
+            annotations=annotations or {},
+        )
+        self._victims[victim.uid] = victim
+        await self._save()  # before the request: a kill after it must not cost another pod
         try:
             await self.peer("pod_workers").ask(request, WORKERS_S)
         except Refused as refusal:
-            log.info("cannot evict pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, refusal.message)
+            log.info("cannot evict pod %s/%s: %s", meta.namespace, meta.name, refusal.message)
+            del self._victims[victim.uid]  # the next victim's write, or the next look's, forgets it on the disk
             return False
-        self._events.pod(pod, "Warning", message.REASON, text, annotations=annotations)
-        self._evicted += 1
+        except (ActorDead, AskTimeout) as error:
+            log.warning("cannot tell whether pod %s/%s is evicted: %s; looking at it", meta.namespace, meta.name, error)
+            return True
+        self._report(victim)
+        await self._save()
         return True
 
-    async def _wait_until_cleaned_up(self, uid: str) -> None:
-        # An earlier look would not see the freed resources and evict the next pod in vain.
-        deadline = time.monotonic() + CLEANUP_S
-        while time.monotonic() < deadline:
-            await self.sleep(CLEANUP_POLL_S)
-            try:
-                left = [worker for worker in await self._workers(with_pods=False) if worker.uid == uid]
-            except ActorError as error:
-                log.info("cannot check whether the evicted pod is gone: %s", error)
-                continue
-            if all(worker.stage == "terminated" for worker in left):
-                return
-        log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", uid)
+    def _report(self, victim: Victim) -> None:
+        """Record and count an eviction that pod_workers has taken, once."""
+        if victim.told:
+            return
+        self._events.object(victim.involved, "Warning", message.REASON, victim.message, annotations=victim.annotations)
+        metrics.EVICTIONS.inc(victim.signal)
+        self._evicted += 1
+        self._victims[victim.uid] = msgspec.structs.replace(victim, told=True)
+
+    async def _wait_for_victims(self) -> None:
+        """Wait until the evicted pods have ended, or until their deadlines. Looks once at those past it."""
+        before: dict[str, Stage] = {}
+        while self._victims:
+            await self.sleep(min(CLEANUP_POLL_S, self._left_s()))
+            stages = await self._stages_of_victims()
+            for victim in list(self._victims.values()):
+                self._check(victim, stages, before)
+            await self._save()
+            before = stages
+
+    def _left_s(self) -> float:
+        return under_way.left_s(self._victims.values(), time.monotonic())
+
+    async def _stages_of_victims(self) -> dict[str, Stage]:
+        request = ListPodWorkers(uids=tuple(self._victims))
+        try:
+            workers = await self.peer("pod_workers").ask(request, max(CLEANUP_POLL_S, min(WORKERS_S, self._left_s())))
+        except ActorError as error:
+            log.info("cannot check whether evicted pods are gone: %s", error)
+            return {}
+        return under_way.stages(self._victims, workers)
+
+    def _check(self, victim: Victim, stages: dict[str, Stage], before: dict[str, Stage]) -> None:
+        """Record the eviction when the victim ends. Forget the victim when the wait for it is over."""
+        if under_way.ends(stages.get(victim.uid, "unknown")):
+            self._report(victim)
+        if under_way.is_over(victim.uid, stages, before):
+            del self._victims[victim.uid]
+        elif time.monotonic() >= victim.until:
+            log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", victim.uid)
+            del self._victims[victim.uid]
 
 
 ACTOR = Eviction
