@@ -109,6 +109,7 @@ def make_context(
         host_ips=host.host_ips,
         restored=restored,
         back_offs=checkpoint.saved.back_offs,
+        replaced=checkpoint.saved.replaced,
         ends=Ends(checkpoint.saved.ends, checkpoint.saved.container_ends, lambda: actor.post(checkpoint.save_soon)),
         on_back_off=lambda: actor.post(checkpoint.save_soon),
         on_terminated=lambda uid: actor.post(on_terminated, uid),

@@ -17,7 +17,7 @@ from actors._host.files import checkpoint, paths
 from actors._host.node.shutdown import NOT_ADMITTED
 from actors._host.system import boot_id
 from actors.pod_workers.model import back_off, end_record
-from actors.pod_workers.model.back_off import RestartDelay
+from actors.pod_workers.model.back_off import Replaced, RestartDelay
 from actors.pod_workers.model.end_record import ContainerEnd, EndRecord
 from proto.wire.errors import AskTimeout
 
@@ -48,6 +48,8 @@ class Saved:
     """By pod UID. Empty after a reboot."""
     container_ends: dict[tuple[str, str], ContainerEnd] = field(default_factory=dict)
     """By pod UID and CRI ID. Empty after a reboot."""
+    replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)
+    """By pod UID and container name: kills whose start has not followed yet. Inner dicts do not change."""
 
 
 def load(root_dir: str) -> Saved:
@@ -57,7 +59,8 @@ def load(root_dir: str) -> Saved:
     of_this_boot = data if data.get("boot_id") == boot_id() else {}
     ends = end_record.from_plain(of_this_boot.get("ends", []))
     container_ends = end_record.containers_from_plain(of_this_boot.get("container_ends", []))
-    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends, container_ends)
+    replaced = back_off.replaced_from_plain(data.get("replaced", []))
+    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends, container_ends, replaced)
 
 
 def save(root_dir: str, saved: Saved) -> None:
@@ -65,6 +68,7 @@ def save(root_dir: str, saved: Saved) -> None:
     data = {
         "boot_id": boot_id(),
         "back_offs": back_off.to_plain(dict(saved.back_offs)),
+        "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
         "ends": end_record.to_plain(dict(saved.ends)),
         "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
         # A pod that was rejected because the machine shut down is decided on again after the boot.
@@ -81,7 +85,7 @@ def save(root_dir: str, saved: Saved) -> None:
 class Checkpoint:
     """Owns the checkpointed values. Used in the actor's mailbox thread.
 
-    Workers change `back_offs`, `ends` and `container_ends`, and the admission queue changes `rejected`, all in place.
+    Workers change all but `rejected`, which the admission queue changes, in place.
     """
 
     def __init__(self, actor: Actor) -> None:

@@ -364,3 +364,52 @@ def test_kill_gives_a_container_that_ends_alone_no_new_grace_or_hook(make_world,
     assert (first.running, len(ran)) == (True, 1), explain(world)
     world.clock.advance(5)
     assert not first.running, explain(world)
+
+
+def waits_after_kills(world, life_s, kills, on_kill=lambda _: None):
+    """Let each instance fail its liveness probe after that life. Returns the whole seconds from each kill to a start.
+
+    `on_kill` gets the number of each kill, after its SIGTERM and before its end.
+    """
+    world.health["a", "liveness"] = True
+    world.update("api", "ADD", specs.api_pod({"containers": [PROBED], "restartPolicy": "Always"}, 1))
+    waits = []
+    for number in range(kills):
+        while not world.running():
+            world.clock.step()
+        killed = world.running()[0]
+        world.clock.advance(life_s)
+        world.health["a", "liveness"] = False
+        world.peers["probe"].look()
+        world.health["a", "liveness"] = True
+        while not killed.signalled:
+            world.clock.step()
+        on_kill(number)
+        while killed.running or not world.running():
+            world.clock.step()
+        waits.append(int((world.running()[0].started_at - killed.finished_at) / 1e9))
+    world.check()
+    assert shown(world).restart_count in (kills - 1, kills)
+    return waits
+
+
+PROBED = {**PLAIN["containers"][0], "livenessProbe": specs.PROBE}
+
+
+@pytest.mark.parametrize(("life_s", "waits"), [(15, [0, 0, 0, 20, 40, 80]), (30, [0, 0, 0, 0, 40, 80])])
+def test_a_liveness_kill_waits_as_in_the_kubelet(make_world, life_s, waits):
+    """The kubelet decides on the view before the kill: the wait counts from the end of the instance before."""
+    assert waits_after_kills(make_world(static=False), life_s, len(waits)) == waits
+
+
+@pytest.mark.parametrize("term_s", [0.51, 0.6, 1.0])
+def test_a_restart_between_kill_and_start_changes_no_wait(make_world, term_s):
+    """The container ends before the next process starts, while it does, or afterwards."""
+    world = make_world(static=False)
+    world.program = type(world.program)(term_s=term_s)
+
+    def kill(_):
+        world.clock.advance(0.5)  # until the checkpoint is written
+        world.kill()
+
+    assert waits_after_kills(world, 15, 6, kill) == [0, 0, 0, 20, 40, 80]

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._host.files import checkpoint as files
+from actors.pod_workers import checkpoint
 from actors.pod_workers.model.back_off import (
+    Replaced,
     RestartDelay,
     definition_of,
     from_plain,
     raised,
+    raises,
+    replaced_from_plain,
+    replaced_to_plain,
     standing,
     to_plain,
     wait_until,
@@ -30,6 +36,48 @@ def test_delays_double_from_10_s_to_5_min():
         delays.append(now - finished)
         entry = raised(entry, finished, now, DELAYS)
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300]
+
+
+@pytest.mark.parametrize(
+    ("life_s", "waits"),
+    [
+        (5, [0, 0, 10, 20, 40, 80, 160, 300, 0, 300]),  # a wait of the cap has passed at the next kill
+        (15, [0, 0, 0, 20, 40, 80, 160, 300, 0, 300]),
+        (30, [0, 0, 0, 0, 40, 80, 160, 300, 0, 300]),
+        (601, [0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_after_a_kill_the_end_before_it_decides_on_a_wait(life_s, waits):
+    """The kubelet's SyncPod decides on the pod's status from before its kills."""
+    now, entry, end, found = 1000.0, None, 0.0, []
+    for _ in waits:
+        killed = now = now + life_s
+        replaced = Replaced("i", end)
+        if wait_until(entry, killed, DELAYS, replaced) > now:  # a later step starts it, and sees the killed one's end
+            replaced, now = None, wait_until(entry, killed, DELAYS)
+        if raises(entry, killed, replaced):
+            entry = raised(entry, killed, now, DELAYS)
+        found.append(now - killed)
+        end = killed
+    assert found == waits
+
+
+@pytest.mark.parametrize(
+    ("updated", "replaced", "raises_it"),
+    [
+        (None, None, True),
+        (999.0, None, True),
+        (1000.0, None, False),
+        (None, Replaced("i", 0.0), False),
+        (999.0, Replaced("i", 900.0), True),
+        (950.0, Replaced("i", 940.0), True),
+        (1001.0, Replaced("i", 900.0), False),
+    ],
+)
+def test_a_start_raises_the_back_off_once(updated, replaced, raises_it):
+    """Of an instance that ended at 1000 s."""
+    entry = None if updated is None else RestartDelay(10.0, updated)
+    assert raises(entry, 1000.0, replaced) == raises_it
 
 
 def test_a_pod_that_failed_2000_times_is_tried_in_10_s():
@@ -58,6 +106,16 @@ def test_the_checkpoint_gives_back_what_it_was_given(back_offs):
     assert from_plain(to_plain(back_offs)) == back_offs
 
 
+@given(
+    st.dictionaries(
+        st.text(),
+        st.dictionaries(st.text(), st.builds(Replaced, st.text(), st.floats(0, 2e9)), min_size=1),
+    )
+)
+def test_the_checkpoint_gives_back_kills(replaced):
+    assert replaced_from_plain(replaced_to_plain(replaced)) == replaced
+
+
 LIMITED = ResourceRequirements(limits={"memory": "64Mi"})
 
 
@@ -76,3 +134,10 @@ def test_another_image_or_other_resources_start_over(container, stands):
 
 def test_an_older_checkpoint_is_read():
     assert from_plain([["u", "c", 20, 1000]]) == {("u", "c"): RestartDelay(20.0, 1000.0)}
+
+
+def test_a_checkpoint_of_the_release_before_is_read(tmp_path):
+    rows = {"back_offs": [["u", "c", 20, 1000, "d"]], "rejected": []}
+    files.save(checkpoint.path(str(tmp_path)), checkpoint.VERSION, rows)
+    saved = checkpoint.load(str(tmp_path))
+    assert (saved.back_offs, saved.replaced) == ({("u", "c"): RestartDelay(20.0, 1000.0, "d")}, {})

@@ -4,6 +4,9 @@ Source: client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_mana
 the end of the last run and doubles at each restart up to the cap. A long run resets it. Its end is compared with the
 restart before it, where BackoffHistory compares two restarts. A container with another image or other resources starts
 over (GetBackoffKey). Pure. Times are Unix seconds, since they are compared with the runtime's.
+
+SyncPod decides on the view from before its kills. There a container that it kills still runs, so the wait before the
+next start counts from the end of the instance before it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,15 @@ class RestartDelay:
     """`definition_of` the container."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An instance that a step kills and starts again."""
+
+    id: str
+    end_before: float
+    """When the instance before it ended; 0 if the runtime had none."""
+
+
 def definition_of(container: Container) -> str:
     """A hash of name, image and resources. A back-off counts only for the same definition."""
     resources = fnv1a_32(msgspec.json.encode(container.resources))
@@ -39,11 +51,28 @@ def standing(back_off: RestartDelay | None, definition: str) -> RestartDelay | N
     return back_off if back_off is not None and back_off.definition == definition else None
 
 
-def wait_until(back_off: RestartDelay | None, finished_at: float, delays: Backoff) -> float:
-    """Unix time before which the container may not start; 0 when it may at once."""
+def wait_until(
+    back_off: RestartDelay | None, finished_at: float, delays: Backoff, replaced: Replaced | None = None
+) -> float:
+    """Unix time before which the container may not start; 0 when it may at once.
+
+    `finished_at`: the end of its newest instance. `replaced`: that instance, if this step killed it.
+    """
     if back_off is None or delays.is_reset(back_off.updated, finished_at):
         return 0.0
-    return finished_at + back_off.delay_s
+    if replaced is None:
+        return finished_at + back_off.delay_s
+    return replaced.end_before + back_off.delay_s if replaced.end_before else 0.0
+
+
+def raises(back_off: RestartDelay | None, finished_at: float, replaced: Replaced | None = None) -> bool:
+    """Return True when the start after that end raises the back-off; arguments as of `wait_until`.
+
+    False after a start that failed or was cut off by a kill of this process: it has raised it already.
+    """
+    if replaced is not None and not replaced.end_before:
+        return False  # doBackOff finds no exited instance
+    return back_off is None or back_off.updated < finished_at
 
 
 def raised(
@@ -63,3 +92,16 @@ def to_plain(back_offs: dict[tuple[str, str], RestartDelay]) -> list[list[Any]]:
 def from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], RestartDelay]:
     """The inverse of `to_plain`."""
     return {(uid, name): RestartDelay(float(delay), float(updated), *of) for uid, name, delay, updated, *of in rows}
+
+
+def replaced_to_plain(replaced: dict[str, dict[str, Replaced]]) -> list[list[Any]]:
+    """Rows for the checkpoint: [pod UID, container name, ID, end before]."""
+    return [[uid, name, one.id, one.end_before] for uid, names in replaced.items() for name, one in names.items()]
+
+
+def replaced_from_plain(rows: list[list[Any]]) -> dict[str, dict[str, Replaced]]:
+    """The inverse of `replaced_to_plain`."""
+    found: dict[str, dict[str, Replaced]] = {}
+    for uid, name, identity, end_before in rows:
+        found.setdefault(uid, {})[name] = Replaced(identity, float(end_before))
+    return found

@@ -335,6 +335,10 @@ class PodView:
         next(instances, None)
         return next(instances, None)
 
+    def last_exited(self, name: str) -> ContainerView | None:
+        """The newest instance of the container of that name that has exited."""
+        return next((one for one in self.containers if one.name == name and one.state == "exited"), None)
+
     def in_sandbox(self, name: str, sandbox_id: str) -> ContainerView | None:
         """The newest instance of the container of that name in one sandbox."""
         instances = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)

@@ -19,7 +19,7 @@ from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._objects.peer import ObjectsRef
-from actors.pod_workers.model.back_off import RestartDelay
+from actors.pod_workers.model.back_off import Replaced, RestartDelay
 from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.shared.http_hooks import HttpHooks
 from actors.pod_workers.shared.managed_resources import ManagedResources, ResourceHealths
@@ -182,6 +182,8 @@ class WorkerContext:
     stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
     back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)
     """By pod UID and container name."""
+    replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)
+    """By pod UID and container name: what the last step killed to start it again. Inner dicts do not change."""
     restored: Collection[str] = frozenset()
     """UIDs of pods that come from the checkpoint alone, since the API server has not answered yet."""
     probes_known: bool = False
@@ -191,4 +193,4 @@ class WorkerContext:
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """No process of the pod with this UID runs any more."""
     on_back_off: Callable[[], None] = lambda: None
-    """A back-off was raised: write the checkpoint soon."""
+    """`back_offs` or `replaced` changed: write the checkpoint soon."""

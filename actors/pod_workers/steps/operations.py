@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from actors._base import gather
 from actors._base.messaging import tracing
@@ -55,6 +56,7 @@ class Operations:
         self._ask_volumes = True
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
+        self._first_step = True
         self._cgroup_busy = self._cgroup_killed = False
         """After the pod ended: processes were seen in its cgroup; they were killed."""
 
@@ -250,13 +252,45 @@ class Operations:
 
     # Crash-loop back-off
 
+    def note_kills(self, view: PodView, killed: Iterable[ContainerView]) -> None:
+        """Note what this step kills, before it does; `view` is of the step's start.
+
+        The note counts for this step's starts, and after a kill of this process for the next one's first step.
+        """
+        noted = {
+            one.name: back_off.Replaced(one.id, 0.0 if last is None else last.finished_at_ns / 1e9)
+            for one, last in ((one, view.last_exited(one.name)) for one in killed if one.state != "exited")
+        }
+        former = self.context.replaced.get(self.scope.pod.metadata.uid, {}) if self._first_step else {}
+        self._first_step = False
+        self._set_replaced(former | noted)
+
+    def forget_kill(self, container: str) -> None:
+        """The start is held back: the step that makes it counts from the killed instance's end."""
+        noted = self.context.replaced.get(self.scope.pod.metadata.uid, {})
+        self._set_replaced({name: one for name, one in noted.items() if name != container})
+
+    def _set_replaced(self, noted: dict[str, back_off.Replaced]) -> None:
+        uid = self.scope.pod.metadata.uid
+        if noted == self.context.replaced.get(uid, {}):
+            return
+        if noted:
+            self.context.replaced[uid] = noted
+        else:
+            del self.context.replaced[uid]
+        self.context.on_back_off()
+
+    def _replaced(self, previous: ContainerView) -> back_off.Replaced | None:
+        noted = self.context.replaced.get(self.scope.pod.metadata.uid, {}).get(previous.name)
+        return noted if noted is not None and noted.id == previous.id else None
+
     def held_back_s(self, container: str, now: float) -> float:
         """Seconds until the container may start; zero or negative: at once."""
         previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        until = back_off.wait_until(self._back_off(container), previous.finished_at_ns / 1e9, self.context.crash_loop)
-        return until - now
+        finished, replaced = previous.finished_at_ns / 1e9, self._replaced(previous)
+        return back_off.wait_until(self._back_off(container), finished, self.context.crash_loop, replaced) - now
 
     def _back_off(self, name: str) -> back_off.RestartDelay | None:
         """The back-off, if the container's definition has not changed."""
@@ -278,8 +312,8 @@ class Operations:
         key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self._back_off(previous.name)
-        if standing is not None and standing.updated >= finished:
-            return  # raised for this exit before, by a start that failed or was cut off by a kill
+        if not back_off.raises(standing, finished, self._replaced(previous)):
+            return
         self.context.back_offs[key] = back_off.raised(
             standing, finished, time.time(), self.context.crash_loop, self._definition(previous.name)
         )
@@ -322,6 +356,7 @@ class Operations:
         if deleted:
             for container in (*self.scope.pod.spec.init_containers, *self.scope.pod.spec.containers):
                 self.context.back_offs.pop((uid, container.name), None)
+            self.context.replaced.pop(uid, None)
             meta = self.scope.pod.metadata
             self.context.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
         return released

@@ -107,6 +107,7 @@ class Sync:
             actions = policy.with_restarts(actions, planned, pod)
         ends = view.containers if actions.kill_pod else tuple(kill.container for kill in actions.kill)
         self.context.ends.keep_containers(pod.metadata.uid, {one.id for one in ends})
+        self.operations.note_kills(view, ends)
         if actions.kill_pod:
             await self.killing.end_pod(time.monotonic() + grace_period_s(self.scope.pod))
             if not actions.create_sandbox:
@@ -255,6 +256,7 @@ class Sync:
         self.scope.wait_reasons.held_back(part, reason, message, wait_s)
 
     def _hold_back(self, container: str, held_s: float) -> None:
+        self.operations.forget_kill(container)
         reason, message = self.operations.back_off_reason(container)
         self.report.waiting(container, reason, message)
         self._held_back(f"container {container}", reason, message, held_s)
