@@ -1,4 +1,4 @@
-"""State files of the CPU and the memory manager: cpu_manager_state and memory_manager_state below --root-dir."""
+"""State files of the managers of CPUs, memory and claims: cpu_manager_state and the like below --root-dir."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from actors.resources.errors import PolicyError
 
 State = TypeVar("State")
 
-_MOST_BYTES = 4 << 20
+MOST_BYTES = 4 << 20
+"""Of a file, for reading and writing: what is written must be readable at the next start."""
 
 
 class StateFile(Generic[State]):
@@ -23,8 +24,8 @@ class StateFile(Generic[State]):
     def __init__(
         self, directory: str, manager: str, encode: Callable[[State], bytes], decode: Callable[[bytes], State]
     ) -> None:
-        """`manager`: "cpu" or "memory". `encode` gives the file's content; `decode` raises ValueError."""
-        self._file = NumberedFile(os.path.join(directory, f"{manager}_manager_state"))
+        """`manager`: "cpu", "memory" or "dra". `encode` gives the file's content; `decode` raises ValueError."""
+        self._file = NumberedFile(os.path.join(directory, f"{manager}_manager_state"), MOST_BYTES)
         self.path, self.write = self._file.path, self._file.write
         self._manager = {"cpu": "CPU"}.get(manager, manager)
         self._decode, self.content = decode, encode
@@ -32,7 +33,7 @@ class StateFile(Generic[State]):
     def load(self) -> State | None:
         """Return the state; None without a file. Raises PolicyError for a damaged file or one of another policy."""
         try:
-            return self._decode(read_regular(self.path, _MOST_BYTES))
+            return self._decode(read_regular(self.path, MOST_BYTES))
         except FileNotFoundError:
             return None
         except OSError as error:

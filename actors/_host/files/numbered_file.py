@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 
@@ -15,16 +16,20 @@ class NumberedFile:
     Others may write to its directory: a link under the temporary file's name is removed, not followed.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, most_bytes: int) -> None:
+        """`most_bytes`: what its reader accepts."""
+        self.path, self.most_bytes = path, most_bytes
         self._lock = threading.Lock()
         self._written = 0
 
     def write(self, number: int, content: bytes) -> None:
         """Replace the file, unless content of the same or a higher number is written.
 
-        A kill leaves the old or the new file. Blocks until it is on the disk. Raises OSError.
+        A kill leaves the old or the new file. Blocks until it is on the disk. Raises OSError, and EFBIG for content
+        that the next incarnation could not read; the old file stays.
         """
+        if len(content) > self.most_bytes:
+            raise OSError(errno.EFBIG, f"{len(content)} bytes are more than {self.most_bytes}", self.path)
         with self._lock:
             if number > self._written:
                 _replace(self.path, content)

@@ -23,7 +23,7 @@ class Directory:
 
     def __init__(self, path: str, boot_id: str) -> None:
         self.path, self._boot_id = path, boot_id
-        self._checkpoint = NumberedFile(f"{path}/{checkpoint.FILE}")
+        self._checkpoint = NumberedFile(f"{path}/{checkpoint.FILE}", checkpoint.MOST_BYTES)
 
     @property
     def socket(self) -> str:

@@ -6,6 +6,7 @@ runtime. So it is bounded, and an answer that no driver can mean is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,17 @@ MOST_DEVICES = 4096
 MOST_ITEMS = 256
 """Requests or CDI names of one device."""
 MOST_NAME = 253
+MOST_TEXT = 256 * 1024
+"""Characters of all names in one claim. An allocation of the API's size has less than a tenth, with its CDI names."""
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""Of a subdomain; only its whole length is bounded."""
+_DEVICE = re.compile(_LABEL)
+_REQUEST = re.compile(rf"{_LABEL}(/{_LABEL})?")
+_POOL = re.compile(rf"{_PART}([./]{_PART})*")
+"""Subdomains with slashes between."""
+_SHARE = re.compile(r"[-A-Za-z0-9]{1,63}")
+"""A UUID."""
 
 
 def check(rpc: str, claims: Iterable[Claim], results: Mapping[str, Any]) -> None:
@@ -37,20 +49,25 @@ def devices(driver: str, result: Any) -> tuple[Device, ...]:
     """The devices in a NodePrepareResourceResponse. Raises ClaimError."""
     if len(result.devices) > MOST_DEVICES:
         raise _lie(driver, f"a claim has {len(result.devices)} devices, more than {MOST_DEVICES}")
-    return tuple(_device(driver, one) for one in result.devices)
+    found = tuple(_device(driver, one) for one in result.devices)
+    size = sum(_size(one) for one in found)
+    if size > MOST_TEXT:
+        raise _lie(driver, f"a claim has names of {size} characters, more than {MOST_TEXT}")
+    return found
 
 
 def _device(driver: str, device: Any) -> Device:
-    for name in (device.pool_name, device.device_name):
-        if not name or len(name) > MOST_NAME or not name.isprintable():
-            raise _lie(driver, f"a device is called {clipped(name)!r}")
+    _check_name(driver, "pool", _POOL, device.pool_name)
+    _check_name(driver, "device", _DEVICE, device.device_name)
     if len(device.request_names) > MOST_ITEMS or len(device.cdi_device_ids) > MOST_ITEMS:
         raise _lie(driver, f"a device has more than {MOST_ITEMS} requests or CDI devices")
     for name in device.cdi_device_ids:
         if not is_cdi_name(name):
             raise _lie(driver, f"it grants the CDI device {clipped(name)!r}, which is not VENDOR/CLASS=NAME")
-    if any(len(one) > MOST_NAME for one in (*device.request_names, device.share_id)):
-        raise _lie(driver, "a request or a share has a name that is too long")
+    for name in device.request_names:
+        _check_name(driver, "request", _REQUEST, name)
+    if device.share_id:
+        _check_name(driver, "share", _SHARE, device.share_id)
     return Device(
         device.pool_name,
         device.device_name,
@@ -58,6 +75,17 @@ def _device(driver: str, device: Any) -> Device:
         tuple(device.request_names),
         tuple(device.cdi_device_ids),
     )
+
+
+def _check_name(driver: str, what: str, syntax: re.Pattern[str], name: str) -> None:
+    """Raise ClaimError unless the name has the syntax of resource.k8s.io/v1 (validation.go of apis/resource)."""
+    if len(name) > MOST_NAME or syntax.fullmatch(name) is None:
+        raise _lie(driver, f"a {what} is called {clipped(name)!r}")
+
+
+def _size(device: Device) -> int:
+    names = (device.pool, device.name, device.share_id or "", *device.requests, *device.cdi_names)
+    return sum(len(name) for name in names)
 
 
 def _lie(driver: str, what: str) -> ClaimError:

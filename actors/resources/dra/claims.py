@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -67,6 +67,10 @@ class Claims:
     def __len__(self) -> int:
         return len(self._claims)
 
+    def copy(self) -> Claims:
+        """A copy, to try a change on."""
+        return Claims(replace(one, pod_uids=set(one.pod_uids), devices=dict(one.devices)) for one in self)
+
     def get(self, key: Key) -> Claim | None:
         """The claim; None when no driver was asked for it."""
         return self._claims.get(key)
@@ -82,6 +86,10 @@ class Claims:
     def of_pod(self, uid: str) -> list[Claim]:
         """The claims that the pod uses."""
         return [one for one in self if uid in one.pod_uids]
+
+    def of_driver(self, driver: str) -> Iterator[Claim]:
+        """The claims of a driver, with its devices alone."""
+        return (replace(one, devices={driver: one.devices[driver]}) for one in self if driver in one.devices)
 
     def pods(self) -> frozenset[str]:
         """UIDs of all pods that use a claim."""

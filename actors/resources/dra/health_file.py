@@ -93,7 +93,7 @@ class HealthFile:
     def __init__(self, actor: Actor, health: Health) -> None:
         self._actor, self._health = actor, health
         self._on = actor.settings.resource_health_status
-        self._file = NumberedFile(os.path.join(actor.settings.root_dir, NAME))
+        self._file = NumberedFile(os.path.join(actor.settings.root_dir, NAME), MOST_BYTES)
         self._number, self._version, self._written_at = 0, health.version, 0.0
         self._writing = self._fails = False
 

@@ -26,7 +26,7 @@ from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
 from actors.resources.dra.slices import SliceCleaner
 from actors.resources.model.turns import Turns
-from actors.resources.state_file import StateFile
+from actors.resources.state_file import MOST_BYTES, StateFile
 from proto.common.backoff import Backoff
 from proto.common.until import Until
 from proto.pods.objects import ObjectRef, document_of
@@ -38,6 +38,8 @@ from proto.wire.errors import ActorError
 log = logging.getLogger(__name__)
 
 DISK_S = 10.0
+DRIVERS_SHARE = 4
+"""One driver may take this part of the state file, 1/4."""
 RECONCILE_S = 60.0
 """Period in which claims of pods that are gone are unprepared, as in the kubelet."""
 RETRY = Backoff(1.0, cap_s=RECONCILE_S)
@@ -160,10 +162,15 @@ class DraManager:
             drivers[one.key] = policy.drivers_of(pod, one, documents.get(one.key))
             for driver in sorted(drivers[one.key]):
                 self.plugins.check(driver)
-        entered = [
-            policy.entered(self.claims, pod.metadata.uid, key, documents[key].metadata.uid, found)
-            for key, found in drivers.items()
-        ]
+
+        def enter(claims: Claims) -> list[Claim]:
+            uids = {key: documents[key].metadata.uid for key in drivers}
+            return [policy.entered(claims, pod.metadata.uid, key, uids[key], found) for key, found in drivers.items()]
+
+        trial = self.claims.copy()
+        enter(trial)
+        self._check_size(trial)
+        entered = enter(self.claims)
         await self._save()
         due = [one for one in entered if not one.prepared]
         batches = _batches((one, drivers[one.key]) for one in due)
@@ -179,6 +186,12 @@ class DraManager:
         results = await self.plugins.call(driver, "NodePrepareResources", lambda plugin: plugin.prepare(claims))
         answers.check("NodePrepareResources", claims, results)
         found = {one.uid: answers.devices(driver, results[one.uid]) for one in claims}
+        trial = self.claims.copy()
+        for one in trial:
+            if one.uid in found:
+                one.devices[driver] = found[one.uid]
+        self._check_share(trial, driver)
+        self._check_size(trial)
         for one in claims:
             one.devices[driver] = found[one.uid]
 
@@ -264,6 +277,18 @@ class DraManager:
         return Grant(cdi_devices=policy.cdi_names(pod, container, self.claims))
 
     # State file
+
+    def _check_share(self, claims: Claims, driver: str) -> None:
+        """Raise ClaimError if one driver would fill the file, so that no claim of another had room."""
+        size, most = len(self._file.content(claims.of_driver(driver))), MOST_BYTES // DRIVERS_SHARE
+        if size > most:
+            raise ClaimError(f"claims of the DRA driver {driver} would take {size} bytes of state, more than {most}")
+
+    def _check_size(self, claims: Claims) -> None:
+        """Raise ClaimError if the file would get too large. A change is checked first, so that later ones are saved."""
+        size = len(self._file.content(claims))
+        if size > MOST_BYTES:
+            raise ClaimError(f"{self._file.path} would have {size} bytes, more than {MOST_BYTES}")
 
     async def _save(self) -> None:
         """Raises ClaimError."""

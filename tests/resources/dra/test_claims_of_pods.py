@@ -248,6 +248,48 @@ def test_a_failed_preparation_is_tried_again(actor: ActorProcess, driver: Driver
     assert cdi(actor, GPU) == ("test/dra=dev-gpu",)
 
 
+def answering(claim_name: str, *devices: Any) -> Fault:
+    return Fault(answer=RESPONSE(claims={f"uid-{claim_name}": ONE(devices=devices)}))
+
+
+def test_devices_with_quotes_do_not_keep_it_from_starting(actor: ActorProcess, driver: Driver) -> None:
+    quotes = [DEVICE(pool_name="pool", device_name='"' * 240 + str(number)) for number in range(4000)]
+    driver.faults["NodePrepareResources"] = answering("gpu", *quotes)
+    assert "the DRA driver dra.test lies: a device is called" in refusal(actor, PrepareClaims(pod=GPU))
+    actor.restart()
+    actor.tell(SetPods(pods=(GPU,), full=True))
+    driver.faults.clear()
+    prepare_soon(actor, GPU)
+    assert cdi(actor, GPU) == ("test/dra=dev-gpu",)
+
+
+def test_a_driver_fills_its_share_of_the_state_and_no_more(actor: ActorProcess, driver: Driver, server: Server) -> None:
+    long = [f"test/dra={number:04}{'x' * 4000}" for number in range(55)]
+    taken: list[Pod] = []
+    problem = ""
+    while not problem:
+        name = f"c{len(taken)}"
+        server.put(claim(name, f"p{len(taken)}"))
+        subject = pod(f"p{len(taken)}", name)
+        device = DEVICE(pool_name="p", device_name="d", cdi_device_ids=long)
+        driver.faults["NodePrepareResources"] = answering(name, device)
+        try:
+            prepare(actor, subject)
+        except Refused as error:
+            problem = error.message
+        else:
+            taken.append(subject)
+    assert (len(taken), "would take" in problem) == (4, True)
+    other = new_driver(actor, name="other.test")
+    server.put(claim("other", "o", drivers=("other.test",)))
+    prepare(actor, pod("o", "other"))
+    actor.restart()
+    actor.tell(SetPods(pods=(*taken, pod("o", "other")), full=True))
+    assert [len(cdi(actor, each)) for each in taken] == [55] * 4
+    assert cdi(actor, pod("o", "other")) == ("test/dra=dev-other",)
+    other.close()
+
+
 @pytest.mark.parametrize("fault", [Fault(code="INTERNAL"), Fault(hang=True), Fault(answer=RESPONSE())])
 def test_a_failed_end_is_tried_again(actor: ActorProcess, driver: Driver, fault: Fault) -> None:
     prepare(actor, GPU)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.resources import state_file
 from actors.resources.errors import PolicyError
 from actors.resources.machine.memory import Memory
 from actors.resources.memory.manager import MemoryManager, MemorySettings
@@ -141,6 +142,22 @@ def test_memory_that_cannot_be_written_is_not_assigned(tmp_path: Path) -> None:
     disk.full = False
     allocate(subject, one)
     assert nodes_of(subject, one) == "0"
+
+
+def test_memory_is_not_assigned_beyond_what_the_next_start_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = os.path.getsize(_empty_state(tmp_path))
+    monkeypatch.setattr(state_file, "MOST_BYTES", size + 10)
+    subject, one = manager(tmp_path), guaranteed("p")
+    with pytest.raises(AllocationError, match=r"cannot write .*memory_manager_state: .* bytes are more than"):
+        allocate(subject, one)
+    assert nodes_of(subject, one) == nodes_of(manager(tmp_path), one) == ""
+
+
+def _empty_state(directory: Path) -> str:
+    manager(directory)
+    return f"{directory}/{FILE}"
 
 
 def test_pod_without_room_is_rejected_in_upstreams_words(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from actors.resources import state_file
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import parse, printed
@@ -98,6 +99,18 @@ def test_cpus_that_cannot_be_written_are_not_assigned(tmp_path):
         allocate(broken, simple("p", "c", "2"))
     assert caught.value.reason == "UnexpectedAdmissionError"
     assert broken.shared == cpus.shared == parse("0-7")
+
+
+def test_cpus_are_not_assigned_beyond_what_the_next_start_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_file, "MOST_BYTES", 500)
+    cpus, taken = manager(tmp_path), 0
+    with pytest.raises(
+        AllocationError, match=r"cannot write .*cpu_manager_state: .* bytes are more than 500"
+    ) as caught:
+        for taken in range(7):  # noqa: B007 - the number is that of the refused pod
+            allocate(cpus, simple(f"{taken}{'p' * 200}", "c", "1"))
+    assert caught.value.reason == "UnexpectedAdmissionError"
+    assert (taken, manager(tmp_path).shared) == (1, cpus.shared)
 
 
 def test_release_needs_no_disk(tmp_path, caplog):
