@@ -162,5 +162,6 @@ def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceMana
     try:
         manager.load()
     except OSError as error:
-        log.error("cannot read the checkpoint of devices: %s; devices of running pods may be given to others", error)
+        manager.unread.begin(str(error))
+        log.error("%s", manager.unread.problem)
     return manager

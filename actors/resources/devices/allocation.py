@@ -17,6 +17,7 @@ from actors.resources.devices.answers import BadAnswerError
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
+from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import NotYetError
 from actors.resources.model.turns import Turns
@@ -24,6 +25,10 @@ from proto.common.safe_text import clipped
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
 
+MOST_ANSWER = 256 * 1024
+"""Bytes of an answer for one container. A variable for execve has half of it at most."""
+MOST_COST = 4 << 20
+"""Of all holdings: the checkpoint's checksum takes 0.3 s of CPU time for them."""
 HUNG_S = 30.0
 """A plugin whose call did not end is not called for this time."""
 
@@ -37,9 +42,11 @@ class Allocation:
         holdings: Holdings,
         connections: Mapping[str, Connection],
         save: Callable[[], Awaitable[Any]],
+        unread: Unread,
     ) -> None:
         """`connections`: by resource. `save` writes the checkpoint; it raises OSError and ActorError."""
         self._inventory, self._holdings, self._connections, self._save = inventory, holdings, connections, save
+        self._unread = unread
         self._turns: Turns[str] = Turns()
         """By pod UID: one call to a plugin at a time."""
 
@@ -48,6 +55,8 @@ class Allocation:
         for name, count in self.requests(container).items():
             held = self._holdings.get(pod.metadata.uid, container.name, name)
             if held is None:
+                if self._unread.problem:
+                    raise NotYetError(self._unread.problem)
                 ids = policy.complete(self._choice(pod, container, name, count, affinity))
                 by_node = self._inventory.by_node(name, ids)
                 self._holdings.put(Holding(pod.metadata.uid, container.name, name, by_node, chosen_for=affinity))
@@ -101,11 +110,19 @@ class Allocation:
         if self._holdings.get(pod.metadata.uid, container.name, name) is not held:
             raise NotYetError(f"the devices of {name} were released meanwhile")
         answer = _checked(name, response).SerializeToString(deterministic=True)
-        self._holdings.put(replace(held, response=answer, earlier_boot=False, chosen_for=None))
+        granted = replace(held, response=answer, earlier_boot=False, chosen_for=None)
+        self._check_room(held, granted)
+        self._holdings.put(granted)
         try:
             await self._save()
         except (OSError, ActorError) as error:
             raise NotYetError(f"cannot write the checkpoint of devices: {error}") from error
+
+    def _check_room(self, held: Holding, granted: Holding) -> None:
+        """Raise AllocationError for a grant that would make the checkpoint too large."""
+        if granted.cost + self._holdings.cost(but=held) > MOST_COST:
+            what = f"the grant of {held.resource} takes {granted.cost} bytes of the checkpoint of devices"
+            raise policy.rejection(f"{what}, with those of others more than {MOST_COST}")
 
     async def _chosen_again(self, pod: Pod, container: Container, held: Holding, count: int, affinity: Hint) -> Holding:
         """Choose again, with what the plugin prefers. The devices held so far stay taken until it has answered."""
@@ -151,4 +168,9 @@ def _checked(name: str, response: Any) -> Any:
         answers.read_grant(response.container_responses[0])
     except BadAnswerError as error:
         raise policy.rejection(f"the device plugin of {name} lies: {error}") from error
+    size = response.container_responses[0].ByteSize()
+    if size > MOST_ANSWER:
+        raise policy.rejection(
+            f"the device plugin of {name} grants {size} bytes to a container, more than {MOST_ANSWER}"
+        )
     return response.container_responses[0]

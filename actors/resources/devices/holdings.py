@@ -35,6 +35,11 @@ class Holding:
         """The device IDs."""
         return frozenset(one for ids in self.by_node.values() for one in ids)
 
+    @property
+    def cost(self) -> int:
+        """Bytes that the checkpoint's checksum is over: its IDs and, in decimal, its response."""
+        return 4 * len(self.response) + sum(len(one.encode()) + 1 for ids in self.by_node.values() for one in ids)
+
 
 class Holdings:
     """All holdings, by pod, container and resource."""
@@ -81,6 +86,10 @@ class Holdings:
         """IDs of the resource's assigned devices. `but`: pod UID and name of a container that does not count."""
         others = (held for held in self if held.resource == resource and (held.pod_uid, held.container) != but)
         return frozenset(one for held in others for one in held.ids)
+
+    def cost(self, *, but: Holding) -> int:
+        """Cost of all others that are in the checkpoint."""
+        return sum(one.cost for one in self if one is not but and one.chosen_for is None)
 
     def owners(self, resource: str, ids: Collection[str]) -> frozenset[str]:
         """UIDs of the pods that have one of these devices."""

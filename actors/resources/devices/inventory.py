@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 GRACE_S = 300.0
 """A plugin that is away for longer has its resource's capacity taken off the Node."""
+MOST_DEVICES = 65_536
+MOST_ID_BYTES = 4 << 20
+"""Of all resources together. The checkpoint has every ID, and its checksum takes 0.3 s of CPU time for this much."""
 NO_NODE = -1
 """NUMA node of devices without one, in the checkpoint."""
 
@@ -75,6 +78,17 @@ class Inventory:
         return frozenset(
             one.id for one in resource.devices.values() if one.id not in before or before[one.id].healthy != one.healthy
         )
+
+    def problem(self, name: str, devices: Collection[Device]) -> str:
+        """Why a resource's list is too long beside those of the others; empty if it is not."""
+        others = [each for other, one in self.resources.items() if other != name for each in one.devices]
+        if len(others) + len(devices) > MOST_DEVICES:
+            return f"it lists {len(devices)} devices, with other resources more than {MOST_DEVICES}"
+        size = sum(len(one.id.encode()) for one in devices)
+        if size + sum(len(one.encode()) for one in others) > MOST_ID_BYTES:
+            what = f"it lists {len(devices)} devices with IDs of {size} bytes"
+            return f"{what}, with other resources more than {MOST_ID_BYTES}"
+        return ""
 
     def disconnect(self, name: str, now: float) -> None:
         """The plugin has gone: its devices count for the capacity, and none is allocatable."""

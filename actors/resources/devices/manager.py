@@ -23,6 +23,7 @@ from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import MEET_S, Connection
+from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
 from actors.resources.serving.socket_proxy import SocketProxy
@@ -58,8 +59,10 @@ class DeviceManager:
         self._connections: dict[str, Connection] = {}
         self._meeting: dict[str, Connection] = {}
         self._needs_pre_start: dict[str, bool] = {}
-        self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save)
+        self.unread = Unread()
+        self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save, self.unread)
         self._writes = 0
+        self._is_saving = self._save_again = False
         self._server: SocketProxy | None = None
 
     # Start
@@ -177,6 +180,10 @@ class DeviceManager:
             devices = answers.read_devices(response)
         except BadAnswerError as error:
             self._disconnected(connection, str(error))
+            return
+        problem = self.inventory.problem(resource, devices)
+        if problem:
+            self._disconnected(connection, problem)
             return
         self.inventory.update(resource, devices)
         healthy = len(self.inventory.resources[resource].healthy)
@@ -299,12 +306,12 @@ class DeviceManager:
 
     def release(self, pod_uid: str) -> None:
         """See Provider."""
-        if self.holdings.release(pod_uid):
+        if self.holdings.release(pod_uid) | self.unread.release(pod_uid):
             self._save_soon()
 
     def retain(self, pod_uids: Collection[str]) -> None:
         """See Provider."""
-        if self.holdings.retain(pod_uids):
+        if self.holdings.retain(pod_uids) | self.unread.retain(pod_uids):
             self._save_soon()
 
     # Checkpoint
@@ -316,7 +323,19 @@ class DeviceManager:
         await self._actor.blocking(DISK_S, self._directory.write_checkpoint, self._writes, held, registered)
 
     def _save_soon(self) -> None:
-        self._actor.spawn(self._try_to_save(), "device checkpoint")
+        """Write it after a write under way: of many changes meanwhile one write has all."""
+        self._save_again = not self.unread.lasts
+        if self._save_again and not self._is_saving:
+            self._is_saving = True
+            self._actor.spawn(self._save_changes(), "device checkpoint")
+
+    async def _save_changes(self) -> None:
+        try:
+            while self._save_again:
+                self._save_again = False
+                await self._try_to_save()
+        finally:
+            self._is_saving = False
 
     async def _try_to_save(self) -> None:
         try:

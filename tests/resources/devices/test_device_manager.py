@@ -466,3 +466,37 @@ def test_unknown_extended_resources_are_the_clusters(actor: ActorProcess) -> Non
     with pytest.raises(ActorError):
         grant(actor, subject, "none")
     assert actor.ask(Describe()).name == "resources"
+
+
+def test_a_checkpoint_too_large_to_read_gives_no_device_away(actor: ActorProcess, plugin: Plugin) -> None:
+    admit(actor, one("a"))
+    path = directory(actor) / checkpoint.FILE
+    actor.kill()
+    os.truncate(path, checkpoint.MOST_BYTES + 1)
+    before = (directory(actor) / "kubelet.sock").stat().st_ctime_ns
+    actor.start()
+    actor.tell(SetPods(pods=(one("a"),), full=True))
+    wait_until_served(actor, before)
+    plugin.close()
+    told_before = len(actor.peers["node"].of(SetDevices))
+    plugin.start()
+    wait_for(lambda: len(actor.peers["node"].of(SetDevices)) > told_before and told(actor) == (2, 2), 20)
+    waits = refusal(actor, one("b"))
+    assert waits.retry
+    assert "1 pods of before may hold devices" in waits.message
+    assert path.stat().st_size > checkpoint.MOST_BYTES, "the next start needs to know it, too"
+    actor.tell(ReleasePod(pod_uid="a"))
+    wait_for(lambda: path.stat().st_size < checkpoint.MOST_BYTES, 20)
+
+
+def test_an_answer_too_large_for_the_checkpoint_is_refused(actor: ActorProcess) -> None:
+    texts = {f"V{number}": "x" * 100_000 for number in range(3)}
+    large = pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(envs=texts)])
+    plugin = new_plugin(actor, faults={"Allocate": Fault(answer=large)}).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        refused = refusal(actor, one("u"))
+        assert not refused.retry
+        assert "grants 300" in refused.message
+    finally:
+        plugin.close()
