@@ -26,11 +26,19 @@ def of_secrets(refs: Iterable[ObjectRef], found: dict[ObjectRef, ApiObject]) -> 
     configurations = []
     for ref in refs:
         if ref in found:
+            name = f"pull secret {ref.namespace}/{ref.name}"
             try:
                 configurations.append(keyring.secret_entries(found[ref]))
             except KeyringError as error:
-                raise KeyringError(f"cannot use pull secret {ref.namespace}/{ref.name}: {error}") from error
+                raise KeyringError(f"cannot use {name}: {error}") from error
+            _warn_of_more(configurations[-1], name)
     return Keyring(configurations)
+
+
+def _warn_of_more(entries: Entries, name: str) -> None:
+    """Log that `name` has more entries than are looked at."""
+    if keyring.has_more(entries):
+        log.warning("%s has more than %d registries; only these are looked at", name, keyring.MOST_ENTRIES)
 
 
 def held_by(
@@ -64,6 +72,7 @@ def of_node(root_dir: str, home: str) -> Keyring:
             log.warning("cannot use %s: %s; images are pulled without it", path, error)
             continue
         if entries:
+            _warn_of_more(entries, path)
             return Keyring([entries])
     return Keyring()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fnmatch
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +22,12 @@ DOCKER_CONFIG_JSON = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
 DOCKER_CFG = ("kubernetes.io/dockercfg", ".dockercfg")
 _DEFAULT_REGISTRY = "index.docker.io"
 _DEFAULT_NAMES = frozenset({"docker.io", _DEFAULT_REGISTRY})
+
+MOST_ENTRIES = 1000
+"""Entries of one configuration that are looked at. The text of a Secret holds some 60,000."""
+LONGEST_KEY = 253 + len(":65535") + 1024
+"""Characters of a DNS name, a port and a path. A longer key or repository matches nothing."""
+_MOST_SHOWN = 100
 
 
 class Credentials(NamedTuple):
@@ -39,7 +45,10 @@ class KeyringError(Exception):
 
 
 Entries = Mapping[str, Credentials]
-"""Credentials by registry as written: host, host/path or URL, with wildcards."""
+"""Credentials by registry as written: host, host/path or URL, with wildcards.
+
+The readers return one entry more than MOST_ENTRIES when there are more, see `has_more`.
+"""
 
 Read = Callable[[bytes], Entries]
 
@@ -76,7 +85,13 @@ def _object(content: bytes) -> dict[str, Any]:
 def _entries(plain: Any) -> dict[str, Credentials]:
     if not isinstance(plain, dict):
         raise KeyringError("must be a JSON object of registries")
-    return {registry: _credentials(registry, entry) for registry, entry in plain.items()}
+    read = itertools.islice(plain.items(), MOST_ENTRIES + 1)
+    return {registry: _credentials(registry[:_MOST_SHOWN], entry) for registry, entry in read}
+
+
+def has_more(entries: Entries) -> bool:
+    """True when the configuration has more entries than a Keyring looks at."""
+    return len(entries) > MOST_ENTRIES
 
 
 def _credentials(registry: str, entry: Any) -> Credentials:
@@ -102,12 +117,12 @@ def _decoded(registry: str, auth: str) -> tuple[str, str]:
 
 
 class Keyring:
-    """Entries of several configurations; more specific entries come first."""
+    """The first MOST_ENTRIES entries of each configuration; more specific entries come first."""
 
     def __init__(self, configurations: Iterable[Entries] = ()) -> None:
         self._by_key: dict[str, list[Credentials]] = {}
         for entries in configurations:
-            for registry, credentials in entries.items():
+            for registry, credentials in itertools.islice(entries.items(), MOST_ENTRIES):
                 key = _key(registry)
                 if key is not None:
                     self._by_key.setdefault(key, []).append(credentials)
@@ -138,6 +153,8 @@ def matches(pattern: str, repository: str) -> bool:
     The ports are equal, the hosts have equally many parts (`*` matches within a part), and the repository's path begins
     with the pattern's.
     """
+    if max(len(pattern), len(repository)) > LONGEST_KEY:
+        return False
     try:
         wanted, target = urlsplit(f"//{pattern}"), urlsplit(f"//{repository}")
         if (wanted.port, len(_parts(wanted))) != (target.port, len(_parts(target))):
@@ -146,7 +163,28 @@ def matches(pattern: str, repository: str) -> bool:
         return False
     if not target.path.startswith(wanted.path):
         return False
-    return all(fnmatch.fnmatchcase(host, glob) for glob, host in zip(_parts(wanted), _parts(target), strict=True))
+    return all(_covers(part, host) for part, host in zip(_parts(wanted), _parts(target), strict=True))
+
+
+def _covers(pattern: str, part: str) -> bool:
+    """True when `pattern`, with `*` for any characters, covers the whole part of a host.
+
+    No regular expression: a pod's Secret has the pattern, and fnmatch takes seconds to compile a hostile one.
+    Upstream's filepath.Match also knows `?` and `[a-z]`, which `urlsplit` leaves in no host's name.
+    """
+    first, *others = pattern.split("*")
+    if not others:
+        return pattern == part
+    *middle, last = others
+    if len(part) < len(first) + len(last) or not (part.startswith(first) and part.endswith(last)):
+        return False
+    at, end = len(first), len(part) - len(last)
+    for piece in middle:  # the leftmost place leaves most for the pieces after it
+        found = part.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
 
 
 def _parts(url: Any) -> list[str]:
@@ -155,7 +193,9 @@ def _parts(url: Any) -> list[str]:
 
 
 def _key(registry: str) -> str | None:
-    # HOST or HOST/PATH, without scheme and Docker's former API versions; None for an invalid URL.
+    # HOST or HOST/PATH, without scheme and Docker's former API versions; None for an invalid URL and a long one.
+    if len(registry) > LONGEST_KEY:
+        return None
     try:
         url = urlsplit(registry if registry.startswith(("https://", "http://")) else f"https://{registry}")
     except ValueError:

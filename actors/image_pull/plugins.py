@@ -12,7 +12,7 @@ from actors._metrics import kubelet as metrics
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from actors.image_pull import exec_provider, providers
-from actors.image_pull.keyring import Credentials, Entries, Keyring
+from actors.image_pull.keyring import MOST_ENTRIES, Credentials, Entries, Keyring, has_more
 from actors.image_pull.providers import Account, Answer, PluginError
 from actors.image_pull.verification import PullServiceAccount
 from proto.pods.objects import GetToken, ObjectRef
@@ -137,5 +137,8 @@ class Plugins:
         finally:
             metrics.CREDENTIAL_PLUGIN_SECONDS.observe(time.monotonic() - began, provider.name)
             self._asked.pop((provider.name, repository, account), None)
+        if has_more(answer.entries):
+            words = "credential provider %s gives more than %d registries; only these are looked at"
+            log.warning(words, provider.name, MOST_ENTRIES)
         self._cache.put(provider.name, answer, time.monotonic(), account)
         return answer.entries

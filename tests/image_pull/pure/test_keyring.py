@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ def b64(text: str) -> str:
         ("[::1]:5000", "[::1]:5000/a", True),
         ("r.io:x", "r.io/a", False),
         ("", "r.io/a", False),
+        ("*", "localhost/a", True),
+        ("*a*a.io", "aa.io/x", True),
+        ("*a*a.io", "a.io/x", False),
+        ("a*a.io", "a.io/x", False),
+        ("r*g*s*y.io", "registry.io/a", True),
+        ("r*s*g*y.io", "registry.io/a", False),
+        ("r**y.io", "registry.io/a", True),
+        ("r(e|x)*.io", "registry.io/a", False),
+        ("r.io/" + "a" * 1400, "r.io/" + "a" * 1400, False),
+        ("*.io", "r" * 1400 + ".io/a", False),
     ],
 )
 def test_a_pattern_covers_a_repository(pattern: str, repository: str, does: bool) -> None:
@@ -138,6 +149,48 @@ def test_the_first_of_the_nodes_files_counts(tmp_path: Path) -> None:
     assert users() == ["home"]
     (root / "config.json").write_text('{"auths": {"r.io": {"username": "root", "password": "p"}}}')
     assert users() == ["root"]
+
+
+SECONDS = 0.5
+"""A hostile configuration took nine, and half a gigabyte of memory."""
+ENTRY = {"auth": b64("u:p")}
+
+
+@pytest.mark.parametrize(
+    "registries",
+    [
+        ["*a" * 500_000 + ".io"],
+        ["*a" * 120 + f"b.io/{number}" for number in range(4000)],
+        ["*" * 240 + f".io/{number}" for number in range(4000)],
+        ["." * 1200 + str(number) for number in range(800)],
+        [f"*a*{number}.io" for number in range(30_000)],
+    ],
+    ids=["one long", "many stars", "stars only", "many parts", "many short"],
+)
+def test_hostile_keys_take_no_time(registries: list[str]) -> None:
+    content = json.dumps({"auths": dict.fromkeys(registries, ENTRY)})
+    ref, held = secret("a", *keyring.DOCKER_CONFIG_JSON, content)
+    began = time.process_time()
+    assert credentials.of_secrets([ref], {ref: held}).lookup("a" * 240 + ".io/x") == []
+    assert credentials.held_by([ref], {ref: held}, "a" * 240 + ".io/x") == {}
+    assert time.process_time() - began < SECONDS
+
+
+def test_entries_over_the_bound_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    registries = [f"r{number}.io" for number in range(keyring.MOST_ENTRIES + 1)]
+    for count, words in ((keyring.MOST_ENTRIES, []), (keyring.MOST_ENTRIES + 1, ["pull secret ns/a has more than"])):
+        content = json.dumps({"auths": dict.fromkeys(registries[:count], ENTRY)})
+        ref, held = secret("a", *keyring.DOCKER_CONFIG_JSON, content)
+        caplog.clear()
+        ring = credentials.of_secrets([ref], {ref: held})
+        assert [ring.lookup(f"{one}/x") != [] for one in registries[-2:]] == [True, False]
+        assert [one[: len(words[0])] for one in caplog.messages] == words
+
+
+def test_message_for_a_long_key_is_short() -> None:
+    with pytest.raises(KeyringError) as raised:
+        keyring.docker_config_json(json.dumps({"auths": {"r" * 100_000: {"auth": "!"}}}).encode())
+    assert len(str(raised.value)) < 300
 
 
 def test_credentials_are_never_shown() -> None:
