@@ -18,7 +18,7 @@ from actors._base.messaging.tasks import first_of
 from actors._host.files.untrusted_files import open_regular
 from actors.server.base.http import Response, text
 from actors.server.context import Context
-from actors.server.routes.logquery import LogQuery
+from actors.server.routes.logquery import LogQuery, judge_pattern, pattern_check
 from proto.wire.errors import ActorError
 
 DEADLINE_S = 30.0
@@ -29,13 +29,17 @@ MOST_AT_ONCE = 4
 _BUSY = f"{MOST_AT_ONCE} log queries run already; try again\n"
 MOST_UNITS_BYTES = 4 * 1024 * 1024
 """Of the list of units that journald knows."""
+MOST_CHECK_BYTES = 64 * 1024
+"""Of journalctl's words on a pattern."""
 
 
 async def services_log(context: Context, query: LogQuery) -> Response:
-    """The logs of the services. 429 when too many queries run."""
+    """The logs of the services. 429 when too many queries run. Raises Invalid for a bad pattern."""
     if context.log_queries >= MOST_AT_ONCE:
         return text(429, _BUSY, **{"Retry-After": "1"})
     answer = _Answer(context, query)
+    if query.pattern:
+        judge_pattern(query.pattern, await answer.output(pattern_check(query.pattern), MOST_CHECK_BYTES))
     return Response(200, answer.parts(await answer.units()), "text/plain;charset=UTF-8")
 
 
@@ -75,13 +79,18 @@ class _Answer:
 
     async def units(self) -> frozenset[bytes]:
         """The units that have entries; none where journald does not answer."""
+        found = await self.output(["journalctl", "--field", "_SYSTEMD_UNIT"], MOST_UNITS_BYTES)
+        return frozenset(found.split(b"\n"))
+
+    async def output(self, arguments: list[str], most_bytes: int) -> bytes:
+        """A program's output, both streams. Reading stops after `most_bytes`."""
         found = bytearray()
-        async with contextlib.aclosing(self._run(["journalctl", "--field", "_SYSTEMD_UNIT"])) as lines:
-            async for part in lines:
+        async with contextlib.aclosing(self._run(arguments)) as parts:
+            async for part in parts:
                 found += part
-                if len(found) > MOST_UNITS_BYTES:
+                if len(found) > most_bytes:
                     break
-        return frozenset(bytes(found).split(b"\n"))
+        return bytes(found)
 
     async def _run(self, arguments: list[str]) -> AsyncGenerator[bytes, None]:
         """A program's output, both streams. It is killed at the deadline, and when the client disconnects."""
