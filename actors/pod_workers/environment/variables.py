@@ -60,12 +60,20 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         name = match.group(1)
         return "$" if name is None else variables.get(name, match.group(0))
 
-    return _REFERENCE.sub(value, text)
+    end = _closed(text)
+    return _REFERENCE.sub(value, text[:end]) + text[end:].replace("$$", "$")
+
+
+def _closed(text: str) -> int:
+    # No reference begins after the last parenthesis. A search there for the end of each `$(` takes quadratic time.
+    return text.rfind(")") + 1
 
 
 def references(text: str) -> tuple[str, ...]:
     """The names of the variables in `text`."""
-    return tuple(name for name in (match.group(1) for match in _REFERENCE.finditer(text)) if name is not None)
+    return tuple(
+        name for name in (match.group(1) for match in _REFERENCE.finditer(text, 0, _closed(text))) if name is not None
+    )
 
 
 def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
