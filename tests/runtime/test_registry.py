@@ -378,3 +378,10 @@ def test_document_compressed_by_a_cache_is_read(fake: FakeRegistry, store: Image
 
     fake.answer = answer
     assert pull(store, fake).manifest == fake.digest
+
+
+def test_challenge_of_letters_takes_no_quadratic_time() -> None:
+    began = time.process_time()
+    found = client._CHALLENGE.findall("a" * 60_000 + ' realm="x",service="y"')
+    assert found == [("realm", "x"), ("service", "y")]
+    assert time.process_time() - began < 1
