@@ -525,6 +525,17 @@ def test_a_reset_from_the_rules_match_to_the_next_lives() -> None:
         assert (ended.exit_code, ended.reason, ended.started_at) == (137, reasons.RESTARTING_ALL_CONTAINERS, None)
 
 
+def test_pod_stays_initialized_while_all_containers_restart() -> None:
+    subject = pod("Never", containers=[TRIGGER], init=(ONCE,))
+    first = of(subject, view(here("once")))
+    before = of(subject, view(here("once", "exited"), here("x")), old=first)
+    matched = of(subject, view(here("once", "exited"), here("x", "exited", 88)), old=before)
+    gone = of(subject, view(), old=matched)
+    again = of(subject, view(here("once", restart_count=1)), old=gone)
+    shown = [condition(one, "Initialized")[0] for one in (first, before, matched, gone, again)]
+    assert shown == ["False", "True", "True", "True", "True"]
+
+
 def test_a_pod_without_such_a_rule_has_no_such_condition() -> None:
     assert "AllContainersRestarting" not in {one.type for one in of(pod(), view(life())).conditions}
 

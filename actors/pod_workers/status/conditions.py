@@ -28,11 +28,13 @@ def conditions(
     phase: str,
     others: tuple[PodCondition, ...],
     *,
+    initialized: bool = False,
     restarting_all: bool = False,
     volumes: str = "",
 ) -> tuple[PodCondition, ...]:
     """`others` unchanged, then the kubelet's conditions.
 
+    `initialized`: the last status has the condition Initialized.
     `volumes`: why the pod's volumes are not mounted, or do not answer at a container's start. The kubelet reports that
     in events only; here a pod that waits for its sandbox shows it in a condition, too.
     """
@@ -40,7 +42,7 @@ def conditions(
     containers_ready = _containers_ready(pod, statuses, phase)
     own: tuple[PodCondition, ...] = (
         _ready_to_start(pod, not sandbox_needed, volumes),
-        _initialized(pod, view, statuses, phase),
+        _initialized(pod, view, statuses, phase, before=initialized),
         _ready(pod, containers_ready, others),
         containers_ready,
         _condition(pod, "PodScheduled", True),
@@ -93,7 +95,8 @@ def _has_begun(status: ContainerStatus) -> bool:
     return status.state.running is not None or status.state.terminated is not None
 
 
-def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str) -> PodCondition:
+def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str, *, before: bool) -> PodCondition:
+    """Stays True where a rule restarts all containers: "will not be marked as false" (KEP-5532)."""
     unknown = [one.name for one in pod.spec.init_containers if one.name not in statuses]
     incomplete = [
         one.name for one in pod.spec.init_containers if one.name in statuses and not _done(one, statuses[one.name])
@@ -101,7 +104,8 @@ def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str) -> Pod
     if phase == "Succeeded" and not unknown:
         return _condition(pod, "Initialized", True, reasons.POD_COMPLETED)
     message = _listing(("unknown", unknown), ("incomplete", incomplete))
-    if any_main_started(pod, view, statuses) or not message:
+    kept = before and restart_policy.may_restart_all(pod)
+    if kept or any_main_started(pod, view, statuses) or not message:
         return _condition(pod, "Initialized", True)
     return _condition(pod, "Initialized", False, reasons.CONTAINERS_NOT_INITIALIZED, message)
 

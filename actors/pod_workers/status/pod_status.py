@@ -44,6 +44,7 @@ def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
             statuses,
             phase,
             _other_conditions(pod, old, inputs),
+            initialized=_holds(old, "Initialized"),
             restarting_all=inputs.restarting_all,
             volumes=inputs.volumes,
         ),
@@ -72,8 +73,11 @@ def _resources(pod: Pod, phase: str, inputs: StatusInputs) -> ResourceRequiremen
 
 def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
     """True from a rule's match on; after the matching exit is removed, by the last published condition."""
-    known = any(one.type == RESTARTING and one.status == "True" for one in old.conditions)
-    return known or bool(restart_policy.restart_sources(pod, view))
+    return _holds(old, RESTARTING) or bool(restart_policy.restart_sources(pod, view))
+
+
+def _holds(status: PodStatus, kind: str) -> bool:
+    return any(one.type == kind and one.status == "True" for one in status.conditions)
 
 
 def _rejected_status(pod: Pod, old: PodStatus, inputs: StatusInputs) -> PodStatus:
