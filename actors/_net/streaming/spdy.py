@@ -15,12 +15,16 @@ from typing import NamedTuple
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY = 1, 2, 3, 4, 6, 7
 FIN = 1
-MAX_HEADERS = 64 * 1024
+CANCEL, REFUSED_STREAM = 5, 3
+"""Reasons of a reset."""
+MAX_HEADERS = 4 * 1024
 """Limit of one stream's decompressed headers. Kubernetes sends a few words."""
+MAX_NAMES = 16
+"""Limit of their number. Kubernetes sends three."""
 MAX_CONTROL = 128 * 1024
 """Limit of a control frame, which may hold compressed headers."""
-WHOLE_DATA = 4 * 1024 * 1024
-"""A data frame up to this size becomes one event, a larger one an event for each part received."""
+WHOLE_DATA = 256 * 1024
+"""A data frame up to this size becomes one event, a larger one an event for each part received. Clients send 32 KB."""
 _CONTROL = 0x8003_0000
 _VERSION = 0xFFFF_0000
 MAX_DATA = 0xFF_FFFF
@@ -104,6 +108,8 @@ class Session:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._next_event: Event | None = None
+        """The second event of the last frame."""
         self._next = 1
         self._pinged = 0
         self._coming = Data(0, b"", False)
@@ -139,9 +145,9 @@ class Session:
         return struct.pack(">II", stream, (FIN << 24 if end else 0) | len(content)) + content
 
     @staticmethod
-    def reset(stream: int) -> bytes:
+    def reset(stream: int, why: int = CANCEL) -> bytes:
         """The frame that ends a stream at once."""
-        return _control(RST_STREAM, struct.pack(">II", stream, 5))
+        return _control(RST_STREAM, struct.pack(">II", stream, why))
 
     def ping(self) -> bytes:
         """A ping frame, for clients only. Its answer produces no event."""
@@ -150,14 +156,24 @@ class Session:
 
     def feed(self, received: bytes) -> list[Event]:
         """The events of the received bytes; an incomplete frame waits. Raises ProtocolError."""
+        self.receive(received)
+        return list(iter(self.next_event, None))
+
+    def receive(self, received: bytes) -> None:
+        """Add bytes for `next_event`."""
         self._buffer += received
-        events: list[Event] = []
+
+    def next_event(self) -> Event | None:
+        """The next event of the received bytes; None when there is no complete frame. Raises ProtocolError.
+
+        Headers stay compressed until their turn. A block of 30 bytes may become 4 KB.
+        """
+        if self._next_event is not None:
+            event, self._next_event = self._next_event, None
+            return event
         while self._left or len(self._buffer) >= 8:
             if self._left:
-                if not self._buffer:
-                    break
-                events.append(self._part())
-                continue
+                return self._part() if self._buffer else None
             first, second = struct.unpack_from(">II", self._buffer)
             length = second & MAX_DATA
             if not first & 0x8000_0000 and length > WHOLE_DATA:
@@ -167,11 +183,13 @@ class Session:
             if first & 0x8000_0000 and (first & _VERSION != _CONTROL or length > MAX_CONTROL):
                 raise ProtocolError(f"this is no control frame of SPDY/3.1: it begins with {first:08x}{second:08x}")
             if len(self._buffer) < 8 + length:
-                break
+                return None
             content = bytes(self._buffer[8 : 8 + length])
             del self._buffer[: 8 + length]
-            events += self._event(first, second >> 24, content)
-        return events
+            if events := self._event(first, second >> 24, content):
+                self._next_event = events[1] if len(events) > 1 else None
+                return events[0]
+        return None
 
     def _part(self) -> Data:
         content = bytes(self._buffer[: self._left])
@@ -208,9 +226,11 @@ class Session:
         """Decompress a header block. All blocks share one zlib stream, so an error in one spoils the later ones."""
         try:
             block = self._decompress.decompress(packed, MAX_HEADERS)
-            if self._decompress.unconsumed_tail:
+            if self._decompress.unconsumed_tail or len(block) >= MAX_HEADERS:
                 raise ProtocolError("the headers of a stream are too large")
             (count,) = struct.unpack_from(">I", block)
+            if count > MAX_NAMES:
+                raise ProtocolError(f"a stream has {count} headers, more than {MAX_NAMES}")
             words, at = [], 4
             for _ in range(2 * count):
                 (length,) = struct.unpack_from(">I", block, at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -32,26 +31,25 @@ class Link:
         on_ping: Callable[[bytes], Coroutine[Any, None, None]] | None = None,
     ) -> None:
         """`early` was received before. `on_ping` gets the answers to pings; by default they are sent before the next
-        read. Raises ProtocolError.
+        event.
         """
         self.session = Session()
         self._transport = transport
         self._gate = Semaphore(1)
         self._on_ping = on_ping or self.send
-        self._events = deque(self.session.feed(early))
+        self.session.receive(early)
 
     async def event(self) -> Event | None:
         """The next event other than a ping; None at the end. Raises OSError, ProtocolError."""
         while True:
-            while self._events:
-                event = self._events.popleft()
+            while (event := self.session.next_event()) is not None:
                 if not isinstance(event, Pinged):
                     return event
                 await self._on_ping(event.answer)
             received = await self._transport.read()
             if not received:
                 return None
-            self._events.extend(self.session.feed(received))
+            self.session.receive(received)
 
     async def send(self, frame: bytes) -> None:
         """Raises OSError."""

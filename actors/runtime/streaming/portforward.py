@@ -7,55 +7,60 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, gather
 from actors._net.loop import Loop
 from actors._net.stream import Stream, connect, tcp_socket
-from actors._net.streaming.spdy import Data, Event, Opened, ProtocolError, Reset
+from actors._net.streaming.spdy import REFUSED_STREAM, Data, Event, Opened, ProtocolError, Reset
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered
 from actors._net.watch import Watch
 from actors.runtime.model.kernel import in_namespace
+from actors.runtime.streaming.limits import MOST_NAME, MOST_PAIRS, MOST_WAITING, PART, Limits, Room
 from actors.runtime.streaming.remotecommand import BLOCK
 
 log = logging.getLogger(__name__)
 CONNECT_S = 30.0
-MOST_WAITING = 1024 * 1024
-"""Bytes of one connection that the pod has not taken; the client's whole session then waits, as SPDY has one flow."""
+MATCH_S = 30.0
+"""Time for a client to open the other stream of a pair, as in the kubelet and containerd."""
 ADDRESSES = ("127.0.0.1", "::1")
 """A pod's programs listen here; IPv4 is tried first, as in other runtimes."""
 
 
 class Inbox:
-    """Bytes from a client for one connection, in order."""
+    """Bytes from a client for one connection, in order. They wait until the pod has taken them."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._parts: deque[bytes] = deque()
         self._bytes = 0
+        self._taken = 0
+        """The share of the part that `get` returned last."""
         self._ended = False
         self._changed: Future[None] = Future()
 
     async def put(self, content: bytes) -> None:
         """Add bytes, once there is room."""
-        while self._bytes >= MOST_WAITING and not self._ended:
-            await self._change()
+        while (self._bytes >= MOST_WAITING or self._room.full) and not self._ended:
+            await self._room.change()
         if content and not self._ended:
             self._parts.append(content)
-            self._bytes += len(content)
+            self._bytes += len(content) + PART
+            self._room.add(len(content) + PART)
             self._tell()
 
     async def get(self) -> bytes:
-        """The next bytes; empty at the end."""
+        """The next bytes; empty at the end. The ones before are counted as taken."""
+        self._free(self._taken)
         while not self._parts:
             if self._ended:
                 return b""
-            await self._change()
+            await self._changed
         content = self._parts.popleft()
-        self._bytes -= len(content)
-        self._tell()
+        self._taken = len(content) + PART
         return content
 
     def end(self) -> None:
@@ -66,15 +71,17 @@ class Inbox:
     def drop(self) -> None:
         """The pod takes no more."""
         self._parts.clear()
-        self._bytes = 0
         self.end()
+        self._free(self._bytes)
+
+    def _free(self, count: int) -> None:
+        self._taken = 0
+        self._bytes -= count
+        self._room.remove(count)
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, Future()
         changed.set(None)
-
-    def _change(self) -> Future[None]:
-        return self._changed
 
 
 class Output(Protocol):
@@ -160,16 +167,19 @@ class Ports:
 # SPDY
 
 
-@dataclass
+@dataclass(eq=False)
 class Pair:
     """The data and error streams of one connection."""
 
     link: Link
+    request: str
     port: int
-    inbox: Inbox = field(default_factory=Inbox)
+    inbox: Inbox
     data: int = 0
     error: int = 0
     ended: bool = False
+    task: Task[None] | None = None
+    """Waits for the other stream, then carries the connection."""
 
     async def send(self, content: bytes) -> None:
         """Send bytes of the pod."""
@@ -188,13 +198,15 @@ class Pair:
 
 
 class SpdyForward:
-    """A SPDY session, whose client opens a pair of streams for each connection."""
+    """A SPDY session, whose client opens a pair of streams for each connection. Streams beyond a limit are reset."""
 
-    def __init__(self, loop: Loop, link: Link, ports: Ports, watch: Watch) -> None:
+    def __init__(self, loop: Loop, link: Link, ports: Ports, watch: Watch, limits: Limits) -> None:
         self._loop, self._link, self._ports, self._watch = loop, link, ports, watch
+        self._descriptors, self._room = limits.descriptors, Room(limits.waiting)
+        self._pairs: set[Pair] = set()
         self._requests: dict[str, Pair] = {}
-        self._pairs: dict[int, Pair] = {}
-        self._carriers: set[Task[None]] = set()
+        """The pairs that lack a stream, by request ID."""
+        self._streams: dict[int, Pair] = {}
 
     async def run(self) -> None:
         """Run until the client leaves."""
@@ -204,48 +216,98 @@ class SpdyForward:
                     self._watch.touch()
                     await self._on(event)
         finally:
-            for carrier in list(self._carriers):
-                carrier.cancel()
+            for pair in list(self._pairs):
+                pair.ended = True  # a client that has left reads no end: a task that sends one would wait for ever
+                self._cancel(pair)
+                self._drop(pair)
 
     async def _on(self, event: Event) -> None:
         if isinstance(event, Opened):
             await self._open(event)
             return
-        if not isinstance(event, Data | Reset):
+        if not isinstance(event, Data | Reset) or (pair := self._streams.get(event.stream)) is None:
             return
-        pair = self._pairs.get(event.stream)
-        if pair is None or event.stream != pair.data:
-            return
-        if isinstance(event, Data):
+        if isinstance(event, Reset):
+            self._reset(event.stream, pair)
+        elif event.stream == pair.data:
             await pair.inbox.put(event.content)
-        if isinstance(event, Reset) or event.end:
-            pair.inbox.end()
+            if event.end:
+                pair.inbox.end()
+
+    def _reset(self, stream: int, pair: Pair) -> None:
+        """Forget a pair that lacks a stream; end a connection whose data stream was reset, as the kubelet does."""
+        del self._streams[stream]
+        unmatched = self._requests.get(pair.request) is pair
+        if unmatched or stream == pair.data:
+            self._cancel(pair)
+        if unmatched:
+            self._drop(pair)
 
     async def _open(self, event: Opened) -> None:
         kind, port = event.headers.get("streamtype", ""), event.headers.get("port", "")
-        if kind not in ("data", "error") or not (port.isdecimal() and 0 < int(port) < 65536):
-            await self._link.send(self._link.session.reset(event.stream))
-            return
         # Clients without a request ID open the error stream first and the data stream right after it.
         fallback = event.stream if kind == "error" else event.stream - 2
         request = event.headers.get("requestid") or str(fallback)
-        pair = self._requests.setdefault(request, Pair(self._link, int(port)))
+        valid = kind in ("data", "error") and _is_port(port) and len(request) <= MOST_NAME
+        pair = self._pair(request, int(port)) if valid and event.stream and event.stream not in self._streams else None
+        if pair is None or getattr(pair, kind):  # the pair has one of this kind
+            await self._link.send(self._link.session.reset(event.stream, REFUSED_STREAM))
+            return
         setattr(pair, kind, event.stream)
-        self._pairs[event.stream] = pair
+        self._streams[event.stream] = pair
+        if pair.data and pair.error:  # before the client can be slow to take the reply
+            del self._requests[request]
+            self._cancel(pair)
         await self._link.accept(event.stream)
         if pair.data and pair.error:
-            del self._requests[request]
-            carrier = self._loop.spawn(self._carry(pair), "connection")
-            if not carrier.done():
-                self._carriers.add(carrier)
-                carrier.add_done_callback(self._carriers.discard)
+            pair.task = self._loop.spawn(self._carry(pair), "connection")
+
+    def _pair(self, request: str, port: int) -> Pair | None:
+        """The pair that lacks a stream of this request, else a new one; None when there are too many."""
+        if (pair := self._requests.get(request)) is not None:
+            return pair
+        if len(self._pairs) >= MOST_PAIRS or not self._descriptors.take_for_pair():
+            return None
+        pair = self._requests[request] = Pair(self._link, request, port, Inbox(self._room))
+        self._pairs.add(pair)
+        pair.task = self._loop.spawn(self._expire(pair), "unmatched stream")
+        return pair
+
+    async def _expire(self, pair: Pair) -> None:
+        await self._loop.sleep(MATCH_S)
+        del self._requests[pair.request]
+        pair.inbox.drop()
+        with contextlib.suppress(OSError):
+            await self._link.send(self._link.session.reset(pair.data or pair.error))
+        self._drop(pair)
 
     async def _carry(self, pair: Pair) -> None:
         try:
             await self._ports.carry(pair.port, pair.inbox, pair)
         finally:
-            for stream in (pair.data, pair.error):
-                self._pairs.pop(stream, None)
+            self._drop(pair)
+
+    @staticmethod
+    def _cancel(pair: Pair) -> None:
+        if pair.task is not None:
+            pair.task.cancel()
+
+    def _drop(self, pair: Pair) -> None:
+        """Forget the pair, once."""
+        if pair not in self._pairs:
+            return
+        self._pairs.discard(pair)
+        self._descriptors.give(1)
+        pair.inbox.drop()
+        if self._requests.get(pair.request) is pair:
+            del self._requests[pair.request]
+        for stream in (pair.data, pair.error):
+            if self._streams.get(stream) is pair:
+                del self._streams[stream]
+
+
+def _is_port(text: str) -> bool:
+    return len(text) <= 5 and text.isdecimal() and 0 < int(text) < 65536
 
 
 # WebSocket
@@ -271,10 +333,11 @@ class Channel:
 
 
 async def forward_by_websocket(
-    loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watch: Watch
+    loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watch: Watch, limits: Limits
 ) -> None:
     """Run a session with one connection for each requested port. Raises OSError."""
-    inboxes = [Inbox() for _ in wanted]
+    room = Room(limits.waiting)
+    inboxes = [Inbox(room) for _ in wanted]
     for index, port in enumerate(wanted):
         for channel in (2 * index, 2 * index + 1):
             await numbered.send(channel, port.to_bytes(2, "little"))

@@ -45,6 +45,7 @@ from actors.runtime.model.errors import RpcError
 from actors.runtime.model.state import Container
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import ExecFailed, Execution
+from actors.runtime.streaming.limits import PER_SESSION, Limits
 from actors.runtime.streaming.policy import EXEC, PORT_FORWARD, SessionRequest, Tokens
 from actors.runtime.streaming.portforward import Ports, SpdyForward, forward_by_websocket
 from actors.runtime.streaming.remotecommand import Channels, RemoteCommand
@@ -71,6 +72,7 @@ class StreamingServer:
         """`idle_s`: ends a session after this time without traffic; 0 for never. Raises OSError."""
         self._engine, self._idle_s = engine, idle_s
         self._tokens = Tokens()
+        self._limits = Limits()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stream")
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
@@ -119,6 +121,9 @@ class StreamingServer:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
                     await self.loop.sleep(BUSY_S)
                 continue
+            if not self._limits.descriptors.take(1):
+                connected.close()
+                continue
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.loop.spawn(self._client(Stream(self.loop, connected)), "session")
@@ -132,6 +137,7 @@ class StreamingServer:
             log.exception("a streaming session was cut off")
         finally:
             stream.close()
+            self._limits.descriptors.give(1)
 
     async def _session(self, stream: Stream) -> None:
         timer = self.loop.call_later(HEAD_S, stream.abort)
@@ -153,10 +159,15 @@ class StreamingServer:
             await refuse(
                 stream, asked.http, 404, "404 page not found: no such session, or its URL was used or has expired", {}
             )
-        elif asked.to == "websocket":
-            await self._by_websocket(stream, asked, wanted)
-        else:
-            await self._by_spdy(stream, asked, wanted)
+            return
+        count = PER_SESSION - 1 + len(wanted.ports)
+        if not self._limits.descriptors.take(count):
+            await refuse(stream, asked.http, 503, "too many exec, attach and port-forward sessions: end some", {})
+            return
+        try:
+            await (self._by_websocket if asked.to == "websocket" else self._by_spdy)(stream, asked, wanted)
+        finally:
+            self._limits.descriptors.give(count)
 
     async def _by_spdy(self, stream: Stream, asked: Upgrade, wanted: SessionRequest) -> None:
         served = SPDY_FORWARD if wanted.kind == PORT_FORWARD else SPDY_COMMAND
@@ -267,9 +278,9 @@ class StreamingServer:
         left: Future[None] = Future()
         watch = Watch(self.loop, stream, self._idle_s, lambda: left.set(None))
         if isinstance(carrier, Link):
-            session = self.loop.spawn(SpdyForward(self.loop, carrier, ports, watch).run(), "port-forward")
+            session = self.loop.spawn(SpdyForward(self.loop, carrier, ports, watch, self._limits).run(), "port-forward")
         else:
-            serving = forward_by_websocket(self.loop, carrier, ports, wanted.ports, watch)
+            serving = forward_by_websocket(self.loop, carrier, ports, wanted.ports, watch, self._limits)
             session = self.loop.spawn(serving, "port-forward")
         try:
             await first_of(session, left)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.errors import RpcError, invalid, unmet
+from actors.runtime.streaming.limits import MOST_PORTS
 from actors.runtime.streaming.policy import ATTACH, EXEC, PORT_FORWARD, SessionRequest
 from proto.cri import api_pb2 as pb
 
@@ -37,6 +38,8 @@ class Sessions:
 
     def port_forward(self, request: pb.PortForwardRequest) -> str:
         """The URL of a port-forward session."""
+        if len(request.port) > MOST_PORTS:
+            raise invalid(f"{len(request.port)} ports are more than a session can have, which is {MOST_PORTS}")
         sandbox = self._engine.state.sandboxes.get(request.pod_sandbox_id)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from actors._net.streaming.spdy import Data, Event, Opened, Reset
+from actors._net.streaming.spdy import Data, Event, Opened, ProtocolError, Reset
 from actors._net.streaming.spdylink import Link
+from actors.runtime.streaming.limits import MOST_WAITING, PART
 from actors.runtime.streaming.remotecommand import GONE, Message
 
 
@@ -18,15 +19,20 @@ class SpdyChannels:
         self._kinds: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._early: deque[Message] = deque()
+        """Messages that came before the last stream, MOST_WAITING at most. Clients open all streams first."""
 
     async def ready(self) -> bool:
         """Wait for all expected streams; return False when the client leaves. Raises OSError, ProtocolError."""
+        waiting = 0
         while self._numbers.keys() != self._expected:
             event = await self._link.event()
             if event is None:
                 return False
             if (message := await self._on(event)) is not None:
                 self._early.append(message)
+                waiting += len(message.content) + PART
+            if waiting > MOST_WAITING:  # its other streams can come only behind these bytes, so it cannot wait
+                raise ProtocolError(f"more than {MOST_WAITING} bytes came before the streams of the command")
         return True
 
     async def receive(self) -> Message:

@@ -33,6 +33,8 @@ from proto.v1 import Pod
 log = logging.getLogger(__name__)
 
 RUN_S = 300.0
+MOST_PORTS = 128
+"""Ports that a WebSocket client may name. Each has two channels, and a channel's number is one byte."""
 
 
 def flag(request: Request, *names: str) -> bool:
@@ -120,6 +122,8 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
         ports = [0]
     if any(not 0 < port < 65536 for port in ports):
         return text(400, f"invalid port {request.first('port')!r}")
+    if len(ports) > MOST_PORTS:
+        return text(400, f"{len(ports)} ports are more than a session can have, which is {MOST_PORTS}")
     sandbox = await _sandbox(context, pod)
     if wrong := no_upgrade(request):
         return wrong
