@@ -69,7 +69,7 @@ class Waiting:
 
 @dataclass
 class Limits:
-    """What all sessions share."""
+    """The counters of all sessions together."""
 
     descriptors: Descriptors = field(default_factory=Descriptors)
     waiting: Waiting = field(default_factory=Waiting)
