@@ -22,7 +22,7 @@ _HARMLESS = frozenset({"image_pull_secrets", "token_bucket", "author", "authorit
 _SECRET_TEXT = ("PRIVATE KEY", "LS0tLS1CRUdJTi", "LS0tQkVHSU4g", "LS0tLUJFR0lOI", "eyJhbGciOi")
 """PEM, base64 of PEM at each of its three positions, and the usual start of a JSON Web Token."""
 _USER_OF_URL = re.compile(r"(\w://)[^/?#\s]*@")
-_QUERY_OF_URL = re.compile(r"(\w://[^?\s]*\?)[^#\s]+")
+_URL, _QUERY, _END = re.compile(r"\w://"), re.compile(r"[?\s]"), re.compile(r"[#\s]")
 
 
 def words(name: str) -> list[str]:
@@ -47,7 +47,19 @@ def safe(text: str, hidden: str = HIDDEN) -> str:
         return hidden
     if "://" not in text:
         return text
-    return _QUERY_OF_URL.sub(rf"\1{hidden}", _USER_OF_URL.sub(rf"\1{hidden}@", text))
+    return _without_queries(_USER_OF_URL.sub(rf"\1{hidden}@", text), hidden)
+
+
+def _without_queries(text: str, hidden: str) -> str:
+    """Replace the query of each URL. One expression for it all would search from each `://` to the end of the text."""
+    parts, at = [], 0
+    while (url := _URL.search(text, at)) and (stop := _QUERY.search(text, url.end())):
+        end = _END.search(text, stop.end())
+        after = end.start() if end is not None else len(text)
+        is_query = stop.group() == "?" and after > stop.end()
+        parts += [text[at : stop.end()], hidden if is_query else ""]
+        at = after if is_query else stop.end()
+    return "".join((*parts, text[at:]))
 
 
 def redacted(value: object, name: str = "") -> object:

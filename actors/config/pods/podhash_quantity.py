@@ -7,7 +7,8 @@ binary fractions as big decimals, which cannot be printed here.
 import re
 from typing import Any
 
-_FORM = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9})|([A-Za-z]*))", re.ASCII)
+# Possessive: a manifest's text of many zeros would take quadratic time otherwise.
+_FORM = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?(?:[eE]([+-]?[0-9]{1,9})|([A-Za-z]*))", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _INT64_DIGITS = 18

@@ -6,8 +6,7 @@ so that a restart rewrites no file.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from actors._host.node.selector import matches_requirement
@@ -19,7 +18,7 @@ from proto.v1.volumes.projected import ClusterTrustBundleProjection
 KIND = "ClusterTrustBundle"
 NOT_SUPPORTED = "ClusterTrustBundle projection is not supported in static kubelet mode"
 """The kubelet's message for: no API server, the feature gate is off, or the server does not have the kind."""
-_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s*(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _LINE = 64
 
 
@@ -59,8 +58,16 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 def _pem(bundles: Iterable[ApiObject]) -> bytes:
     texts = ((one.document.get("spec") or {}).get("trustBundle") or "" for one in bundles)
-    blocks = sorted({"".join(block.split()) for text in texts for block in _BLOCK.findall(text)})
+    blocks = sorted({"".join(block.split()) for text in texts for block in _blocks(text)})
     return "".join(map(_encoded, blocks)).encode()
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """What is between each BEGIN and the next END. A text without END is searched once, not from each BEGIN."""
+    at = 0
+    while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin + len(_BEGIN))) >= 0:
+        yield text[begin + len(_BEGIN) : end]
+        at = end + len(_END)
 
 
 def _encoded(block: str) -> str:

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - the prints are long
 
 import hashlib
+import time
 from typing import Any
 
 import pytest
@@ -83,6 +84,13 @@ def test_quantity_without_a_print_still_gives_a_uid(memory: str) -> None:
     with pytest.raises(NotPrintable):
         printed_pod(big)
     assert len(static_pod_uid(big, "/m", "n")) == 32
+
+
+def test_text_of_many_zeros_takes_no_quadratic_time() -> None:
+    began = time.process_time()
+    with pytest.raises(NotPrintable):
+        printed_quantity("0" * 200_000 + "!")
+    assert time.process_time() - began < 1.0, "seconds of CPU time"
 
 
 def test_every_api_field_is_in_the_table_of_go_types() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,14 @@ def anchors(**fields: Any) -> str:
 )  # fmt: skip
 def test_anchors_of_selected_bundles_without_duplicates(fields: dict[str, Any], letters: str) -> None:
     assert anchors(**fields) == "".join(map(certificate, letters))
+
+
+def test_text_without_an_end_is_searched_once() -> None:
+    hostile = bundle("a")
+    hostile.document["spec"]["trustBundle"] = "-----BEGIN CERTIFICATE-----\n" * 100_000
+    began = time.process_time()
+    assert trust_bundles.anchors(projection(name="a"), {hostile.ref: hostile}) == b""
+    assert time.process_time() - began < 1.0, "seconds of CPU time"
 
 
 def test_missing_bundles_give_the_kubelets_messages() -> None:
