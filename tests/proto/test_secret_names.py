@@ -1,4 +1,4 @@
-"""What hides secrets in texts: URLs, and the time that a hostile text takes."""
+"""Secrets in texts: what is hidden of URLs, and the time that a hostile text takes."""
 
 from __future__ import annotations
 

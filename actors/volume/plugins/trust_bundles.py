@@ -63,7 +63,7 @@ def _pem(bundles: Iterable[ApiObject]) -> bytes:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """What is between each BEGIN and the next END. A text without END is searched once, not from each BEGIN."""
+    """Yield the text between each BEGIN and the next END. A text without END is searched once, not from each BEGIN."""
     at = 0
     while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin + len(_BEGIN))) >= 0:
         yield text[begin + len(_BEGIN) : end]
