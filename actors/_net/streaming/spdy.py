@@ -23,7 +23,7 @@ MAX_NAMES = 16
 """Limit of their number. Kubernetes sends three."""
 MAX_CONTROL = 128 * 1024
 """Limit of a control frame, which may hold compressed headers."""
-WHOLE_DATA = 256 * 1024
+WHOLE_DATA = 1024 * 1024
 """A data frame up to this size becomes one event, a larger one an event for each part received. Clients send 32 KB."""
 _CONTROL = 0x8003_0000
 _VERSION = 0xFFFF_0000

@@ -3,6 +3,7 @@
 Modules:
 
     policy.py         the request of a prepared session, and its token
+    limits.py         descriptors, streams and bytes of a session, and of all
     sessions.py       the rpcs
     server.py         the listener on the loopback, upgrades, dispatch
     spdy.py           remote command v1 to v4 over SPDY/3.1
