@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -101,18 +102,36 @@ def leak(bus: Bus, fault: Fault) -> Undo:
 
 
 def slow(bus: Bus, fault: Fault) -> Undo:
-    """Delay messages to the peer. Their order stays."""
+    """Delay messages to the peer, in order. The end of the fault sends the waiting messages first."""
+    waiting: deque[Callable[[], object]] = deque()
+    lock, over = threading.Lock(), threading.Event()
+
+    def send_next() -> None:
+        with lock:
+            if waiting:
+                waiting.popleft()()
 
     def make(send: Any) -> Any:
         def later(target: str, header: bytes, body: bytes) -> bool:
-            if target != fault.peer:
-                return bool(send(target, header, body))
-            bus.call_later(fault.value, lambda: send(target, header, body))
+            with lock:
+                if target != fault.peer or over.is_set():
+                    return bool(send(target, header, body))
+                waiting.append(lambda: send(target, header, body))
+            bus.call_later(fault.value, send_next)
             return True
 
         return later
 
-    return replace(bus, "_send", make)
+    restore = replace(bus, "_send", make)
+
+    def undo() -> None:
+        with lock:
+            while waiting:
+                waiting.popleft()()
+            over.set()
+        restore()
+
+    return undo
 
 
 def lose(bus: Bus, fault: Fault) -> Undo:

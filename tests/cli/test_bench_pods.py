@@ -44,7 +44,8 @@ def _untouched(agent: Agent) -> Iterator[None]:
 def assert_nothing_left(agent: Agent) -> None:
     assert [path.name for path in agent.manifests.iterdir()] == ["web.yaml"]
     assert len(agent.sandboxes()) == 1
-    assert list(agent.pods()) == ["web"]
+    # config has told pod_workers of the removal; status hears of it a moment later.
+    wait_for(lambda: list(agent.pods()) == ["web"], 10, "no pod of the benchmark is shown")
 
 
 def begin(agent: Agent, *words: str) -> subprocess.Popen[str]:

@@ -64,6 +64,23 @@ def test_only_messages_to_the_named_peer_have_the_fault(kind: str, sent: list[st
     assert bus.sent[-1] == "b"
 
 
+def test_no_message_overtakes_slow_ones_at_the_end() -> None:
+    """A removal that is told right after the end must not arrive before the update that was told before it."""
+    bus: Any = FakeBus()
+    bodies: list[bytes] = []
+    bus._send = lambda _, __, body: bodies.append(body) or True
+    end = hooks.slow(bus, fault("slow", value=1.0))
+    for body in (b"1", b"2", b"3"):
+        bus._send("b", b"", body)
+    bus.later[0][1]()
+    assert bodies == [b"1"]
+    end()
+    bus._send("b", b"", b"4")
+    for _, function in bus.later:
+        function()
+    assert bodies == [b"1", b"2", b"3", b"4"]
+
+
 def test_moved_clock_is_back_at_the_end() -> None:
     bus: Any = FakeBus()
     before = time.time()

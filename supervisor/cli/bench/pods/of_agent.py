@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import zmq
 
+from proto.pods.config import Relist
 from proto.pods.pod_columns import is_ready, status
 from proto.v1 import Pod
 from proto.wire.errors import ActorError, ProtocolError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 UP_S = GONE_S = 180.0
 CLEAR_S = 60.0
+RELIST_S = 10.0
 LONGEST_WAIT_S = 0.5
 """Between two looks at the pods' statuses without a message, such as when status restarts."""
 STARTED, REMOVED, CHANGED = "PodStarted", "RemovePod", "SetPodStatus"
@@ -101,6 +104,8 @@ class AgentPods:
         """Remove the manifests and wait until their pods are gone; a line for each thing that stays."""
         left: list[str] = []
         self._manifests.remove_all(left.append)
+        with suppress(ActorError, ProtocolError):  # a manifest that config is reading becomes a pod after its removal
+            self._client.ask("config", Relist(), RELIST_S)
         deadline = time.monotonic() + CLEAR_S
         while not left and (problem := self._what_is_left()):
             if not self._client.alive():
