@@ -38,7 +38,7 @@ LARGEST_PART = 8
 WINDOW = 16 << 10
 """Bytes of the file that are allocated, and in the process's memory, at a time."""
 
-_encoder = msgspec.msgpack.Encoder()
+_encode = msgspec.msgpack.Encoder().encode
 current: Recorder | None = None
 """The recorder of this process; None when it is off."""
 
@@ -58,20 +58,25 @@ class MappedFile:
         self._size = size
         self._map = mmap.mmap(self._fd, size)
         self._allocated: set[int] = set()
-        self._window = 0
+        self._window = -WINDOW
+        """The first byte of the window that was written last."""
 
     def write(self, at: int, content: bytes) -> None:
         """Write at an offset. Raises OSError on a full disk."""
-        first, last = at // WINDOW, (at + len(content) - 1) // WINDOW
-        for window in range(first, last + 1):
+        end = at + len(content)
+        if not self._window <= at <= end <= self._window + WINDOW:
+            self._enter(at, end)
+        self._map[at:end] = content
+
+    def _enter(self, at: int, end: int) -> None:
+        """Allocate the windows of these bytes, and give back the window before."""
+        windows = range(at // WINDOW * WINDOW, end, WINDOW)
+        for window in windows:
             if window not in self._allocated:
-                begin = window * WINDOW
-                os.posix_fallocate(self._fd, begin, min(WINDOW, self._size - begin))
+                os.posix_fallocate(self._fd, window, min(WINDOW, self._size - window))
                 self._allocated.add(window)
-        if first != self._window:
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._window = first
-        self._map[at : at + len(content)] = content
+        self._map.madvise(mmap.MADV_DONTNEED)
+        self._window = windows[-1]
 
 
 class Recorder:
@@ -85,41 +90,45 @@ class Recorder:
         self._lock = threading.Lock()
         self._cookie = os.urandom(8)
         self._number = 0
-        self._start_end = size // START_PART
-        self._ring, self._end = self._start_end, size
         self._start_at = recording.HEAD.size
-        self._ring_at = self._ring
+        self._ring_at = self._ring = size // START_PART
+        self._end = size
+        self._most_bytes = (size - self._ring) // LARGEST_PART
         began = (time.monotonic_ns(), time.time())
-        sizes = (self._start_end - recording.HEAD.size, size - self._ring)
+        sizes = (self._ring - recording.HEAD.size, size - self._ring)
         self._file.write(0, recording.head(actor, incarnation, os.getpid(), self._cookie, sizes, began))
 
-    def _write(self, kind: Kind, payload: Any, *, start: bool = False) -> None:
+    def _write(self, kind: Kind, payload: Any) -> None:
+        """Write a frame to the ring."""
         try:
-            packed = _encoder.encode(payload)
-            if len(packed) > (self._end - self._ring) // LARGEST_PART and not start:
-                packed = _encoder.encode(_without_body(payload))
+            packed = _encode(payload)
+            if len(packed) > self._most_bytes:
+                packed = _encode(_without_body(payload))
+            size = recording.FRAME.size + len(packed)
             with self._lock:
-                self._number += 1
-                frame = recording.frame(self._cookie, self._number, time.monotonic_ns(), kind, packed)
-                at = self._place(len(frame), start=start)
-                if at >= 0:
-                    self._file.write(at, frame)
+                self._number = number = self._number + 1
+                if self._ring_at + size > self._end:
+                    self._ring_at = self._ring
+                if self._ring_at + size <= self._end:
+                    frame = recording.frame(self._cookie, number, time.monotonic_ns(), kind, packed)
+                    self._file.write(self._ring_at, frame)
+                    self._ring_at += size
         except Exception as error:  # a recorder's failure must not become its actor's
             self._give_up(error)
 
-    def _place(self, size: int, *, start: bool) -> int:
-        """The place of the next frame; -1 when it does not fit. Called with the lock."""
-        if start:
-            at = self._start_at
-            if at + size > self._start_end:
-                return -1
-            self._start_at += size
-            return at
-        at = self._ring_at if self._ring_at + size <= self._end else self._ring
-        if at + size > self._end:
-            return -1
-        self._ring_at = at + size
-        return at
+    def _write_start(self, kind: Kind, payload: Any) -> None:
+        """Write a frame to the start section, if it has room for it."""
+        try:
+            packed = _encode(payload)
+            size = recording.FRAME.size + len(packed)
+            with self._lock:
+                self._number += 1
+                if self._start_at + size <= self._ring:
+                    frame = recording.frame(self._cookie, self._number, time.monotonic_ns(), kind, packed)
+                    self._file.write(self._start_at, frame)
+                    self._start_at += size
+        except Exception as error:
+            self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         global current  # noqa: PLW0603
@@ -130,12 +139,12 @@ class Recorder:
     def begin(self, settings: Settings, seed: int) -> None:
         """Record the start."""
         shown = msgspec.json.encode(redaction.settings(settings))
-        self._write(Kind.START, {"settings": shown, "seed": seed}, start=True)
+        self._write_start(Kind.START, {"settings": shown, "seed": seed})
 
     def checkpoint(self, path: str, data: Any | None) -> None:
         """Record a checkpoint that was read."""
         shown = None if data is None else msgspec.json.encode(redaction.plain(data))
-        self._write(Kind.CHECKPOINT, [path, shown], start=True)
+        self._write_start(Kind.CHECKPOINT, [path, shown])
 
     def message(self, head: bytes, body: bytes, message: Message) -> None:
         """Record a received message."""
@@ -165,8 +174,8 @@ class Recorder:
         arguments = [getattr(error, "reason", ""), str(error), getattr(error, "retry", True)]
         self._write(Kind.ANSWER, [target, type(request).__name__, digest, [type(error).__name__, *arguments], None])
 
-    def runtime(self, rpc: str, digest: int, response: Any) -> None:
-        """Record the runtime's answer: a message of the CRI, or its bytes."""
+    def runtime(self, rpc: str, digest: int, response: bytes) -> None:
+        """Record the runtime's answer."""
         try:
             shown: bytes | None = redaction.response(rpc, response)
         except Exception:  # not a message of that type

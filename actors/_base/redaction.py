@@ -8,6 +8,7 @@ annotations, headers of probes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ RECORDED = frozenset({"Stop", "SetVerbosity"})
 """Messages of the base class that are recorded. The others inspect or change the process, so no replay takes them."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation with the whole manifest."""
+_LAST_APPLIED = LAST_APPLIED.encode()
 _READS = frozenset(
     [
         "Version",
@@ -83,6 +85,7 @@ def settings(given: Settings) -> Settings:
     )
 
 
+@functools.cache
 def is_recorded(kind: type[Message]) -> bool:
     """True for a manager's own messages and for `RECORDED`."""
     return kind.__module__ != base.__name__ or kind.__name__ in RECORDED
@@ -97,13 +100,9 @@ def message_body(message: Message, body: bytes) -> bytes | None:
 
 def without_variables(body: bytes) -> bytes:
     """A message without values of environment variables. Raises an exception for a body that is not msgpack."""
-    if b"env" not in body and LAST_APPLIED.encode() not in body:
+    if b"env" not in body and _LAST_APPLIED not in body:
         return body
-    return _packed(plain(msgpack.unpackb(body, strict_map_key=True)))
-
-
-def _packed(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value)
+    packed: bytes = msgpack.packb(plain(msgpack.unpackb(body, strict_map_key=True)))
     return packed
 
 
@@ -144,11 +143,9 @@ def answer_of(request: Message) -> Callable[[bytes], bytes] | None:
     return _ANSWERS.get(type(request).__name__, without_variables)
 
 
-def response(rpc: str, answer: Any) -> bytes:
-    """The bytes of a CRI response without secrets. `answer`: the message, which stays as it is, or its bytes."""
-    if rpc not in _PLAIN:
-        return _without_secrets(rpc, answer)
-    return answer if isinstance(answer, bytes) else bytes(answer.SerializeToString())
+def response(rpc: str, answer: bytes) -> bytes:
+    """The bytes of a CRI response without secrets."""
+    return answer if rpc in _PLAIN else _without_secrets(rpc, answer)
 
 
 def _runtime_answer(rpc: str, body: bytes) -> bytes:
@@ -156,20 +153,20 @@ def _runtime_answer(rpc: str, body: bytes) -> bytes:
     return codec.encode(RuntimeAnswer(response=_without_secrets(rpc, answer.response)))
 
 
-def _without_secrets(rpc: str, answer: Any) -> bytes:
+def _without_secrets(rpc: str, answer: bytes) -> bytes:
     """Hide output, URLs and verbose information, of which a process's pid stays. Unknown rpcs have an empty answer."""
     if rpc not in ("ExecSync", "ContainerStatus", "PodSandboxStatus", "Status"):
         return b""
-    given = _parsed(rpc, answer) if isinstance(answer, bytes) else answer
-    shown = type(given)()
+    given = _parsed(rpc, answer)
     if rpc == "ExecSync":
-        shown.exit_code = given.exit_code
-        return bytes(shown.SerializeToString())
-    shown.CopyFrom(given)
-    shown.info.clear()
-    if pid := _pid(given.info.get("info", "")):
-        shown.info["info"] = f'{{"pid":{pid}}}'
-    return bytes(shown.SerializeToString())
+        return bytes(type(given)(exit_code=given.exit_code).SerializeToString())
+    if not given.info:
+        return answer
+    pid = _pid(given.info.get("info", ""))
+    given.info.clear()
+    if pid:
+        given.info["info"] = f'{{"pid":{pid}}}'
+    return bytes(given.SerializeToString())
 
 
 def _parsed(rpc: str, content: bytes) -> Any:

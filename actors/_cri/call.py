@@ -5,10 +5,11 @@ message into a mailbox and return.
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from actors._base.messaging.futures import Future
 from actors._cri.errors import CriError, NotFound
@@ -19,73 +20,77 @@ _GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 """gRPC codes whose Go name is not the code in camel case."""
 
 
-class Call(Generic[T]):
-    """A CRI call. `result` raises every failure as a CriError; the start of a call raises nothing."""
+class Call(Future[T], Generic[T]):
+    """A CRI call. `result` raises every failure as a CriError; the start of a call raises nothing.
 
-    __slots__ = ("_absent", "_convert", "_error", "_future", "rpc")
+    After `cancel` it ends with code Canceled. The runtime may still complete it.
+    """
+
+    __slots__ = ("_absent", "_read", "_seen", "_under_way", "rpc")
 
     def __init__(
-        self, rpc: str, start: Callable[[], Any], convert: Callable[[Any], T], absent: Callable[[], T] | None = None
+        self,
+        rpc: str,
+        start: Callable[[], Any],
+        read: Callable[[Any], T],
+        absent: Callable[[], T] | None = None,
+        seen: Callable[[Any, CriError | None], None] | None = None,
     ) -> None:
-        """Start the call `rpc` by `start()`, a gRPC `.future()`; `convert` makes the result of its response.
+        """Start the call `rpc` by `start()`, a gRPC `.future()`; `read` makes the result of its response.
 
-        With `absent`, the result after NotFound is `absent()`.
+        With `absent`, the result after NotFound is `absent()`. `seen` gets the response, or None and the error, before
+        any callback.
         """
-        self._absent = absent
+        super().__init__()
         self.rpc = rpc
-        self._convert = convert
-        self._future: Any = None
-        self._error: CriError | None = None
+        self._read, self._absent, self._seen = read, absent, seen
+        self._under_way: Any = None
         try:
-            self._future = start()
+            self._under_way = start()
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed by another thread
-            self._error = wrapped(error, rpc)
-
-    def add_done_callback(self, fn: Callable[["Call[T]"], None]) -> None:
-        """Call `fn(self)` when the call is over: in gRPC's thread, or at once in this one when it is over already."""
-        if self._error is not None:
-            fn(self)
+            self._end(None, wrapped(error, rpc))
         else:
-            self._future.add_done_callback(lambda _: fn(self))
+            self._under_way.add_done_callback(self._over)
+
+    def _over(self, call: Any) -> None:
+        try:
+            response = call.result(0)
+        except CriError as error:
+            self._end(None, error)
+        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+            ours = wrapped(error, self.rpc)
+            ours.__cause__ = error
+            self._end(None, ours)
+        else:
+            self._end(response, None)
+
+    def _end(self, response: Any, error: CriError | None) -> None:
+        if self._seen is not None:
+            self._seen(response, error)
+        if error is not None and not (self._absent is not None and isinstance(error, NotFound)):
+            self.set_error(error)
+            return
+        try:
+            self.set(self._read(response) if error is None or self._absent is None else self._absent())
+        except DecodeError as wrong:  # of a runtime that sends something else
+            self.set_error(CriError.of("Internal", f"cannot read the runtime's answer: {wrong}", self.rpc))
+        except Exception as wrong:
+            self.set_error(wrong)
+
+    @property
+    def failed(self) -> bool:
+        """True when it is over and has failed."""
+        return self._error is not None
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait for the answer, at most `timeout` seconds; None waits until the call's own deadline.
-
-        Raises the call's CriError, or TimeoutError after `timeout`.
-        """
-        if self._error is not None:
-            raise self._error
         try:
-            response = self._future.result(timeout)
-        except grpc.FutureTimeoutError:
+            return super().result(timeout)
+        except TimeoutError:
             raise TimeoutError(f"{self.rpc} is still under way after {timeout} s") from None
-        except (grpc.RpcError, grpc.FutureCancelledError, CriError) as error:
-            ours = error if isinstance(error, CriError) else wrapped(error, self.rpc)
-            if self._absent is not None and isinstance(ours, NotFound):
-                return self._absent()
-            raise ours from error
-        return self._convert(response)
-
-    def done(self) -> bool:
-        """True when there is an answer or an error."""
-        return self._error is not None or bool(self._future.done())
-
-    def failed(self) -> bool:
-        """True when a call that is over has failed."""
-        try:
-            self.result(0)
-        except (CriError, TimeoutError):
-            return True
-        return False
 
     def cancel(self) -> None:
-        """End the call with a CriError of code Canceled. The runtime may still complete it."""
-        if self._future is not None:
-            self._future.cancel()
-
-    def __await__(self) -> Generator["Call[T]", Any, T]:
-        yield self
-        return self.result(0)
+        if self._under_way is not None:
+            self._under_way.cancel()
 
 
 def beside(call: Call[T]) -> Future[T]:
@@ -95,7 +100,7 @@ def beside(call: Call[T]) -> Future[T]:
     """
     answered: Future[T] = Future()
 
-    def hand_on(ended: Call[T]) -> None:
+    def hand_on(ended: Future[T]) -> None:
         try:
             answered.set(ended.result(0))
         except CriError as error:

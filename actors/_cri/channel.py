@@ -47,13 +47,21 @@ class LazyChannel:
         self._under_way = 0
         self._used_at = 0.0
 
-    def call(self, path: str, method: MethodDescriptor, start: Callable[[Any], Any]) -> Any:
-        """Start a call of the unary rpc `method` at `path` by `start(callable)`. Returns gRPC's future."""
-        return self._started(start, path, method)
+    def call(self, path: str, start: Callable[[Any], Any]) -> Any:
+        """Start a call of the unary rpc at `path` by `start(callable)`. Returns gRPC's future.
 
-    def raw_call(self, path: str, start: Callable[[Any], Any]) -> Any:
-        """As `call`, for serialized requests and responses."""
-        return self._started(start, path, None)
+        Its request and response are serialized messages.
+        """
+        with self._lock:
+            callable_ = self._unary(path)
+            self._under_way += 1
+        try:
+            call = start(callable_)
+        except BaseException:
+            self._ended()
+            raise
+        call.add_done_callback(self._ended)
+        return call
 
     def stream(self, path: str, method: MethodDescriptor) -> Any:
         """The callable of the server-streaming rpc `method` at `path`. `close_unused` ends its streams."""
@@ -81,18 +89,6 @@ class LazyChannel:
         if channel is not None:
             channel.close()  # without the lock, which callbacks of the calls take
 
-    def _started(self, start: Callable[[Any], Any], path: str, method: MethodDescriptor | None) -> Any:
-        with self._lock:
-            callable_ = self._unary(path, method)
-            self._under_way += 1
-        try:
-            call = start(callable_)
-        except BaseException:
-            self._ended()
-            raise
-        call.add_done_callback(self._ended)
-        return call
-
     def _ended(self, _: Any = None) -> None:
         with self._lock:
             self._under_way -= 1
@@ -105,16 +101,10 @@ class LazyChannel:
         self._callables.clear()
         return channel
 
-    def _unary(self, path: str, method: MethodDescriptor | None) -> Any:
-        if method is None:
-            return self._open().unary_unary(path)
+    def _unary(self, path: str) -> Any:
         callable_ = self._callables.get(path)
         if callable_ is None:
-            callable_ = self._callables[path] = self._open().unary_unary(
-                path,
-                request_serializer=GetMessageClass(method.input_type).SerializeToString,
-                response_deserializer=GetMessageClass(method.output_type).FromString,
-            )
+            callable_ = self._callables[path] = self._open().unary_unary(path)
         return callable_
 
     def _open(self) -> Any:

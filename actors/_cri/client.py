@@ -3,6 +3,7 @@
 A method starts its call and returns a `Call` at once. Nothing is retried here: that is up to the actors' policies.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -40,9 +41,15 @@ class CriCalls:
 
     _request_seconds: float
 
-    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        """Start a call. Returns an object like gRPC's future, whose result is the response message."""
+    def _start(self, rpc: str, request: bytes, deadline: float) -> Any:
+        """Start a call. Returns an object like gRPC's future. Request and result are serialized messages."""
         raise NotImplementedError
+
+    def _made(
+        self, rpc: str, request: bytes, deadline: float, read: Callable[[bytes], T], absent: Callable[[], T] | None
+    ) -> Call[T]:
+        """The started call."""
+        return Call(rpc, lambda: self._start(rpc, request, deadline), read, absent)
 
     # The runtime itself
 
@@ -235,14 +242,17 @@ class CriCalls:
         rpc: str,
         request: Message,
         timeout: float | None,
-        convert: Callable[[Any], T] = lambda answer: answer,
+        convert: Callable[[Any], T] | None = None,
         absent: Callable[[], T] | None = None,
     ) -> Call[T]:
         """Start `rpc`. `timeout` is its deadline in seconds; None is the usual one of calls with effects."""
         deadline = self._request_seconds if timeout is None else timeout
-        return counted(Call(rpc, lambda: self._start(rpc, request, deadline), convert, absent), deadline)
+        parse = response_type(rpc).FromString
+        read = parse if convert is None else lambda content: convert(parse(content))
+        return counted(self._made(rpc, request.SerializeToString(), deadline, read, absent), deadline)
 
 
+@functools.cache
 def response_type(rpc: str) -> Any:
     """The class of an rpc's response message."""
     return GetMessageClass(_SERVICE[rpc][1].output_type)
@@ -278,30 +288,26 @@ class Cri(CriCalls):
         if self._images is not self._runtime:
             self._images.close_unused(unused_s)
 
-    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        service, method = _SERVICE[rpc]
-        channel, path = self._channel(service), f"/{service}/{rpc}"
+    def _start(self, rpc: str, request: bytes, deadline: float) -> Any:
+        service, _ = _SERVICE[rpc]
+        channel = self._images if service.endswith("ImageService") else self._runtime
+        path = f"/{service}/{rpc}"
 
         def start(metadata: Metadata) -> Any:
-            return channel.call(path, method, lambda callable_: callable_.future(request, deadline, metadata))
+            return channel.call(path, lambda callable_: callable_.future(request, deadline, metadata))
 
-        return recorded(traced(path[1:], start), rpc, request.SerializeToString)
+        return traced(path[1:], start)
 
-    def _channel(self, service: str) -> LazyChannel:
-        return self._images if service.endswith("ImageService") else self._runtime
+    def _made(
+        self, rpc: str, request: bytes, deadline: float, read: Callable[[bytes], T], absent: Callable[[], T] | None
+    ) -> Call[T]:
+        return Call(rpc, lambda: self._start(rpc, request, deadline), read, absent, recorded(rpc, request))
 
     def relay(self, rpc: str, request: bytes, timeout: float) -> Call[bytes]:
         """Make a call for another process, with serialized messages. Raises ValueError for an unknown rpc."""
         if rpc not in _SERVICE:
             raise ValueError(f"CRI has no rpc {rpc!r}")
-        service = _SERVICE[rpc][0]
-        channel, path = self._channel(service), f"/{service}/{rpc}"
-
-        def start(metadata: Metadata) -> Any:
-            return channel.raw_call(path, lambda callable_: callable_.future(request, timeout, metadata))
-
-        call = Call(rpc, lambda: recorded(traced(path[1:], start), rpc, lambda: request), lambda answer: answer)
-        return watched(call, timeout)
+        return watched(self._made(rpc, request, timeout, lambda content: content, None), timeout)
 
     def container_events(
         self, on_event: Callable[[pb.ContainerEventResponse], None], on_end: Callable[[CriError], None]

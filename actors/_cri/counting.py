@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from actors._base import recording
 from actors._base.messaging import tracing, waits
-from actors._cri.call import Call, wrapped
+from actors._cri.call import Call
+from actors._cri.errors import CriError
 from actors._metrics import kubelet as metrics
 
 T = TypeVar("T")
@@ -28,22 +29,23 @@ def operation(rpc: str) -> str:
 
 def counted(call: Call[T], deadline_s: float) -> Call[T]:
     """The same call, recorded as a wait; it is counted when it is over, in gRPC's thread."""
-    began = time.monotonic()
+    wait = waits.begin("cri", "cri", call.rpc, timeout_s=deadline_s)
 
-    def ended(over: Call[T]) -> None:
-        kind = operation(over.rpc)
+    def ended(over: Any) -> None:
+        wait.end()
+        kind = operation(call.rpc)
         metrics.RUNTIME_OPERATIONS.inc(kind)
-        metrics.RUNTIME_SECONDS.observe(time.monotonic() - began, kind)
-        if over.failed():
+        metrics.RUNTIME_SECONDS.observe(time.monotonic() - wait.wait.since, kind)
+        if over.failed:
             metrics.RUNTIME_ERRORS.inc(kind)
 
-    call.add_done_callback(ended)
-    return watched(call, deadline_s)
+    call.on_end(ended)
+    return call
 
 
 def watched(call: Call[T], deadline_s: float) -> Call[T]:
     """The same call, recorded as a wait until it is over."""
-    call.add_done_callback(waits.begin("cri", "cri", call.rpc, timeout_s=deadline_s).end)
+    call.on_end(waits.begin("cri", "cri", call.rpc, timeout_s=deadline_s).end)
     return call
 
 
@@ -65,22 +67,18 @@ def traced(method: str, start: Callable[[Metadata], Any]) -> Any:
     return call
 
 
-def recorded(call: Any, rpc: str, request: Callable[[], bytes]) -> Any:
-    """The same call of gRPC; its answer is recorded before its other callbacks see it."""
+def recorded(rpc: str, request: bytes) -> Callable[[Any, CriError | None], None] | None:
+    """The function that records the answer of a call, its bytes, or its error; None while nothing is recorded."""
     if recording.current is None:
-        return call
-    digest = recording.digest(request())
+        return None
+    digest = recording.digest(request)
 
-    def ended(over: Any) -> None:
+    def seen(response: Any, error: CriError | None) -> None:
         if (recorder := recording.current) is None:
             return
-        try:
-            response = over.result(0)
-        except Exception as error:
-            wrong = wrapped(error, rpc)
-            recorder.runtime_failure(rpc, digest, wrong.code, wrong.details)
-        else:
+        if error is None:
             recorder.runtime(rpc, digest, response)
+        else:
+            recorder.runtime_failure(rpc, digest, error.code, error.details)
 
-    call.add_done_callback(ended)
-    return call
+    return seen

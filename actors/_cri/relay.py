@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError, Message
-
 from actors._base.messaging.futures import Future
 from actors._base.messaging.ref import RemoteRef
-from actors._cri.client import REQUEST_SECONDS, CriCalls, response_type
+from actors._cri.client import REQUEST_SECONDS, CriCalls
 from actors._cri.errors import CriError, RuntimeDown
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.wire.errors import ActorDead, ActorError, Refused
@@ -36,8 +34,8 @@ class RelayedCri(CriCalls):
         self._request_seconds = request_seconds
         self._on_the_way_s = on_the_way_s
 
-    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        ask = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=deadline)
+    def _start(self, rpc: str, request: bytes, deadline: float) -> Any:
+        ask = CallRuntime(rpc=rpc, request=request, timeout_s=deadline)
         return _Relayed(rpc, self._pleg.ask(ask, deadline + self._on_the_way_s))
 
 
@@ -50,9 +48,6 @@ class _Relayed:
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         self._answer.add_done_callback(lambda _: callback(self))
-
-    def done(self) -> bool:
-        return self._answer.done()
 
     def cancel(self) -> None:
         """Stop waiting. pleg still completes the call."""
@@ -67,7 +62,4 @@ class _Relayed:
             raise RelayLost("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
         except ActorError as error:
             raise CriError.of("Unavailable", f"pleg, which relays the call: {error}", self._rpc) from error
-        try:
-            return response_type(self._rpc).FromString(answer.response)
-        except DecodeError as error:  # pleg relays what the runtime sends
-            raise CriError.of("Internal", f"cannot read the runtime's answer: {error}", self._rpc) from error
+        return answer.response

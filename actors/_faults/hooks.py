@@ -196,30 +196,18 @@ def disk(_: Bus, __: Fault) -> Undo:
 def cri(_: Bus, fault: Fault) -> Undo:
     """Leave calls whose request names the pod without an answer until their deadline. The end fails them."""
     from actors._cri import client  # noqa: PLC0415 - not every actor has a client
-    from actors._cri.call import Call  # noqa: PLC0415
     from actors._faults.silent_call import SilentCall  # noqa: PLC0415
 
     words = [word.encode() for word in fault.words]
     calls: weakref.WeakSet[SilentCall] = weakref.WeakSet()
 
-    def leave(rpc: str, deadline: float) -> SilentCall:
-        call = SilentCall(rpc, deadline)
-        calls.add(call)
-        return call
-
     def make(start: Any) -> Any:
-        def silent(self: Any, rpc: str, request: Any, deadline: float) -> Any:
-            if any(word in request.SerializeToString() for word in words):
-                return leave(rpc, deadline)
-            return start(self, rpc, request, deadline)
-
-        return silent
-
-    def make_relay(relay: Any) -> Any:
-        def silent(self: Any, rpc: str, request: bytes, timeout: float) -> Any:
-            if any(word in request for word in words):
-                return Call(rpc, lambda: leave(rpc, timeout), lambda answer: answer)
-            return relay(self, rpc, request, timeout)
+        def silent(self: Any, rpc: str, request: bytes, deadline: float) -> Any:
+            if not any(word in request for word in words):
+                return start(self, rpc, request, deadline)
+            call = SilentCall(rpc, deadline)
+            calls.add(call)
+            return call
 
         return silent
 
@@ -227,7 +215,7 @@ def cri(_: Bus, fault: Fault) -> Undo:
         for call in list(calls):
             call.fail()
 
-    return _all(replace(client.Cri, "_start", make), replace(client.Cri, "relay", make_relay), fail)
+    return _all(replace(client.Cri, "_start", make), fail)
 
 
 def mount(_: Bus, fault: Fault) -> Undo:

@@ -24,8 +24,7 @@ from actors._base.process.child import actor_class
 from actors._base.process.thread_pool import PooledActor
 from actors._base.recording import described
 from actors._base.redaction import is_recorded
-from actors._cri.call import Call
-from actors._cri.client import Cri, response_type
+from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._host.files import checkpoint
 from actors._replay.bus import ReplayBus
@@ -119,7 +118,6 @@ class Player:
         PooledActor._pool = self._threads  # type: ignore[assignment]
         logging.getLogger("pykka").setLevel(logging.CRITICAL)  # the report shows the exception
         Cri._start = self._start_call  # type: ignore[assignment,method-assign]
-        Cri.relay = self._relay  # type: ignore[assignment,method-assign]
         checkpoint.load = self._load
         self.sandbox.close()
         self.clock.install()
@@ -148,14 +146,8 @@ class Player:
         data = known.pop(0) if len(known) > 1 else known[0]
         return None if data is None else untrusted.decode_json(data)
 
-    def _start_call(self, rpc: str, request: Any, deadline: float) -> Any:
-        return self._call(rpc, request.SerializeToString(), deadline, response_type(rpc).FromString)
-
-    def _relay(self, rpc: str, request: bytes, timeout: float) -> Call[bytes]:
-        return Call(rpc, lambda: self._call(rpc, request, timeout, bytes), lambda answer: answer)
-
-    def _call(self, rpc: str, request: bytes, deadline: float, convert: Callable[[bytes], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
+    def _start_call(self, rpc: str, request: bytes, deadline: float) -> Future[bytes]:
+        future: Future[bytes] = Future()
 
         def complete(outcome: tuple[Any, bytes | None]) -> None:
             error, response = outcome
@@ -165,7 +157,7 @@ class Player:
             elif response is None:
                 future.set_error(CriError.of("Unavailable", "the answer is not in the recording", rpc))
             else:
-                future.set(convert(response))
+                future.set(response)
 
         self.calls.made(("cri", rpc), zlib.crc32(request), complete)
         late = CriError.of("DeadlineExceeded", "context deadline exceeded", rpc)

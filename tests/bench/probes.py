@@ -117,7 +117,7 @@ def measure(handler: Handler, count: int = PODS, seconds: float = SECONDS) -> Pr
                 return {"exec": {"command": ["probe", name]}}
             return {"httpGet": {"host": "127.0.0.1", "port": target.port, "path": f"/{name}"}}
 
-        running.add(count, lambda name: _probed(name, probe(name)))
+        running.add(count, lambda name: probed(name, probe(name)))
         time.sleep(SETTLE_S)  # the wake of the start
         before, began = usage.cpu_s(running.process.pid), time.monotonic()
         time.sleep(seconds)
@@ -132,7 +132,8 @@ def measure(handler: Handler, count: int = PODS, seconds: float = SECONDS) -> Pr
     return Probing(handler, count, lateness_ms(inside), round(core, 2), missed(inside))
 
 
-def _probed(name: str, probe: dict[str, Any]) -> str:
+def probed(name: str, probe: dict[str, Any]) -> str:
+    """The manifest of a pod with this readiness probe each second."""
     manifest = json.loads(bench_pods.manifest(name))
     manifest["spec"]["containers"][0]["readinessProbe"] = probe | {"periodSeconds": int(PERIOD_S), "timeoutSeconds": 5}
     return json.dumps(manifest)

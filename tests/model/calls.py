@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from google.protobuf.message import Message
-
+from actors._cri.call import Call
 from actors._cri.client import REQUEST_SECONDS, CriCalls
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
-from tests.model.clock import Timer
+from tests.model.clock import Clock, Timer
 from tests.model.runtime import Runtime
 
+T = TypeVar("T")
 Fault = Literal["", "fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow"]
 """The fault of a call; empty: none. `fails`, `fails_after`: an error, without or after its effect. `lost`: the answer
 is lost, so the deadline ends the call. `hangs`: no effect, then the deadline. `late`: the effect comes long after the
@@ -48,20 +48,17 @@ class Pending:
         else:
             self._callbacks.append(callback)
 
-    def done(self) -> bool:
-        return self.over
-
     def cancel(self) -> None:
         if not self.over:
             self._abandon()
             self.finish(None, self._failure("Canceled", "context canceled"))
 
-    def result(self, timeout: float | None = None) -> Any:  # noqa: ARG002 - gRPC's signature
-        while not self.over:
-            assert self._clock.step(), "the call waits for ever"
+    def result(self, timeout: float | None = None) -> bytes:  # noqa: ARG002 - gRPC's signature
+        assert self.over
         if self._error is not None:
             raise self._error
-        return self._value
+        answer: bytes = self._value.SerializeToString()
+        return answer
 
     # Progress
 
@@ -153,6 +150,19 @@ class Pending:
                     self._runtime.fail_start(container, "failed to start containerd task: context canceled: unknown")
 
 
+class SteppedCall(Call[T]):
+    """A call whose result the model's clock brings."""
+
+    __slots__ = ("clock",)
+
+    clock: Clock
+
+    def result(self, timeout: float | None = None) -> T:
+        while not self.done():
+            assert self.clock.step(), "the call waits for ever"
+        return super().result(timeout)
+
+
 class ModelCri(CriCalls):
     """The client of one process. `close` is that process's death: all calls are cancelled."""
 
@@ -186,8 +196,15 @@ class ModelCri(CriCalls):
         for call in self._commands:
             call.finish(pb.ExecSyncResponse(), None)
 
-    def _start(self, rpc: str, request: Message, deadline: float) -> Any:
-        call = Pending(self, rpc, request, self._faults(rpc))
+    def _made(
+        self, rpc: str, request: bytes, deadline: float, read: Callable[[bytes], T], absent: Callable[[], T] | None
+    ) -> Call[T]:
+        call = SteppedCall(rpc, lambda: self._start(rpc, request, deadline), read, absent)
+        call.clock = self.runtime.clock
+        return call
+
+    def _start(self, rpc: str, request: bytes, deadline: float) -> Pending:
+        call = Pending(self, rpc, getattr(pb, f"{rpc}Request").FromString(request), self._faults(rpc))
         self._calls[call] = None
         call.add_done_callback(lambda over: self._calls.pop(over, None))
         if rpc == "ExecSync":

@@ -28,13 +28,13 @@ class Calls(CriCalls):
         self._request_seconds = 1.0
         self.open: list[Future[Any]] = []
 
-    def _start(self, rpc: str, request: Any, deadline: float) -> Any:  # noqa: ARG002 - the transport's signature
+    def _start(self, rpc: str, request: bytes, deadline: float) -> Any:  # noqa: ARG002 - the transport's signature
         self.open.append(Future())
         return self.open[-1]
 
     def answer(self, answer: pb.StatusResponse | CriError) -> None:
         call = self.open.pop()
-        call.set_error(answer) if isinstance(answer, CriError) else call.set(answer)
+        call.set_error(answer) if isinstance(answer, CriError) else call.set(answer.SerializeToString())
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import threading
 import time
 
 from actors._base import Future
-from actors._cri.call import Call
 from actors._cri.client import CriCalls
 from actors._cri.conditions import NETWORK, problem
 from actors._cri.errors import CriError
@@ -56,13 +55,13 @@ class RuntimeNetwork:
         self._relayed.status(timeout=RELAY_S).add_done_callback(lambda call: self._relay_answered(answer, call))
         return answer
 
-    def _relay_answered(self, answer: Future[str], call: Call[pb.StatusResponse]) -> None:
+    def _relay_answered(self, answer: Future[str], call: Future[pb.StatusResponse]) -> None:
         try:
             self._set(answer, call.result(0))
         except CriError:
             self._cri.status().add_done_callback(lambda call: self._answered(answer, call))
 
-    def _answered(self, answer: Future[str], call: Call[pb.StatusResponse]) -> None:
+    def _answered(self, answer: Future[str], call: Future[pb.StatusResponse]) -> None:
         try:
             self._set(answer, call.result(0))
         except CriError as error:

@@ -30,7 +30,7 @@ def test_answer_of_the_runtime_that_cannot_be_read_is_an_error_of_the_call() -> 
     pleg: Any = Pleg(b"\xff\xff\xff")
     ended: list[bool] = []
     call = RelayedCri(pleg).status()
-    call.add_done_callback(lambda over: ended.append(over.failed()))
+    call.add_done_callback(lambda over: ended.append(over.failed))
     assert ended == [True]
     with pytest.raises(CriError, match="cannot read the runtime's answer"):
         call.result(0)

@@ -134,7 +134,8 @@ def test_silent_calls_of_a_pod_fail_when_the_fault_ends() -> None:
     bus: Any = FakeBus()
     end = hooks.cri(bus, fault("cri", words=("uid-1",)))
     owner = object.__new__(Cri)
-    silent = Cri._start(owner, "StopPodSandbox", pb.StopPodSandboxRequest(pod_sandbox_id="uid-1"), 600.0)
+    request = pb.StopPodSandboxRequest(pod_sandbox_id="uid-1").SerializeToString()
+    silent = Cri._start(owner, "StopPodSandbox", request, 600.0)
     assert not silent.done()
     end()
     with pytest.raises(CriError, match="connection reset"):
