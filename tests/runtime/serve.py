@@ -1,8 +1,8 @@
 """The embedded runtime in a process without an agent: `python -m tests.runtime.serve SETTINGS.json`."""
 
+import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
@@ -21,10 +21,10 @@ def main() -> None:
     server = Server(socket_path(settings.run_dir), {"RuntimeService": runtime.service, "ImageService": runtime.images})
     runtime.images.import_dropped()
     server.start()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    heard, told = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: os.write(told, b"."))  # no lock, which the wait may hold
     print("serving", flush=True)
-    stopping.wait()
+    os.read(heard, 1)
     server.stop()
     runtime.stop()
 
