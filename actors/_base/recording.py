@@ -107,7 +107,7 @@ class Recorder:
             size = recording.FRAME.size + len(packed)
             with self._lock:
                 self._number = number = self._number + 1
-                if self._ring_at + size > self._end:
+                if self._ring_at + size > self._end >= self._ring + size:
                     self._ring_at = self._ring
                 if self._ring_at + size <= self._end:
                     frame = recording.frame(self._cookie, number, time.monotonic_ns(), kind, packed)

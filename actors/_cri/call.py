@@ -48,34 +48,38 @@ class Call(Future[T], Generic[T]):
         try:
             self._under_way = start()
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed by another thread
-            self._end(None, wrapped(error, rpc))
+            self._end(None, None, wrapped(error, rpc))
         else:
             self._under_way.add_done_callback(self._over)
 
     def _over(self, call: Any) -> None:
+        response = None
+        value: Any = None
+        error: Exception | None = None
         try:
             response = call.result(0)
-        except CriError as error:
-            self._end(None, error)
-        except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            ours = wrapped(error, self.rpc)
-            ours.__cause__ = error
-            self._end(None, ours)
-        else:
-            self._end(response, None)
+            value = self._read(response)
+        except CriError as failure:
+            error = failure
+        except (grpc.RpcError, grpc.FutureCancelledError) as failure:
+            error = wrapped(failure, self.rpc)
+            error.__cause__ = failure
+        except DecodeError as failure:  # of a runtime that sends something else
+            error = CriError.of("Internal", f"cannot read the runtime's answer: {failure}", self.rpc)
+        except Exception as failure:
+            error = failure
+        self._under_way = None  # it has the answer's bytes
+        self._end(response, value, error)
 
-    def _end(self, response: Any, error: CriError | None) -> None:
-        if self._seen is not None:
+    def _end(self, response: Any, value: Any, error: Exception | None) -> None:
+        if self._seen is not None and (error is None or isinstance(error, CriError)):
             self._seen(response, error)
-        if error is not None and not (self._absent is not None and isinstance(error, NotFound)):
+        if isinstance(error, NotFound) and self._absent is not None:
+            self.set(self._absent())
+        elif error is not None:
             self.set_error(error)
-            return
-        try:
-            self.set(self._read(response) if error is None or self._absent is None else self._absent())
-        except DecodeError as wrong:  # of a runtime that sends something else
-            self.set_error(CriError.of("Internal", f"cannot read the runtime's answer: {wrong}", self.rpc))
-        except Exception as wrong:
-            self.set_error(wrong)
+        else:
+            self.set(value)
 
     @property
     def failed(self) -> bool:
@@ -89,8 +93,8 @@ class Call(Future[T], Generic[T]):
             raise TimeoutError(f"{self.rpc} is still under way after {timeout} s") from None
 
     def cancel(self) -> None:
-        if self._under_way is not None:
-            self._under_way.cancel()
+        if (call := self._under_way) is not None:
+            call.cancel()
 
 
 def beside(call: Call[T]) -> Future[T]:

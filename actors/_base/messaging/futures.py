@@ -28,7 +28,8 @@ class Awaitable(Protocol[T_co]):
 class Future(Generic[T]):
     """A one-time result. The first completion counts, further ones are ignored.
 
-    Callbacks run in the completing thread, or at once if it is complete. They must not block.
+    Callbacks run in the completing thread, or at once if it is complete. They must not block. The first exception of a
+    callback is raised there once all have run.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_followed", "_lock", "_value")
@@ -55,8 +56,14 @@ class Future(Generic[T]):
                 return
             self._done, self._value, self._error = True, value, error
             callbacks, self._callbacks = self._callbacks, []
+        failure: Exception | None = None
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception as wrong:  # the others wait for their call, too
+                failure = failure or wrong
+        if failure is not None:
+            raise failure
 
     def add_done_callback(self, callback: Callable[[Future[T]], None], /) -> None:
         """Call `callback(self)` on completion, in the completing thread."""
