@@ -21,9 +21,9 @@ _GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 
 
 class Call(Future[T], Generic[T]):
-    """A CRI call. `result` raises every failure as a CriError; the start of a call raises nothing.
+    """A CRI call. `result` raises every failure of the call as a CriError; the start of a call raises nothing.
 
-    After `cancel` it ends with code Canceled. The runtime may still complete it.
+    After `cancel` it ends with code Canceled, once gRPC's thread has heard of it. The runtime may still complete it.
     """
 
     __slots__ = ("_absent", "_read", "_seen", "_under_way", "rpc")
