@@ -16,10 +16,17 @@ from typing import Any, NamedTuple
 
 QEMU = "qemu-system-x86_64"
 MEMORY_MIB = 4096
-TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,-avx,-avx2,-smap,-smep,-la57,-pku")
-"""Software emulation without what costs time there and gives a guest nothing."""
+TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,-avx,-avx2,-smap,-smep,-la57,-pku,-erms,-fsrm")
+"""Software emulation without what costs time there and gives a guest nothing.
+
+With erms and fsrm the kernel copies and clears memory by string instructions, which are emulated byte by byte.
+"""
 KVM = ("-accel", "kvm", "-cpu", "host")
-KERNEL = "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=no apparmor=1 security=apparmor"
+KERNEL = (
+    "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=no apparmor=1 security=apparmor "
+    "mitigations=off init_on_alloc=0 transparent_hugepage=never"
+)
+"""The second line saves time under emulation. A huge page there makes each flush of a page one of all pages."""
 ADDRESS, GATEWAY = "10.0.2.15/24", "10.0.2.2"
 """Of qemu's own network, in which the guest reaches nothing."""
 

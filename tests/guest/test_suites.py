@@ -13,16 +13,16 @@ RUNTIMES = {
     "containerd-2": f"NODEVISOR_CONTAINERD=/{CONTAINERD_2}",
     "embedded": "NODEVISOR_TEST_RUNTIME=embedded",
 }
-FURTHER = (
-    "tests/agent/lifecycle",
-    "tests/agent/specs",
-    "tests/agent/volumes/test_volumes.py",
-    "tests/stats",
-    "tests/eviction",
-    "tests/volume",
-)
+ON_RUNTIMES = ("tests/agent/specs", "tests/agent/lifecycle", "tests/agent/volumes", "tests/agent/pressure")
 """On each runtime, with the systemd driver."""
-EVERY = [*OURS, *(f"{suite}@{runtime}" for suite in FURTHER for runtime in RUNTIMES), "tests/runtime@embedded"]
+ONCE = ("tests/stats", "tests/eviction", "tests/volume")
+"""No runtime is their subject."""
+EVERY = [
+    *OURS,
+    *(f"{suite}@{runtime}" for runtime in RUNTIMES for suite in ON_RUNTIMES),
+    *(f"{suite}@containerd-1" for suite in ONCE),
+    "tests/runtime@embedded",
+]
 SHORT = {"tests/agent/systemd": "-k 'after_the_start or after_a_resize or after_a_reload'"}
 """What the short set selects of a suite: each further start of an agent takes half a minute there."""
 
