@@ -24,6 +24,14 @@ def own_cgroup_root(name: str = "") -> Iterator[str]:
     remove_cgroups(name)
 
 
+def cgroup_name(*parts: str) -> str:
+    """The path of a cgroup below each controller's mount, as the tests' driver names it."""
+    if DRIVER != "systemd":
+        return "/" + "/".join(parts)
+    escaped = [part.replace("-", "_") for part in parts]
+    return "".join(f"/{'-'.join(escaped[: depth + 1])}.slice" for depth in range(len(escaped)))
+
+
 def make_files(directory: Path, *names: str) -> None:
     """The files of a cgroup, in a directory that looks like one. In a real one the kernel makes them."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -213,7 +213,11 @@ class ActorProcess:
         self._inboxes = {peer: self._bind(peer, zmq.ROUTER) for peer in self.peers}
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _bind(self, name: str, kind: int) -> Any:
@@ -246,6 +250,7 @@ class ActorProcess:
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, self._supervisor_r, self._supervisor_r)],
         )
+        wait_ready_s *= PATIENCE
         if wait_ready_s:
             assert self.ready.wait(wait_ready_s), f"{self.name} not ready within {wait_ready_s} s"
             assert self._listens.wait(wait_ready_s), f"{self.name} has not subscribed within {wait_ready_s} s"

@@ -62,11 +62,15 @@ def pod_cgroup(name: str, uid: str, controller: str) -> Path:
 
 
 def container_cgroup(pod: Path, identity: str) -> Path:
-    """That of a container, as the runtime names it. Fails if it is not there."""
+    """That of a container, as the runtime names it. Fails if it is not there.
+
+    crun makes one with the container's limits below systemd's scope.
+    """
     found = [path for path in pod.iterdir() if path.is_dir() and identity in path.name]
     if len(found) != 1:
         raise FileNotFoundError(f"{identity} has {found} in {pod}")
-    return found[0]
+    below = found[0] / "container"
+    return below if below.is_dir() else found[0]
 
 
 def processes(top: Path) -> set[int]:

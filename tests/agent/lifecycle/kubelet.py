@@ -15,7 +15,7 @@ from typing import Any
 from proto.cri import api_pb2 as pb
 from proto.v1 import Container, Pod
 from tests.agent.agent import Agent
-from tests.cgroups import DRIVER
+from tests.cgroups import cgroup_name
 from tests.harness import wait_for
 
 BUSYBOX = "docker.io/library/busybox:latest"
@@ -31,14 +31,6 @@ def fnv_hash(name: str, image: str) -> str:
     for byte in f"([]uint8)[{' '.join(str(one) for one in document.encode())}]".encode():
         digest = ((digest ^ byte) * 16777619) % 2**32
     return f"{digest:x}"
-
-
-def cgroup_parent(*parts: str) -> str:
-    """The path of a cgroup; with the systemd driver of nested slices, each named by all parts above it (KEP-2254)."""
-    if DRIVER != "systemd":
-        return "/" + "/".join(parts)
-    escaped = [part.replace("-", "_") for part in parts]
-    return "".join(f"/{'-'.join(escaped[: number + 1])}.slice" for number in range(len(escaped)))
 
 
 class Kubelet:
@@ -65,7 +57,7 @@ class Kubelet:
             labels={**meta.labels, **own},
             annotations=meta.annotations,
             linux=pb.LinuxPodSandboxConfig(
-                cgroup_parent=cgroup_parent(self.agent.dir.name, "kubepods", self.qos, f"pod{meta.uid}"),
+                cgroup_parent=cgroup_name(self.agent.dir.name, "kubepods", self.qos, f"pod{meta.uid}"),
                 security_context=pb.LinuxSandboxSecurityContext(namespace_options=options, seccomp=runtime_default),
                 overhead=pb.LinuxContainerResources(),
                 resources=pb.LinuxContainerResources(cpu_period=100_000, cpu_shares=2),

@@ -21,6 +21,7 @@ from supervisor.sockets.client import Client
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.table import log_text
+from tests.cgroups import DRIVER, cgroup_name
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
@@ -33,12 +34,13 @@ BEARS_IT = [{"key": "maintenance", "operator": "Exists"}]
 def small(containerd: ContainerdInstance) -> Iterator[ApiSource]:
     """A node with one CPU for pods, a taint, a label, and two kinds of sysctls allowed."""
     with closing(Agent(containerd, api=True)) as agent:
-        fs.create(f"/{agent.dir.name}/kube", PodLimits(), hierarchy())
+        kube, nobody = cgroup_name(agent.dir.name, "kube"), cgroup_name(agent.dir.name, "nobody")
+        fs.ensure(kube, PodLimits(), DRIVER, hierarchy())
         config = yaml.safe_load(agent.config.read_text()) | {
             "systemReserved": {"cpu": f"{(os.cpu_count() or 1) * 1000 - 1000}m", "memory": "1Gi"},
             "kubeReserved": {"memory": "512Mi"},
-            "kubeReservedCgroup": f"/{agent.dir.name}/kube",
-            "systemReservedCgroup": f"/{agent.dir.name}/nobody",
+            "kubeReservedCgroup": kube,
+            "systemReservedCgroup": nobody,
             "enforceNodeAllocatable": ["pods", "kube-reserved", "system-reserved"],
             "featureGates": {"QOSReserved": True},
             "qosReserved": {"memory": "50%"},
@@ -273,7 +275,7 @@ def is_refused_users(small: ApiSource, why: str) -> None:
 def limit(agent: Agent, name: str, controller: str, v1: str, v2: str) -> str:
     """Return a cgroup file's content, below the agent's root."""
     tree = hierarchy()
-    where = tree.path(controller, f"/{agent.dir.name}/{name}")
+    where = tree.path(controller, cgroup_name(agent.dir.name, *name.split("/")))
     return Path(where or "/nowhere", v2 if tree.unified else v1).read_text().strip()
 
 
@@ -298,8 +300,9 @@ def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
     assert cpu(agent, "kubepods") == shares(1024)
     wait_for(lambda: memory(agent, "kube") == 1 << 29, 20, "the reservation's cgroup")
     failed = [message for _, reason, message in events(agent) if reason == "FailedNodeAllocatableEnforcement"]
-    name = f"{agent.dir.name}/nobody"
-    assert failed == [f'Failed to enforce System Reserved Cgroup Limits on "/{name}": ["{name}"] cgroup does not exist']
+    name = cgroup_name(agent.dir.name, "nobody")
+    text = f'Failed to enforce System Reserved Cgroup Limits on "{name}": ["{name.strip("/")}"] cgroup does not exist'
+    assert failed == [text]
 
     small.add(wants("burst", requests={"cpu": "250m", "memory": "64Mi"}))
     small.add(wants("burst2", requests={"cpu": "125m", "memory": "64Mi"}))

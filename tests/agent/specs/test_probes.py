@@ -19,10 +19,11 @@ import pytest
 from tests.agent.agent import SLEEP, container, pod
 from tests.agent.changing import content
 from tests.agent.table import Case, Seen, Table, ready, running
+from tests.cgroups import cgroup_name
 from tests.containerd import ContainerdInstance
 from tests.harness import PATIENCE, wait_for
 
-QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}
+QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": round(10 * PATIENCE)}
 """A probe that fails at the first failure, with a timeout that a busy machine keeps."""
 SICK_SERVICE = "sick"
 WEB = "mkdir -p /w; echo ok > /w/ok; exec httpd -f -p 8080 -h /w"
@@ -417,7 +418,8 @@ def hanging(table: Table) -> int:
     """Return the number of these commands in this agent's pods."""
     commands = (one.info for one in psutil.process_iter(["pid", "cmdline"]))
     pids = [one["pid"] for one in commands if one["cmdline"] == HANGING_COMMAND]
-    return sum(f"/{table.agent.dir.name}/" in cgroups(pid) for pid in pids)
+    own = cgroup_name(table.agent.dir.name)
+    return sum(f"{own}/" in cgroups(pid) for pid in pids)
 
 
 def cgroups(pid: int) -> str:

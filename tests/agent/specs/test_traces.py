@@ -12,6 +12,7 @@ import yaml
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.changing import UNIFIED, container_cgroup, pod_cgroup, pod_cgroups
 from tests.agent.table import Case, Seen, Table, once, ready, running
+from tests.cgroups import cgroup_name
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
@@ -46,19 +47,13 @@ def lies_in(parent: str, qos: str) -> Callable[[Seen], None]:
         for controller in ("cpu", "memory"):
             own = cgroup(seen, controller)
             root, uid = seen.table.agent.dir.name, seen.item["metadata"]["uid"]
-            wanted = f"{root}/{parent}/pod{uid}"
-            assert str(own).endswith(f"/{wanted}" if own.name.startswith("pod") else f"/{as_slices(wanted)}")
+            assert str(own).endswith(cgroup_name(root, *parent.split("/"), f"pod{uid}"))
             identity = seen.container()["containerID"].partition("://")[2]
-            below = {one.name for one in own.iterdir() if one.is_dir()} - {container_cgroup(own, identity).name}
+            of_container = container_cgroup(own, identity).relative_to(own).parts[0]
+            below = {one.name for one in own.iterdir() if one.is_dir()} - {of_container}
             assert all(any(box in name for box in seen.table.agent.sandboxes()) for name in below), below
 
     return check
-
-
-def as_slices(name: str) -> str:
-    """The path of systemd's slices for the components of a cgroup's name."""
-    parts = [part.replace("-", "_") for part in name.split("/")]
-    return "/".join(f"{'-'.join(parts[: depth + 1])}.slice" for depth in range(len(parts)))
 
 
 def is_overhead_counted(seen: Seen) -> None:
