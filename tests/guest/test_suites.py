@@ -33,7 +33,7 @@ def selected() -> tuple[str, ...]:
 
 
 def run(guest: Guest, suite: str, environment: str, timeout_s: float) -> None:
-    pytest_there = ".venv/bin/python -m pytest -p no:cacheprovider -q -n 0 --timeout=600"
+    pytest_there = ".venv/bin/python -m pytest -p no:cacheprovider -q -n 0 --timeout=1200"
     done = guest.run(f"cd {guest.checkout} && {environment} {pytest_there} {suite}", timeout_s, check=False)
     if done.returncode != 0:
         pytest.fail(f"{suite} failed in the guest:\n{done.stdout[-12000:]}", pytrace=False)

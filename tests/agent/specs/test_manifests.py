@@ -6,7 +6,7 @@ import statistics
 import time
 
 from tests.agent.agent import container, is_ready, pod, state
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 
 BEGUN_WITHIN_S = 1.0
 """Time from the file to its pod's sandbox; the median of three, since the machine also does other things."""
@@ -20,7 +20,7 @@ def test_a_pod_is_begun_within_a_second(agent):
         agent.write(f"quick{number}", pod(f"quick{number}"))
         wait_for(lambda before=before: len(agent.sandboxes()) > before, 20, "a sandbox")
         took_s.append(time.monotonic() - began)
-    assert statistics.median(took_s) < BEGUN_WITHIN_S, took_s
+    assert statistics.median(took_s) < BEGUN_WITHIN_S * PATIENCE, took_s
 
 
 def test_added_edited_removed(agent):
