@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import PATIENCE
 from tests.suite import markers, needs, scheduling, selection
 from tests.suite.long import LONG
 from tests.suite.purity import Watch
@@ -44,9 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give the test its marker, before `-m` selects by it."""
+    """Give the test its marker, before `-m` selects by it, and its own limit of time the machine's patience."""
     facts = item.stash[_facts_of] = _facts(item)
     item.add_marker(facts.marker)
+    limit = item.get_closest_marker("timeout")
+    if limit is not None and PATIENCE != 1:
+        item.add_marker(pytest.mark.timeout(limit.args[0] * PATIENCE), append=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.agent.agent import Agent, container, is_ready, pod
 from tests.agent.embedded import answered, embedded_agent
-from tests.harness import PATIENCE, wait_for
+from tests.harness import wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

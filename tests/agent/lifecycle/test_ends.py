@@ -13,7 +13,7 @@ from tests.agent.lifecycle.steps import SLEEPING, STUBBORN, UP, Diary, execs, no
 from tests.containerd.images import Image
 from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(300)
 
 
 USR1_IMAGE = Image("docker.io/library/usr1:1", stop_signal="SIGUSR1")

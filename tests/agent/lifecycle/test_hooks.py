@@ -11,7 +11,7 @@ from proto.common.safe_text import one_line
 from tests.agent.lifecycle.steps import STUBBORN, UP, Diary, execs, hook_server, noting
 from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.agent.lifecycle.steps import SLEEPING, UP, Diary, noting, sidecar
 from tests.containerd.images import Image
 from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(300)
 
 FIRST = "note up; test -e /out/$POD.$NAME || { touch /out/$POD.$NAME; exit %d; }; "
 """The first life ends with that code, the next ones go on."""

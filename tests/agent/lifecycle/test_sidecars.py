@@ -11,7 +11,7 @@ import pytest
 from tests.agent.lifecycle.steps import STUBBORN, Diary, execs, noting, sidecar
 from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(300)
 
 SLOW = "trap 'note TERM; sleep 1; note left; exit 0' TERM; note up; while :; do sleep 0.1; done"
 """Takes a second to end."""

@@ -25,7 +25,7 @@ from proto.node.stats import GetPodUsages
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye, conditions, ready
 from tests.containerd import ContainerdInstance
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 from tests.ports import free_port
 from tests.volume.dead_fuse import DeadFuse
 
@@ -101,7 +101,7 @@ def expect_healthy(eye: Eye, dead: DeadFuse, restarts: dict[str, int]) -> None:
     for command in ("ps", "pods", "events"):
         began = time.monotonic()
         assert eye.agent.command(command).returncode == 0
-        assert time.monotonic() - began < 15  # allows for a busy machine; a call to the mount would never return
+        assert time.monotonic() - began < 15 * PATIENCE  # on a busy machine; a call to the mount would never return
     assert set(dead.askers.values()) == {"supervisor: volume helper"}
     assert sorted(dead.askers) == written_off(eye), "none is sent after the one that hangs"
 
@@ -113,7 +113,7 @@ def test_mount_that_never_answered(eye: Eye, tmp_path: Path) -> None:
         began = time.monotonic()
         eye.agent.write("hangs", uses(dead))
         wait_for(lambda: SILENT in message(eye, "hangs"), 60, "the pod says it")
-        assert time.monotonic() - began < 15, message(eye, "hangs")
+        assert time.monotonic() - began < 15 * PATIENCE, message(eye, "hangs")
         meanwhile = start_seconds(eye, OTHERS)
         expect_healthy(eye, dead, {})
         restarts = 0
@@ -130,7 +130,7 @@ def test_mount_that_never_answered(eye: Eye, tmp_path: Path) -> None:
         start(eye.agent)
         wait_for(lambda: SILENT in message(eye, "hangs"), 15, "the pod says it after the agent's restart")
         age = int(message(eye, "hangs").rpartition(SILENT)[2].removesuffix(" s"))
-        assert age > time.monotonic() - began - 15, "since the first call that did not return"
+        assert age > time.monotonic() - began - 15 * PATIENCE, "since the first call that did not return"
         meanwhile += start_seconds(eye, 1)
         expect_healthy(eye, dead, {})
         expect_can_go(eye, dead)
@@ -145,7 +145,7 @@ def test_mount_that_never_answered(eye: Eye, tmp_path: Path) -> None:
     if DEAD_S:
         assert ratio < 1.2
     # On a busy machine the quickest start tells whether something is waited for that does not answer.
-    assert min(meanwhile) < 1.2 * statistics.median(usual) + 0.5
+    assert min(meanwhile) < 1.2 * statistics.median(usual) + 0.5 * PATIENCE
 
 
 def expect_can_go(eye: Eye, dead: DeadFuse) -> None:
@@ -174,7 +174,7 @@ def test_mount_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
         eye.agent.containerd.cri.stop_container(identity, 0).result()
         wait_for(lambda: SILENT in container_message(eye, "hangs"), 60, "the container says why it is not started")
         assert conditions(eye, "hangs")["PodReadyToStartContainers"].status == "True", "its sandbox is ready"
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 15 * PATIENCE
         assert set(dead.askers.values()) == {"supervisor: volume helper"}, "not the runtime, which has no deadline"
         assert eye.agent.command("restart", "volume").returncode == 0
         start_seconds(eye, 1)
