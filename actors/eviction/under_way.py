@@ -1,6 +1,7 @@
 """Evictions under way: what the checkpoint keeps of them, and when the next look may evict again. Pure.
 
-The memory and disk of an evicted pod are free only once it has ended. A look before that evicts the next pod in vain.
+The memory and disk of an evicted pod are free only once it has ended and its volumes are removed. A look before that
+evicts the next pod in vain.
 The wait for it outlives this process, and a pod_workers that ends before its answer.
 """
 
@@ -18,8 +19,9 @@ from proto.v1 import ObjectReference
 CLEANUP_S = 30.0
 """Longest wait for an evicted pod's clean-up before the next decision (the kubelet's podCleanupTimeout)."""
 
-Stage = Literal["sync", "terminating", "terminated", "gone", "unknown"]
-"""`gone`: no source has the pod, and nothing of it is left. `unknown`: pod_workers cannot tell that yet."""
+Stage = Literal["sync", "terminating", "terminated", "released", "gone", "unknown"]
+"""`released`: it is terminated without volumes and cgroup. `gone`: no source has the pod, and nothing of it is left.
+`unknown`: pod_workers cannot tell that yet."""
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,23 +67,23 @@ def parse(data: Any, boot_id: str, now: float) -> Saved:
 def stages(uids: Iterable[str], workers: PodWorkerStates) -> dict[str, Stage]:
     """Return UID to stage. A pod_workers that has just started does not know every pod yet."""
     absent: Stage = "gone" if workers.sources_ready else "unknown"
-    found: dict[str, Stage] = {worker.uid: worker.stage for worker in workers.pods}
+    found: dict[str, Stage] = {one.uid: "released" if one.released else one.stage for one in workers.pods}
     return {uid: found.get(uid, absent) for uid in uids}
 
 
 def ends(stage: Stage) -> bool:
     """Return True when pod_workers has taken the eviction. A pod that is gone may have been deleted before."""
-    return stage in ("terminating", "terminated")
+    return stage in ("terminating", "terminated", "released")
 
 
 def is_over(uid: str, now: Mapping[str, Stage], before: Mapping[str, Stage]) -> bool:
-    """Return True when nothing is to be waited for: the pod has ended, or it runs and was not evicted.
+    """Return True when nothing is to be waited for: the pod is released, or it runs and was not evicted.
 
     `before`: the stages of the look before. One look may be earlier than the pod's worker, so two have to show that it
     runs. Then the request was lost, with pod_workers or before it was sent.
     """
     stage = now.get(uid, "unknown")
-    return stage in ("terminated", "gone") or stage == before.get(uid) == "sync"
+    return stage in ("released", "gone") or stage == before.get(uid) == "sync"
 
 
 def left_s(victims: Iterable[Victim], now: float) -> float:

@@ -124,6 +124,7 @@ def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWo
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         stage=worker.stage,
+        released=worker.stage == "terminated" and worker.report.released,
         deleted=worker.termination is not None and worker.termination.deleted,
         static=is_static(pod),
         pod=pod if with_pod else None,

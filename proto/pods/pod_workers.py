@@ -157,6 +157,8 @@ class PodWorkerState(Record, frozen=True, kw_only=True):
     namespace: str
     name: str
     stage: Literal["sync", "terminating", "terminated"]
+    released: bool = False
+    """It is terminated, and its volumes and its cgroup are gone (the kubelet's PodIsFinished)."""
     deleted: bool
     """No source has the pod any more."""
     static: bool

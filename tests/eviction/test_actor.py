@@ -126,8 +126,8 @@ class FakeNode:
         self.stage(request.pod_uid, "terminating")
         return Done()
 
-    def stage(self, uid: str, stage: Any) -> None:
-        self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage)
+    def stage(self, uid: str, stage: Any, *, released: bool = False) -> None:
+        self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "") -> None:
         """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`."""
@@ -202,12 +202,14 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     assert (first.pod_uid, first.reason, first.grace_period_s) == ("b", "Evicted", 1)
     assert first.message == "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. "
     wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "the pod workers know")
-    time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
-    assert len(fake.evictions()) == 1
-    fake.stage("b", "terminated")
+    for stage in ("terminating", "terminated"):  # until its volumes are removed, too
+        fake.stage("b", stage)
+        time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
+        assert len(fake.evictions()) == 1
+    fake.stage("b", "terminated", released=True)
     wait_for(lambda: len(fake.evictions()) == 2, 10, "the next, since memory is still short")
     assert fake.evictions()[1].pod_uid == "a"
-    fake.stage("a", "terminated")
+    fake.stage("a", "terminated", released=True)
     fake.memory_available = 8 * GIB
     wait_for(lambda: fake.told()[-1] == (), 10, "the pressure is over")
     assert fake.order.count("evict a") == 1
@@ -555,7 +557,7 @@ def test_pods_above_their_limits_go_without_node_pressure(fake: FakeNode) -> Non
     assert request.message == 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
     wait_for(lambda: fake.annotations() == [{}], 10, "its event, without annotations as the kubelet's")
     assert fake.pressure().conditions == ()
-    fake.stage("large", "terminated")
+    fake.stage("large", "terminated", released=True)
     fake.volumes["small"] = 2 << 20
     wait_for(lambda: len(fake.evictions()) == 2, 10, "the other grows too")
 

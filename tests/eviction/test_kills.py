@@ -53,7 +53,7 @@ def assert_memory_recovers_with_the_end_of_b(fake: FakeNode, asked: list[str]) -
     assert evicted(fake) == asked
     assert fake.actor.ask(Describe()).state["waits_for"] == ["b"]
     fake.memory_available = 8 * GIB
-    fake.stage("b", "terminated")
+    fake.stage("b", "terminated", released=True)
     wait_for(lambda: fake.told()[-1:] == [()], 20, "the pressure is over")
     assert evicted(fake) == asked
     assert victims(fake) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proto.pods.pod_workers import EvictPod, PodUpdate
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.wire.errors import Refused
 from tests.model import calls, specs
@@ -280,6 +280,24 @@ def test_an_ended_pod_is_published_before_it_counts_as_ended(make_world):
     world.tell_pod_workers("node", EvictPod(pod_uid=UID, reason="Terminated", message="", grace_period_s=1))
     world.clock.advance(30)
     assert next(stage for over, stage in stages if over) == "terminating"
+
+
+def test_an_ended_pod_is_released_once_its_volumes_are_removed(make_world):
+    """The next eviction waits for that: only then is the pod's disk space free."""
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "volumes": [{"name": "v", "emptyDir": {}}]}, 1))
+    world.clock.advance(5)
+    world.peers["volume"].answer_s = 10.0
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason="Evicted", message="disk"))
+    world.clock.advance(8)
+
+    def state():
+        (one,) = world.process.actor.on_list(ListPodWorkers(uids=(UID,))).pods
+        return one.stage, one.released
+
+    assert state() == ("terminated", False)
+    world.clock.advance(10)
+    assert state() == ("terminated", True)
 
 
 KILLED_AFTER_MS = [0, 1, 2, 4, 6, 10, 20, 50, 100, 300]

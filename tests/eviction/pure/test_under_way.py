@@ -54,18 +54,23 @@ def test_data_of_another_form_is_an_error(data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "ready", "expected"),
+    ("stage", "released", "ready", "expected"),
     [
-        ("terminating", False, "terminating"),
-        ("terminated", True, "terminated"),
-        (None, True, "gone"),
-        (None, False, "unknown"),
+        ("terminating", False, False, "terminating"),
+        ("terminated", False, True, "terminated"),
+        ("terminated", True, True, "released"),
+        (None, False, True, "gone"),
+        (None, False, False, "unknown"),
     ],
 )
-def test_stage_of_a_pod(stage: Any, ready: bool, expected: Stage) -> None:
+def test_stage_of_a_pod(stage: Any, released: bool, ready: bool, expected: Stage) -> None:
     pods = [PodWorkerState(uid="a", namespace="ns", name="a", stage="sync", deleted=False, static=False)]
     if stage is not None:
-        pods.append(PodWorkerState(uid="b", namespace="ns", name="b", stage=stage, deleted=False, static=False))
+        pods.append(
+            PodWorkerState(
+                uid="b", namespace="ns", name="b", stage=stage, released=released, deleted=False, static=False
+            )
+        )
     assert stages(["b"], PodWorkerStates(pods=tuple(pods), sources_ready=ready)) == {"b": expected}
 
 
@@ -77,8 +82,11 @@ def test_stage_of_a_pod(stage: Any, ready: bool, expected: Stage) -> None:
         ("unknown", "sync", False, False),
         ("sync", "terminating", False, True),
         ("terminating", "terminating", False, True),
-        ("terminating", "terminated", True, True),
-        (None, "terminated", True, True),
+        ("terminating", "terminated", False, True),
+        (None, "terminated", False, True),
+        ("terminated", "terminated", False, True),
+        ("terminated", "released", True, True),
+        (None, "released", True, True),
         (None, "gone", True, False),
         (None, "unknown", False, False),
         ("sync", None, False, False),
