@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.agent.agent import SLEEP, container, pod
+from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.table import Case, Seen, Table, once, over, ready, running, waits
 from tests.containerd import ContainerdInstance
 from tests.containerd.images import Image
@@ -348,8 +349,15 @@ def _true(found: object) -> None:
 @pytest.fixture(scope="module")
 def table(containerd: ContainerdInstance) -> Iterator[Table]:
     containerd.import_images(IMAGES)
-    with running(containerd, TABLE) as one:
+    with running(containerd, TABLE, lets_a_shell_outlive_its_child) as one:
         yield one
+
+
+def lets_a_shell_outlive_its_child(agent: Agent) -> tuple[str, ...]:
+    """On cgroup v2 an OOM kill takes the whole container by default, and containerd may miss it then."""
+    config = yaml.safe_load(agent.config.read_text())
+    agent.config.write_text(yaml.safe_dump({**config, "singleProcessOOMKill": True}))
+    return ()
 
 
 @pytest.mark.parametrize("name", TABLE)

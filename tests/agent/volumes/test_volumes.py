@@ -28,6 +28,8 @@ from tests.volume.devices import loop_device, nfs_client
 CHANGES = int(os.environ.get("NODEVISOR_CHANGES", "25"))
 """Changes of a ConfigMap while a container reads it: 100 before a release, and then none may take a second."""
 
+BUSY = "race"
+"""Takes a whole CPU, and so comes first and goes then."""
 EVERY = {**CASES, **PARTS}
 if os.environ.get("NODEVISOR_TEST_RUNTIME") == "embedded" or mounts_images():
     del EVERY["image"]  # refused there: test_image_volumes.py has runtimes with image volumes
@@ -68,9 +70,11 @@ def table(containerd: ContainerdInstance, tmp_path_factory: pytest.TempPathFacto
             yield found
 
 
-@pytest.mark.parametrize("name", sorted(EVERY))
+@pytest.mark.parametrize("name", sorted(EVERY, key=lambda name: (name != BUSY, name)))
 def test_volume_as_seen_by_a_container(table: Table, name: str) -> None:
     table.check(name)
+    if name == BUSY:
+        (table.agent.manifests / f"{name}.yaml").unlink()
 
 
 def test_changed_config_map_is_in_the_container_within_a_second(table: Table) -> None:
@@ -109,6 +113,7 @@ def test_changed_config_map_is_in_the_container_within_a_second(table: Table) ->
     assert "torn" not in lines()
     assert lines() == [str(value) for value in range(1000, 1001 + CHANGES)]
     print(f"{CHANGES} changes: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s")
+    (table.agent.manifests / "live.yaml").unlink()  # it takes a whole CPU
     assert statistics.median(took) < 1.0 * PATIENCE
     assert "NODEVISOR_CHANGES" not in os.environ or max(took) < 1.0 * PATIENCE
 
