@@ -204,7 +204,7 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "the pod workers know")
     for stage in ("terminating", "terminated"):  # until its volumes are removed, too
         fake.stage("b", stage)
-        time.sleep(1.5)  # several periods in which b is still there: nothing may happen, so there is nothing to wait for
+        time.sleep(1.5)  # several periods in which b is still there: there is nothing to wait for
         assert len(fake.evictions()) == 1
     fake.stage("b", "terminated", released=True)
     wait_for(lambda: len(fake.evictions()) == 2, 10, "the next, since memory is still short")
