@@ -77,7 +77,12 @@ class Agent:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
         if wait:
-            wait_for(self.all_ready, 60, f"every actor ready; log: {self.log}")
+            try:
+                wait_for(self.all_ready, 60)
+            except AssertionError as error:
+                states = {name: row.get("state") for name, row in self.rows().items()}
+                end = self.log.read_text(errors="replace")[-2000:]
+                raise AssertionError(f"not every actor is ready: {error}; {states}; the log's end:\n{end}") from None
 
     def leave_stopped(self) -> None:
         """Have the supervisor of the next start leave a process that SIGSTOP stops to the watchdog."""
