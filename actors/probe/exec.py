@@ -3,51 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from actors._base import MailboxActor
-from actors._cri.call import beside
+from actors._cri.call import Call, beside
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
 
 _SLACK_S = 1.0
 """Time for the runtime to kill a command after its timeout and to answer."""
+_UNFINISHED_S = 30.0
+"""Time for the call after that. A runtime under load may still be starting the command.
+After its start containerd kills it, but not if the call was cancelled before: then it runs on for good."""
+MOST_UNFINISHED = 3
+"""Calls of one container that are given that time: as many as it has kinds of probes."""
 _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
 
 
-async def run(actor: MailboxActor, cri: Cri, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
-    """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
+class ExecProbes:
+    """Runs the commands of all exec probes. For the actor's thread."""
 
-    The call of a cancelled probe ends by itself, at its timeout.
-    """
-    call = cri.exec_sync(container_id, command, int(timeout_s))
-    answered = beside(call)
-    timer = actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
-    try:
-        answer = await answered
-    except CriDeadline:
-        return _timed_out(command, timeout_s)
-    except CriError as error:
-        return Outcome("errored", error.grpc_text())
-    except TimeoutError:
-        call.cancel()
-        if await _answers(cri):  # the command cannot be killed, or a child of it holds its pipe
+    def __init__(self, actor: MailboxActor, cri: Cri) -> None:
+        self._actor, self._cri = actor, cri
+        self._unfinished: dict[str, set[Call[Any]]] = {}
+        """By container ID: calls that have not ended in their probe's time."""
+
+    async def run(self, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
+        """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
+
+        With MOST_UNFINISHED calls it counts as timed out without another call. The call of a cancelled probe ends by
+        itself, at its timeout.
+        """
+        if len(self._unfinished.get(container_id, ())) >= MOST_UNFINISHED:
+            return await self._late(command, timeout_s)
+        call = self._cri.exec_sync(container_id, command, int(timeout_s))
+        answered = beside(call)
+        timer = self._actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
+        try:
+            answer = await answered
+        except CriDeadline:
             return _timed_out(command, timeout_s)
-        return Outcome("errored", "the runtime does not answer")
-    finally:
-        timer.cancel()
-    output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
-    return Outcome("success" if answer.exit_code == 0 else "failure", output)
+        except CriError as error:
+            return Outcome("errored", error.grpc_text())
+        except TimeoutError:
+            self._leave(container_id, call)
+            return await self._late(command, timeout_s)
+        finally:
+            timer.cancel()
+        output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
+        return Outcome("success" if answer.exit_code == 0 else "failure", output)
 
+    def _leave(self, container_id: str, call: Call[Any]) -> None:
+        """Cancel the call later, unless it ends."""
+        self._unfinished.setdefault(container_id, set()).add(call)
+        timer = self._actor.after(_UNFINISHED_S, call.cancel)
 
-async def _answers(cri: Cri) -> bool:
-    """True when the runtime answers. A hang of the runtime is no failure of the container."""
-    try:
-        await cri.version(timeout=_ALIVE_S)
-    except CriError:
-        return False
-    return True
+        def ended(_: object) -> None:
+            timer.cancel()
+            self._actor.post(self._forget, container_id, call)
+
+        call.on_end(ended)
+
+    def _forget(self, container_id: str, call: Call[Any]) -> None:
+        calls = self._unfinished[container_id]
+        calls.discard(call)
+        if not calls:
+            del self._unfinished[container_id]
+
+    async def _late(self, command: Sequence[str], timeout_s: float) -> Outcome:
+        """The command cannot be killed, or a child of it holds its pipe. A hang of the runtime is no failure."""
+        try:
+            await self._cri.version(timeout=_ALIVE_S)
+        except CriError:
+            return Outcome("errored", "the runtime does not answer")
+        return _timed_out(command, timeout_s)
 
 
 def _timed_out(command: Sequence[str], timeout_s: float) -> Outcome:

@@ -13,7 +13,7 @@ from actors._net.probing.network import Done, HttpProbe, TcpProbe
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
 from actors._net.probing.target import BadTarget, is_address, joined, resolve_port, url_of
-from actors.probe import exec as exec_probe
+from actors.probe.exec import ExecProbes
 from actors.probe.grpc_health import HealthClient
 from actors.probe.timer_queue import TimerQueue
 from proto.pods.probe import ProbedContainer, ProbedPod
@@ -31,7 +31,7 @@ class Runner:
     def __init__(self, actor: Actor, timers: TimerQueue, cri: Cri | None) -> None:
         self._actor = actor
         self._timers = timers
-        self._cri = cri
+        self._execs = ExecProbes(actor, cri) if cri is not None else None
         self._health = HealthClient()
         self._names = Names()
         self.poller = Poller(actor.bus, actor.post)
@@ -46,10 +46,9 @@ class Runner:
 
     def _start(self, pod: ProbedPod, container: ProbedContainer, probe: Probe, timeout_s: float, done: Done) -> Cancel:
         if probe.exec is not None:
-            if self._cri is None:
+            if self._execs is None:
                 raise BadTarget("no container runtime endpoint is configured")
-            command = exec_probe.run(self._actor, self._cri, container.container_id, probe.exec.command, timeout_s)
-            return self._spawn(command, done)
+            return self._spawn(self._execs.run(container.container_id, probe.exec.command, timeout_s), done)
         if probe.http_get is not None:
             url = url_of(probe.http_get, pod.pod_ip, container.ports)
             headers = probe.http_get.http_headers
