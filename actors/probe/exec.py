@@ -17,9 +17,13 @@ _UNFINISHED_S = 30.0
 """Time for the call after that. A runtime under load may still be starting the command.
 After its start containerd kills it, but not if the call was cancelled before: then it runs on for good."""
 MOST_UNFINISHED = 3
-"""Calls of one container that are given that time: as many as it has kinds of probes."""
+"""Calls of one command in one container that are given that time. Other probes of the container go on."""
 _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
+
+
+_Command = tuple[str, tuple[str, ...]]
+"""Container ID, and the words of the command."""
 
 
 class ExecProbes:
@@ -27,8 +31,8 @@ class ExecProbes:
 
     def __init__(self, actor: MailboxActor, cri: Cri) -> None:
         self._actor, self._cri = actor, cri
-        self._unfinished: dict[str, set[Call[Any]]] = {}
-        """By container ID: calls that have not ended in their probe's time."""
+        self._unfinished: dict[_Command, set[Call[Any]]] = {}
+        """Calls that have not ended in their probe's time."""
 
     async def run(self, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
         """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
@@ -36,7 +40,8 @@ class ExecProbes:
         With MOST_UNFINISHED calls it counts as timed out without another call. The call of a cancelled probe ends by
         itself, at its timeout.
         """
-        if len(self._unfinished.get(container_id, ())) >= MOST_UNFINISHED:
+        of_probe = container_id, tuple(command)
+        if len(self._unfinished.get(of_probe, ())) >= MOST_UNFINISHED:
             return await self._late(command, timeout_s)
         call = self._cri.exec_sync(container_id, command, int(timeout_s))
         answered = beside(call)
@@ -48,29 +53,29 @@ class ExecProbes:
         except CriError as error:
             return Outcome("errored", error.grpc_text())
         except TimeoutError:
-            self._leave(container_id, call)
+            self._leave(of_probe, call)
             return await self._late(command, timeout_s)
         finally:
             timer.cancel()
         output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
         return Outcome("success" if answer.exit_code == 0 else "failure", output)
 
-    def _leave(self, container_id: str, call: Call[Any]) -> None:
+    def _leave(self, of_probe: _Command, call: Call[Any]) -> None:
         """Cancel the call later, unless it ends."""
-        self._unfinished.setdefault(container_id, set()).add(call)
+        self._unfinished.setdefault(of_probe, set()).add(call)
         timer = self._actor.after(_UNFINISHED_S, call.cancel)
 
         def ended(_: object) -> None:
             timer.cancel()
-            self._actor.post(self._forget, container_id, call)
+            self._actor.post(self._forget, of_probe, call)
 
         call.on_end(ended)
 
-    def _forget(self, container_id: str, call: Call[Any]) -> None:
-        calls = self._unfinished[container_id]
+    def _forget(self, of_probe: _Command, call: Call[Any]) -> None:
+        calls = self._unfinished[of_probe]
         calls.discard(call)
         if not calls:
-            del self._unfinished[container_id]
+            del self._unfinished[of_probe]
 
     async def _late(self, command: Sequence[str], timeout_s: float) -> Outcome:
         """The command cannot be killed, or a child of it holds its pipe. A hang of the runtime is no failure."""

@@ -64,9 +64,9 @@ class Machine:
             timer.cancel()
             timer.callback()
 
-    def probe(self, container: str = "c") -> Future[Outcome]:
+    def probe(self, container: str = "c", command: str = "x") -> Future[Outcome]:
         """Begin one with a timeout of a second."""
-        return spawn(self.probes.run(container, ["x"], 1.0))
+        return spawn(self.probes.run(container, [command], 1.0))
 
 
 def spawn(coroutine: Coroutine[Any, None, Outcome]) -> Task[Outcome]:
@@ -97,16 +97,17 @@ def test_a_command_that_never_ends_is_cancelled() -> None:
     assert machine.commands[0].cancelled
 
 
-def test_few_commands_of_a_container_wait_for_their_end_and_others_run_on() -> None:
+def test_few_calls_of_a_probe_wait_for_their_end_and_other_probes_run_on() -> None:
     machine = Machine()
     for _ in range(10):
         probe = machine.probe()
         machine.advance(2)
         assert probe.result(0) == Outcome("failure", TIMED_OUT)
     assert len(machine.commands) == MOST_UNFINISHED
-    other = machine.probe("other")
-    machine.commands[-1].set(pb.ExecSyncResponse(exit_code=0))
-    assert other.result(0).kind == "success"
+    for container, command in (("other", "x"), ("c", "y")):
+        other = machine.probe(container, command)
+        machine.commands[-1].set(pb.ExecSyncResponse(exit_code=0))
+        assert other.result(0).kind == "success"
     machine.commands[0].set(pb.ExecSyncResponse(exit_code=137))
     again = machine.probe()
     machine.commands[-1].set(pb.ExecSyncResponse(exit_code=0, stdout=b"well"))
