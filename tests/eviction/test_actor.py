@@ -164,6 +164,10 @@ class FakeNode:
         """Annotations of the Evicted events."""
         return [one.annotations for one in self.actor.peers["events"].of(RecordEvent) if one.reason == "Evicted"]
 
+    def looks(self) -> int:
+        """How often the actor has asked for the stages of pods that it evicts."""
+        return sum(not one.with_pods for one in self.actor.peers["pod_workers"].of(ListPodWorkers))
+
     def evictions(self) -> list[EvictPod]:
         return self.actor.peers["pod_workers"].of(EvictPod)
 
@@ -204,7 +208,8 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "the pod workers know")
     for stage in ("terminating", "terminated"):  # until its volumes are removed, too
         fake.stage("b", stage)
-        time.sleep(1.5)  # several periods in which b is still there: there is nothing to wait for
+        looks = fake.looks()
+        wait_for(lambda looks=looks: fake.looks() >= looks + 2, 10, "it looks at b again")
         assert len(fake.evictions()) == 1
     fake.stage("b", "terminated", released=True)
     wait_for(lambda: len(fake.evictions()) == 2, 10, "the next, since memory is still short")

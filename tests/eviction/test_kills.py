@@ -37,19 +37,14 @@ def victims(fake: FakeNode) -> list[dict[str, Any]]:
     return data["victims"] if isinstance(data, dict) else []
 
 
-def waited(fake: FakeNode) -> int:
-    """How often the actor looked whether a victim has ended."""
-    return sum(not one.with_pods for one in fake.actor.peers["pod_workers"].of(ListPodWorkers))
-
-
 def evicted(fake: FakeNode) -> list[str]:
     return [one.pod_uid for one in fake.evictions()]
 
 
 def assert_memory_recovers_with_the_end_of_b(fake: FakeNode, asked: list[str]) -> None:
     """`asked`: the UIDs of all EvictPod."""
-    looks = waited(fake)
-    wait_for(lambda: waited(fake) >= looks + 2 or evicted(fake) != asked, 20, "it waits for the victim")
+    looks = fake.looks()
+    wait_for(lambda: fake.looks() >= looks + 2 or evicted(fake) != asked, 20, "it waits for the victim")
     assert evicted(fake) == asked
     assert fake.actor.ask(Describe()).state["waits_for"] == ["b"]
     fake.memory_available = 8 * GIB
@@ -143,7 +138,7 @@ def test_pod_workers_that_lacks_pods_ends_no_wait() -> None:
 
         fake.actor.peers["pod_workers"].answers[ListPodWorkers] = without_b
         restart_pod_workers(fake)
-        wait_for(lambda: waited(fake) >= 2 or len(fake.evictions()) > 1, 20, "it looks for the victim")
+        wait_for(lambda: fake.looks() >= 2 or len(fake.evictions()) > 1, 20, "it looks for the victim")
         fake.actor.peers["pod_workers"].answers[ListPodWorkers] = states
         assert_memory_recovers_with_the_end_of_b(fake, ["b"])
 
