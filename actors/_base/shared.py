@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from actors._base.messaging.futures import Future
-from actors._base.messaging.tasks import Task
+from actors._base.messaging.tasks import Task, first_of
 
 T = TypeVar("T")
 
@@ -36,7 +36,9 @@ class Shared(Generic[T]):
             # The present run may have begun too early for this caller, who then needs the next one.
             if self._task is None or self._task.done():
                 self._task = self._where.spawn(self._run(), self._name)
-            await self._task
+            run = self._task
+            await first_of(run)  # not the run itself: a cancellation of this caller would end it for the others
+            run.result(0)
         return self._value
 
     def forget(self, older_than_s: float) -> None:

@@ -11,14 +11,14 @@ import re
 from dataclasses import dataclass
 
 from actors._cgroup.hierarchy import Hierarchy
-from actors._host.machine import memory_used
+from actors._host.machine import swap_used
 
 UNLIMITED = 1 << 62
 """A limit of at least this means unlimited: cAdvisor's bound (v1 has 2**63 less a page)."""
 _FILE_BYTES = 64 * 1024
 MEMORY = {
     False: re.compile(rb"^(total_inactive_file|total_rss|pgfault|pgmajfault|total_swap) (\d+)$", re.MULTILINE),
-    True: re.compile(rb"^(inactive_file|anon|pgfault|pgmajfault) (\d+)$", re.MULTILINE),
+    True: re.compile(rb"^(inactive_file|anon|file|pgfault|pgmajfault) (\d+)$", re.MULTILINE),
 }
 """Finds the lines of memory.stat that a reading without detail needs, on v2 if True. All of them take longer."""
 _TICKS_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -200,7 +200,7 @@ def _read_v2(name: str, where: str, now: float, detailed: bool) -> Figures | Non
         return None
     cpu = stat(f"{where}/cpu.stat")
     values = stat(f"{where}/memory.stat", None if detailed else MEMORY[True])
-    used = int(current) if current else memory_used()
+    used = int(current) if current else root_memory_bytes(values)
     figures = Figures(
         time=now,
         cpu_ns=cpu.get("usage_usec", 0) * 1000,
@@ -210,7 +210,7 @@ def _read_v2(name: str, where: str, now: float, detailed: bool) -> Figures | Non
         page_faults=values.get("pgfault", 0),
         major_page_faults=values.get("pgmajfault", 0),
         memory_limit_bytes=_limit(f"{where}/memory.max"),
-        swap_bytes=number(f"{where}/memory.swap.current"),
+        swap_bytes=number(f"{where}/memory.swap.current") if current else swap_used(),
         swap_limit_bytes=_limit(f"{where}/memory.swap.max"),
         cpu_stalls=_stalls(f"{where}/cpu.pressure"),
         memory_stalls=_stalls(f"{where}/memory.pressure"),
@@ -249,6 +249,14 @@ def _detail_v2(where: str, values: dict[str, int], cpu: dict[str, int]) -> Detai
         threads=number(f"{where}/pids.current"),
         threads_max=_limit(f"{where}/pids.max"),
     )
+
+
+def root_memory_bytes(values: dict[str, int]) -> int:
+    """Return the usage of v2's root, which has no memory.current, from its memory.stat.
+
+    As in opencontainers/cgroups, which the kubelet uses: without memory of the kernel and reserved huge pages.
+    """
+    return values.get("anon", 0) + values.get("file", 0)
 
 
 def shares_of_weight(weight: int) -> int:

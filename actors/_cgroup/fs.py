@@ -22,7 +22,6 @@ from actors._cgroup.names import QOS_CLASSES, pod_cgroup, pod_uid, qos_cgroup
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import PodLimits, pod_limits
 from actors._cgroup.systemd.properties import of_limits, slice_of, slices_above
-from actors._host.machine import memory_used
 from actors._metrics.kubelet import CGROUP_SECONDS
 from proto.agent.settings import Settings
 from proto.v1 import Pod
@@ -236,18 +235,17 @@ def usage(name: str, tree: Hierarchy | None = None) -> Usage | None:
     if where is None or not os.path.isdir(where):
         return None
     cpu = tree.path("cpuacct", name)
+    values = figures.stat(f"{where}/memory.stat", figures.MEMORY[tree.unified])
     if tree.unified:
-        # The root of v2 has no memory.current.
-        used = figures.number(f"{where}/memory.current") if name.strip("/") else memory_used()
+        is_root = not name.strip("/")
+        used = figures.root_memory_bytes(values) if is_root else figures.number(f"{where}/memory.current")
         key, cpu_ns = "inactive_file", figures.stat(f"{cpu}/cpu.stat").get("usage_usec", 0) * 1000
     else:
         used = figures.number(f"{where}/memory.usage_in_bytes")
         key, cpu_ns = "total_inactive_file", figures.number(f"{cpu}/cpuacct.usage")
     return Usage(
         memory_bytes=used,
-        memory_working_set_bytes=max(
-            0, used - figures.stat(f"{where}/memory.stat", figures.MEMORY[tree.unified]).get(key, 0)
-        ),
+        memory_working_set_bytes=max(0, used - values.get(key, 0)),
         cpu_ns=cpu_ns,
         pids=figures.number(f"{tree.path('pids', name)}/pids.current"),
     )

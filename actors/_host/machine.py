@@ -58,13 +58,18 @@ def memory_capacity() -> int:
 
 
 def memory_used() -> int:
-    """MemTotal less MemFree, in bytes. Stands for the usage of cgroup v2's root, which has no memory.current."""
+    """MemTotal less MemFree, in bytes. Stands for the root cgroup's usage where no memory controller is mounted."""
     return _meminfo("MemTotal") - _meminfo("MemFree")
 
 
 def swap_capacity() -> int:
     """SwapTotal in bytes."""
     return _meminfo("SwapTotal")
+
+
+def swap_used() -> int:
+    """SwapTotal less SwapFree, in bytes. Stands for the swap of cgroup v2's root, which has no memory.swap.current."""
+    return _meminfo("SwapTotal") - _meminfo("SwapFree")
 
 
 def _meminfo(key: str) -> int:

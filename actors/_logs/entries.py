@@ -17,11 +17,14 @@ SHORT_LINE = 200
 """The line length in bytes at which both ways take equally long."""
 _SAMPLE = 4096
 """Bytes at a block's start from which its line length is estimated."""
+_UTC_LENGTH = len("2026-01-02T03:04:05.123456789Z")
 _STREAMS = (b"stdout", b"stderr")
 
 # It begins with a literal, which is searched for fast, and its possessive repetition never backtracks. It may match two
 # malformed lines as one entry, so `_at_once` compares the numbers.
 _FAST = re.compile(rb"\n\d[^ ]{19,34}+ std(?:out|err) F ")
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,8}))?(Z|[+-]\d\d:\d\d)")
+"""A time with fewer than nine digits of a second."""
 _ENTRY = re.compile(rb"([^ \n]+) (stdout|stderr) ([FP])(?::[^ \n]*)?(?: |(?=\n)|$)")
 
 
@@ -95,7 +98,7 @@ class Formatter:
                 out.append(self._line(line))
                 continue
             if timestamps and not self._mid_line:
-                out.append(stamp + b" ")
+                out.append(shown_time(stamp) + b" ")
             self._mid_line = False
             out.append(content)
         return b"".join(out)
@@ -117,7 +120,7 @@ class Formatter:
             return line
         if self._stream and found[2].decode() != self._stream:
             return b""
-        prefix = found[1] + b" " if self._timestamps and not self._mid_line else b""
+        prefix = shown_time(found[1]) + b" " if self._timestamps and not self._mid_line else b""
         self._mid_line = found[3] == b"P"
         content = line[found.end() :]
         return prefix + (content.removesuffix(b"\n") if self._mid_line else content)
@@ -148,7 +151,7 @@ class Formatter:
         self._inside = not old and self._stream in ("", found[2].decode())
         if not self._inside:
             return b""
-        prefix = found[1] + b" " if self._timestamps and not self._mid_line else b""
+        prefix = shown_time(found[1]) + b" " if self._timestamps and not self._mid_line else b""
         self._mid_line = found[3] == b"P"
         return prefix + rest[found.end() :]
 
@@ -168,6 +171,16 @@ class Formatter:
             return self.feed(block)
         finally:
             self._left = left
+
+
+def shown_time(stamp: bytes) -> bytes:
+    """Return an entry's time with nine digits of a second, as the kubelet does, so that lines align and sort as text.
+
+    Runtimes leave out zeros at the end.
+    """
+    if len(stamp) in (_UTC_LENGTH, _UTC_LENGTH + 5) or (short := _STAMP.fullmatch(stamp)) is None:
+        return stamp
+    return b"%s.%s%s" % (short[1], (short[2] or b"").ljust(9, b"0"), short[3])
 
 
 def seconds_of(timestamp: bytes) -> float:

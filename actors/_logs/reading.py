@@ -39,12 +39,16 @@ class _File(NamedTuple):
 class LogReader:
     """The bytes of a log from a position on. One thread reads; another may call `look` or `close` meanwhile."""
 
-    def __init__(self, path: str | Path, tail: int | None = None) -> None:
-        """Start at the beginning of the present file, or at its last `tail` lines. Raises OSError."""
+    def __init__(self, path: str | Path, tail: int | None = None, *, grows: bool = True) -> None:
+        """Start at the beginning of the present file, or at its last `tail` lines. Raises OSError.
+
+        `grows`: read also what is written from now on. Otherwise a tail would have more lines than wanted.
+        """
         self._path = Path(path)
         file = _open(self._path)
         try:
-            file.seek(0 if tail is None else tail_offset(file, tail))
+            self._end = None if grows else file.seek(0, os.SEEK_END)
+            file.seek(0 if tail is None else tail_offset(file, tail, self._end))
         except BaseException:
             file.close()
             raise
@@ -93,6 +97,8 @@ class LogReader:
                     return b""
                 moves_on = len(self._files) > 1 and (final or time.monotonic() >= self._files[1].since + SETTLE_S)
                 file = self._files[0].file
+            if self._end is not None:
+                return file.read(max(0, min(BLOCK, self._end - file.tell())))
             block = file.read(BLOCK)
             if block:
                 return block
@@ -167,9 +173,9 @@ def _open_rotated(path: Path) -> IO[bytes] | None:
     return None
 
 
-def tail_offset(file: IO[bytes], lines: int) -> int:
-    """The offset of the last `lines` entries of the file. Reads blocks from the end."""
-    end = file.seek(0, os.SEEK_END)
+def tail_offset(file: IO[bytes], lines: int, end: int | None = None) -> int:
+    """The offset of the last `lines` entries of the file, or of its first `end` bytes. Reads blocks from the end."""
+    end = file.seek(0, os.SEEK_END) if end is None else end
     if lines <= 0:
         return end
     wanted, position = lines, end

@@ -22,8 +22,9 @@ _COARSE = {
     "/logs/": "log",
     "/checkpoint/": "checkpoint",
     "/statusz": "statusz",
-    "/flagz": "flagz",
+    "/flagz": "configz",
 }
+"""The flags have the same right as the configuration, as in the kubelet."""
 
 
 class Attributes(NamedTuple):

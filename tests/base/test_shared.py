@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors._base.messaging.futures import Future
-from actors._base.messaging.tasks import Task
+from actors._base.messaging.tasks import Cancelled, Task
 from actors._base.shared import Shared
 
 
@@ -66,6 +66,17 @@ def test_failure_reaches_all_callers_and_the_next_retries() -> None:
     again = here.spawn(shared.get(60.0))
     work.ends[1].set(3)
     assert again.result(0) == 3
+
+
+def test_caller_that_leaves_takes_nothing_from_the_others() -> None:
+    here, work = Here(), Work()
+    shared: Shared[int] = Shared(here, work, "work")
+    leaving, staying = here.spawn(shared.get(60.0)), here.spawn(shared.get(60.0))
+    leaving.cancel()
+    work.ends[0].set(7)
+    with pytest.raises(Cancelled):
+        leaving.result(0)
+    assert (staying.result(0), shared.runs) == (7, 1)
 
 
 def test_old_result_can_be_dropped() -> None:

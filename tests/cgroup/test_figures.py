@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from actors._cgroup import figures
+from actors._cgroup import figures, fs
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
+from actors._host import machine
 
 V2 = {
     "memory.current": "5000000\n",
@@ -125,6 +126,21 @@ def test_files_that_are_missing_or_nonsense_count_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("weight", "shares"), [(0, 0), (1, 2), (39, 998), (100, 2597), (10_000, 262_144)])
 def test_weights_as_shares(weight: int, shares: int) -> None:
     assert figures.shares_of_weight(weight) == shares
+
+
+def test_root_of_v2_counts_the_pages_of_processes_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kubelet: not the kernel's own memory, which eviction cannot free. Its swap is the machine's."""
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 1 kB\nSwapTotal: 30 kB\nSwapFree: 10 kB\n")
+    monkeypatch.setattr(machine, "MEMINFO", str(tmp_path / "meminfo"))
+    (tmp_path / "memory.stat").write_text("anon 1000\nfile 500\nkernel 70000\ninactive_file 200\n")
+    tree = Hierarchy(unified=True, mounts={"": str(tmp_path)})
+    for detailed in (False, True):
+        found = figures.read("/", tree, 5.0, detailed=detailed)
+        assert found is not None
+        assert (found.memory_bytes, found.working_set_bytes, found.swap_bytes) == (1500, 1300, 20 * 1024)
+    usage = fs.usage("/", tree)
+    assert usage is not None
+    assert (usage.memory_bytes, usage.memory_working_set_bytes) == (1500, 1300)
 
 
 def test_this_machines_root() -> None:

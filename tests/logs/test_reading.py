@@ -58,6 +58,20 @@ def rotate(path: Path, stamp: str, compress: bool) -> None:
         old.unlink()
 
 
+def test_tail_has_no_line_that_came_after_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"one\ntwo\n")
+    reader = LogReader(path, tail=1, grows=False)
+    with path.open("ab") as file:
+        file.write(b"three\n")
+    assert reader.read(final=True) == b"two\n"
+    path.rename(tmp_path / "0.log.20261120-133433")
+    path.write_bytes(b"four\n")
+    reader.check_rotation()
+    assert reader.read(final=True) == b""
+    reader.close()
+
+
 def test_rotation_loses_and_repeats_no_line(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"")

@@ -14,7 +14,7 @@ from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
 from actors._net.tls import ClientCertificate
 from actors.server.auth import reviews as reviews_module
-from actors.server.auth.access import Access
+from actors.server.auth.access import Access, bearer_token
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import Request, Response, User
 from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
@@ -39,7 +39,7 @@ from tests.server.site import until
         ("GET", "/logs/pods/x", "get", ("log",)),
         ("POST", "/checkpoint/a/b/c", "create", ("checkpoint",)),
         ("GET", "/statusz", "get", ("statusz",)),
-        ("GET", "/flagz", "get", ("flagz",)),
+        ("GET", "/flagz", "get", ("configz",)),
         ("GET", "/containerLogs/a/b/c", "get", ("proxy",)),
         ("POST", "/exec/a/b/c", "create", ("proxy",)),
         ("PUT", "/debug/flags/v", "update", ("proxy",)),
@@ -181,6 +181,27 @@ def test_access_by_certificate_token_and_anonymous(
     request = Request("GET", path, {}, {"authorization": header} if header else {})
     found = run(loop, access.check(request, shown(certificate)))
     assert (found.status if isinstance(found, Response) else 0) == status
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "protocols", "token"),
+    [
+        ("websocket", "base64url.bearer.authorization.k8s.io.Z29vZA, v4.channel.k8s.io", "good"),
+        ("websocket", "v4.channel.k8s.io,base64url.bearer.authorization.k8s.io.Z29vZD8", "good?"),
+        ("websocket", "base64url.bearer.authorization.k8s.io.Z29vZA", ""),
+        (
+            "websocket",
+            "base64url.bearer.authorization.k8s.io.Z29vZA, base64url.bearer.authorization.k8s.io.YmFk, x",
+            "",
+        ),
+        ("websocket", "base64url.bearer.authorization.k8s.io.Z29v!, x", ""),
+        ("websocket", "base64url.bearer.authorization.k8s.io.gICA, x", ""),
+        ("SPDY/3.1", "base64url.bearer.authorization.k8s.io.Z29vZA, x", ""),
+    ],
+)
+def test_token_among_websocket_subprotocols(upgrade: str, protocols: str, token: str) -> None:
+    headers = {"connection": "Upgrade", "upgrade": upgrade, "sec-websocket-protocol": protocols}
+    assert bearer_token(Request("GET", "/exec", {}, headers)) == token
 
 
 def test_refusal_names_user_verb_and_subresource(loop: Loop) -> None:

@@ -161,6 +161,14 @@ def test_proxied_head_differs_in_target_host_and_credentials() -> None:
     )
 
 
+def test_proxied_head_has_no_token_among_its_subprotocols() -> None:
+    token = b"base64url.bearer.authorization.k8s.io.Z29vZA"
+    head = b"GET /x HTTP/1.1\r\nSec-WebSocket-Protocol: %b,v4.channel.k8s.io\r\nHost: node\r\n\r\n" % token
+    assert head_for(head, "/token", "127.0.0.1:99") == (
+        b"GET /token HTTP/1.1\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\nHost: 127.0.0.1:99\r\n\r\n"
+    )
+
+
 UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
 
 

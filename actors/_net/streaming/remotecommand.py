@@ -41,6 +41,10 @@ def listed(values: Iterable[str]) -> list[str]:
     return [word.strip() for value in values for word in value.split(",") if word.strip()]
 
 
+TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""The start of a WebSocket subprotocol that is a bearer token: a browser cannot send an Authorization header."""
+
+
 # The outcome
 
 

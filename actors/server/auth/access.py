@@ -1,14 +1,17 @@
 """Authenticates and authorizes each request on the authenticated port.
 
-The order is the kubelet's: client certificate, bearer token, anonymous. Refusals have the kubelet's texts.
+The order is the kubelet's: client certificate, bearer token, anonymous. Refusals have the kubelet's texts. A token is
+in the Authorization header, or is a subprotocol that a WebSocket request offers beside others.
 """
 
 from __future__ import annotations
 
 import logging
+from base64 import b64decode
 from collections.abc import Callable
 from ssl import SSLCertVerificationError
 
+from actors._net.streaming.remotecommand import TOKEN_PROTOCOL
 from actors._net.tls import ClientCertificate
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import ANONYMOUS, Request, Response, User, text
@@ -17,6 +20,24 @@ from actors.server.policy import attributes, user_of_certificate, with_authentic
 log = logging.getLogger(__name__)
 
 UNAUTHORIZED = text(401, "Unauthorized")
+
+
+def bearer_token(request: Request) -> str:
+    """The request's bearer token; empty without one.
+
+    A token among WebSocket subprotocols counts if it is the only one there and other subprotocols are offered.
+    """
+    scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    protocols = request.subprotocols
+    encoded = [name.removeprefix(TOKEN_PROTOCOL) for name in protocols if name.startswith(TOKEN_PROTOCOL)]
+    if len(encoded) != 1 or len(protocols) == 1:
+        return ""
+    try:
+        return b64decode(encoded[0] + "=" * (-len(encoded[0]) % 4), b"-_", validate=True).decode()
+    except ValueError:
+        return ""
 
 
 class Access:
@@ -42,10 +63,10 @@ class Access:
             user, anonymous = None, False  # a bearer token may still authenticate the client
         if user is not None:
             return with_authenticated_group(user)
-        scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
-        if scheme.lower() == "bearer" and token.strip() and self._tokens and self._reviews is not None:
+        token = bearer_token(request)
+        if token and self._tokens and self._reviews is not None:
             try:
-                user = await self._reviews.user_of_token(token.strip())
+                user = await self._reviews.user_of_token(token)
             except ReviewError as error:
                 log.error("cannot review a token: %s", error)
                 return None

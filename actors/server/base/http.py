@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
 from actors._net.stream import Stream
+from actors._net.streaming.remotecommand import listed
 
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 _NOT_AT_ALL = re.compile(r"q\s*=\s*0(\.0*)?")
@@ -72,6 +73,13 @@ class Request:
     def is_upgrade(self) -> bool:
         """True when the request asks for another protocol on this connection."""
         return "upgrade" in self.headers.get("connection", "").lower() and bool(self.headers.get("upgrade"))
+
+    @property
+    def subprotocols(self) -> list[str]:
+        """The WebSocket subprotocols that it offers; none for another upgrade."""
+        if not self.is_upgrade or self.headers["upgrade"].lower() != "websocket":
+            return []
+        return listed([self.headers.get("sec-websocket-protocol", "")])
 
 
 Body = bytes | AsyncGenerator[bytes, None]

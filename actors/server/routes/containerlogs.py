@@ -112,7 +112,8 @@ async def get_container_logs(context: Context, request: Request) -> Response:
         raise ObjectNotFound(f'container "{container}" not found in pod "{name}"')
     try:
         path = log_file(context.settings.pod_logs_dir, pod, container, previous=options.previous)
-        reader = await context.blocking(READ_S, LogReader, path, options.tail)
+        grows = options.follow or options.tail is None
+        reader = await context.blocking(READ_S, lambda: LogReader(path, options.tail, grows=grows))
     except NoSuchContainer as error:
         return text(400, str(error))
     except OSError as error:

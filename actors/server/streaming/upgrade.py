@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from actors._net.stream import Stream
-from actors._net.streaming.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION, listed
+from actors._net.streaming.remotecommand import SPDY_COMMAND, TUNNELLED, V5, VERSION
 from actors.server.base import counters
 from actors.server.base.http import Request, Response, Upgraded, text
 from actors.server.context import Context
@@ -25,13 +25,6 @@ _WEBSOCKET_VERSION = "13"
 _SUFFIX = ".k8s.io"
 
 
-def offered(request: Request) -> list[str]:
-    """The WebSocket subprotocols that the request offers; none for another upgrade."""
-    if not request.is_upgrade or request.headers["upgrade"].lower() != "websocket":
-        return []
-    return listed([request.headers.get("sec-websocket-protocol", "")])
-
-
 def no_upgrade(request: Request) -> Response | None:
     """The answer to a request that asks for no upgrade; None when it asks for one."""
     return None if request.is_upgrade and request.head else text(400, "Upgrade request required")
@@ -39,14 +32,14 @@ def no_upgrade(request: Request) -> Response | None:
 
 def is_translated(context: Context, request: Request) -> bool:
     """True when an exec or attach request uses the version that is translated to SPDY here."""
-    return context.settings.extend_websockets_to_kubelet and V5 in offered(request)
+    return context.settings.extend_websockets_to_kubelet and V5 in request.subprotocols
 
 
 def tunnelled(context: Context, request: Request) -> list[str]:
     """The SPDY protocols that the request offers within WebSocket; none where the runtime has to unpack them."""
     if not context.settings.extend_websockets_to_kubelet:
         return []
-    names = (one for one in offered(request) if one.startswith(TUNNELLED) and one.endswith(_SUFFIX))
+    names = (one for one in request.subprotocols if one.startswith(TUNNELLED) and one.endswith(_SUFFIX))
     return [name.removeprefix(TUNNELLED) for name in names]
 
 

@@ -16,7 +16,7 @@ import h11
 
 from actors._cri.call import Call
 from actors._net.stream import HEAD_BLOCK, Stream, connect
-from actors._net.streaming.remotecommand import VERSION
+from actors._net.streaming.remotecommand import TOKEN_PROTOCOL, VERSION
 from actors.server.base.http import Response, text
 from actors.server.context import Context
 
@@ -32,6 +32,7 @@ _AGREED = re.compile(rb"HTTP/1\.1 101 [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n")
 _TARGET = re.compile(rb"\A([A-Z]+) [^ ]+ ")
 _HOST = re.compile(rb"(?im)^host:[^\r\n]*\r\n")
 _AUTHORIZATION = re.compile(rb"(?im)^authorization:[^\r\n]*\r\n")
+_PROTOCOLS = re.compile(rb"(?im)^(sec-websocket-protocol:)([^\r\n]*)")
 _SPDY = "SPDY/3.1"
 
 
@@ -75,7 +76,14 @@ def head_for(head: bytes, path: str, host: str) -> bytes:
     """The client's request head with the runtime's path and host, and without the client's credentials."""
     head = _TARGET.sub(lambda found: found[1] + b" " + path.encode() + b" ", head, count=1)
     head = _AUTHORIZATION.sub(b"", head)
+    head = _PROTOCOLS.sub(_without_token, head)
     return _HOST.sub(b"Host: " + host.encode() + b"\r\n", head, count=1)
+
+
+def _without_token(header: re.Match[bytes]) -> bytes:
+    """The header of WebSocket subprotocols without one that is a bearer token."""
+    names = (name.strip() for name in header[2].split(b","))
+    return header[1] + b" " + b", ".join(name for name in names if not name.startswith(TOKEN_PROTOCOL.encode()))
 
 
 def spdy_head(protocols: Sequence[str], path: str, host: str) -> bytes:

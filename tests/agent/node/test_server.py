@@ -398,7 +398,7 @@ RIGHTS = {
     "/logs": ("log",),
     "/checkpoint": ("checkpoint",),
     "/statusz": ("statusz",),
-    "/flagz": ("flagz",),
+    "/flagz": ("configz",),
 }
 """Path root to subresources of nodes, of which each suffices; other paths need proxy. KEP-2862."""
 SUBRESOURCES = sorted({"proxy", *(name for names in RIGHTS.values() for name in names)})
