@@ -164,6 +164,7 @@ def test_options_are_checked_as_the_kubelet_checks_them() -> None:
     assert options(tail="all", tailLines="3").tail is None
     assert options(tail="2").tail == 2
     assert options(follow="true", previous="1").follow
+    assert [options(follow=value).follow for value in ("", "x", "0", "FALSE")] == [True, True, False, False]
     assert options(sinceTime="2026-11-20T13:00:00Z").since == 1795179600.0
     assert options(stream="Stderr").stream == "stderr"
     for wrong in (

@@ -43,9 +43,9 @@ class Options:
     def __init__(self, request: Request) -> None:
         tail = request.first("tail") or request.first("tailLines")
         self.tail = None if tail in ("", "all") else _number(tail, least=0)
-        self.follow = _flag(request.first("follow"))
-        self.previous = _flag(request.first("previous"))
-        self.timestamps = _flag(request.first("timestamps"))
+        self.follow = _flag(request.first("follow", "false"))
+        self.previous = _flag(request.first("previous", "false"))
+        self.timestamps = _flag(request.first("timestamps", "false"))
         self.limit = _number(limit, least=1) if (limit := request.first("limitBytes")) else None
         stream = request.first("stream") or "All"
         if stream not in ("All", "Stdout", "Stderr") or (stream != "All" and self.tail is not None):
@@ -77,8 +77,8 @@ def _number(value: str, least: int) -> int:
 
 
 def _flag(value: str) -> bool:
-    """A boolean as the API's conversion reads it: present, and neither 0 nor false."""
-    return value.lower() not in ("", "0", "false")
+    """A boolean as the API's conversion reads it: present, and neither 0 nor false. A bare name counts as true."""
+    return value.lower() not in ("0", "false")
 
 
 def _since(seconds: str, moment: str) -> float | None:
