@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
+from actors._cgroup import transfers
 from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.transfers import Transfers
 from actors._host.machine import swap_used
 
 UNLIMITED = 1 << 62
 """A limit of at least this means unlimited: cAdvisor's bound (v1 has 2**63 less a page)."""
 _FILE_BYTES = 64 * 1024
+_DISKS_BYTES = 4 * _FILE_BYTES
+"""Most that is read of a file with lines for each disk: some 2,000 disks."""
 MEMORY = {
     False: re.compile(rb"^(total_inactive_file|total_rss|pgfault|pgmajfault|total_swap) (\d+)$", re.MULTILINE),
     True: re.compile(rb"^(inactive_file|anon|file|pgfault|pgmajfault) (\d+)$", re.MULTILINE),
@@ -94,6 +101,34 @@ class Detail:
     oom_kills: int = 0
     threads: int = 0
     threads_max: int = 0
+    transfers: tuple[Transfers, ...] = ()
+
+
+class StallTime(NamedTuple):
+    """One of cAdvisor's counters of pressure (PSI)."""
+
+    name: str
+    """The name after `container_`."""
+    help: str
+    seconds: Callable[[Figures], float | None]
+    """None when the kernel has no PSI file for the cgroup, as on v1."""
+
+
+def _stall_s(stalls: str, tasks: str, figures: Figures) -> float | None:
+    found: Stalls = getattr(figures, stalls)
+    line: Pressure = getattr(found, tasks)
+    return None if found is NO_STALLS else line.total_us / 1_000_000
+
+
+STALL_TIMES = tuple(
+    StallTime(
+        f"pressure_{resource}_{kind}_seconds_total",
+        f"Time in which {who} waited for {what}.",
+        partial(_stall_s, f"{resource}_stalls", tasks),
+    )
+    for resource, what in (("cpu", "a CPU"), ("memory", "memory"), ("io", "a disk"))
+    for kind, tasks, who in (("waiting", "some", "some task"), ("stalled", "full", "all tasks"))
+)
 
 
 def read(name: str, tree: Hierarchy, now: float, *, detailed: bool = False) -> Figures | None:
@@ -188,7 +223,17 @@ def _detail_v1(name: str, tree: Hierarchy, values: dict[str, int]) -> Detail:
         oom_kills=stat(f"{directory}/memory.oom_control").get("oom_kill", 0),
         threads=number(f"{pids}/pids.current"),
         threads_max=_limit(f"{pids}/pids.max"),
+        transfers=_transfers_v1(tree.path("blkio", name)),
     )
+
+
+def _transfers_v1(where: str | None) -> tuple[Transfers, ...]:
+    """As the kubelet, but without the files of BFQ: these have only the disks with that scheduler."""
+    if where is None:
+        return ()
+    files = [f"{where}/blkio.throttle.{name}" for name in ("io_service_bytes", "io_serviced")]
+    # Old kernels have no recursive files.
+    return transfers.parse_v1(*(_read(f"{one}_recursive", _DISKS_BYTES) or _read(one, _DISKS_BYTES) for one in files))
 
 
 # v2
@@ -248,6 +293,7 @@ def _detail_v2(where: str, values: dict[str, int], cpu: dict[str, int]) -> Detai
         oom_kills=events.get("oom_kill", 0),
         threads=number(f"{where}/pids.current"),
         threads_max=_limit(f"{where}/pids.max"),
+        transfers=transfers.parse_v2(_read(f"{where}/io.stat", _DISKS_BYTES)),
     )
 
 
@@ -267,15 +313,15 @@ def shares_of_weight(weight: int) -> int:
 # Files
 
 
-def _read(path: str) -> bytes:
-    """Return a kernel file's content; empty when it cannot be read."""
+def _read(path: str, most_bytes: int | None = None) -> bytes:
+    """Return a kernel file's content, of `most_bytes` the beginning; empty when it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
         parts = [os.read(fd, _FILE_BYTES)]
-        while len(parts[-1]) == _FILE_BYTES:
+        while len(parts[-1]) == _FILE_BYTES and (most_bytes is None or len(parts) * _FILE_BYTES < most_bytes):
             parts.append(os.read(fd, _FILE_BYTES))
         return b"".join(parts)
     except OSError:  # the cgroup was removed after the open

@@ -6,6 +6,7 @@ import pytest
 
 from actors._cgroup import figures, fs
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
+from actors._cgroup.transfers import MOST_DISKS, Transfers
 from actors._host import machine
 
 V2 = {
@@ -24,6 +25,7 @@ V2 = {
     "cpu.weight": "100\n",
     "cpu.pressure": "some avg10=1.50 avg60=0.20 avg300=0.01 total=1234\n"
     "full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
+    "io.stat": "8:0 rbytes=5 wbytes=6 rios=1 wios=2 dbytes=0 dios=0\n",
     "pids.current": "11\n",
     "pids.max": "max\n",
     "cgroup.procs": "12\n13\n",
@@ -46,6 +48,8 @@ V1 = {
     "cpu/cpu.cfs_quota_us": "50000\n",
     "cpu/cpu.cfs_period_us": "100000\n",
     "cpu/cpu.shares": "1024\n",
+    "blkio/blkio.throttle.io_service_bytes_recursive": "8:0 Read 5\n8:0 Write 6\nTotal 11\n",
+    "blkio/blkio.throttle.io_serviced_recursive": "8:0 Read 1\n8:0 Write 2\nTotal 3\n",
     "pids/pids.current": "11\n",
     "pids/pids.max": "max\n",
 }
@@ -65,7 +69,7 @@ def v1(tmp_path: Path, files: dict[str, str]) -> Hierarchy:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / file).write_text(text)
     return Hierarchy(
-        unified=False, mounts={name: f"{tmp_path}/{name}" for name in ("memory", "cpu", "cpuacct", "pids")}
+        unified=False, mounts={name: f"{tmp_path}/{name}" for name in ("memory", "cpu", "cpuacct", "pids", "blkio")}
     )
 
 
@@ -89,6 +93,7 @@ def test_both_versions_say_the_same_of_the_same_use(tmp_path: Path, make, files)
     assert (detail.burst_periods, detail.burst_ns) == (1, 4_000)
     assert (detail.quota_us, detail.period_us, detail.reservation_bytes) == (50_000, 100_000, 4096)
     assert (detail.threads, detail.threads_max) == (11, 0)
+    assert detail.transfers == (Transfers(8, 0, {"Read": 5, "Write": 6}, {"Read": 1, "Write": 2}),)
 
 
 def test_pressure_files_are_read_and_missing_ones_are_zero(tmp_path: Path) -> None:
@@ -97,6 +102,63 @@ def test_pressure_files_are_read_and_missing_ones_are_zero(tmp_path: Path) -> No
     assert found.cpu_stalls.some == figures.Pressure(1.5, 0.2, 0.01, 1234)
     assert found.cpu_stalls.full.total_us == 5
     assert found.io_stalls == figures.NO_STALLS
+
+
+def stall_times(found: figures.Figures) -> dict[str, float | None]:
+    return {one.name: one.seconds(found) for one in figures.STALL_TIMES}
+
+
+def test_stall_times_are_seconds_and_absent_without_a_psi_file(tmp_path: Path) -> None:
+    found = figures.read("/pod", v2(tmp_path, V2), 5.0)
+    assert found is not None
+    assert stall_times(found) == {
+        "pressure_cpu_waiting_seconds_total": 0.001234,
+        "pressure_cpu_stalled_seconds_total": 0.000005,
+        "pressure_memory_waiting_seconds_total": None,
+        "pressure_memory_stalled_seconds_total": None,
+        "pressure_io_waiting_seconds_total": None,
+        "pressure_io_stalled_seconds_total": None,
+    }
+
+
+def test_stall_time_of_a_quiet_cgroup_is_zero(tmp_path: Path) -> None:
+    quiet = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"  # CPUs have no line `full` before Linux 5.13
+    found = figures.read("/pod", v2(tmp_path, V2 | {"cpu.pressure": quiet}), 5.0)
+    assert found is not None
+    assert stall_times(found)["pressure_cpu_waiting_seconds_total"] == 0
+    assert stall_times(found)["pressure_cpu_stalled_seconds_total"] == 0
+
+
+def detail(tree: Hierarchy) -> figures.Detail:
+    found = figures.read("/pod", tree, 5.0, detailed=True)
+    assert found is not None
+    assert found.detail is not None
+    return found.detail
+
+
+def test_v1_without_recursive_files_has_the_cgroups_own_transfers(tmp_path: Path) -> None:
+    old = {name.replace("_recursive", ""): text for name, text in V1.items()}
+    assert [one.numbers for one in detail(v1(tmp_path, old)).transfers] == ["8:0"]
+
+
+def test_idle_cgroup_of_v1_has_no_transfers(tmp_path: Path) -> None:
+    idle = V1 | {name: "Total 0\n" for name in V1 if name.startswith("blkio/")}
+    own = {"blkio/blkio.throttle.io_service_bytes": "8:0 Read 9\n", "blkio/blkio.throttle.io_serviced": "8:0 Read 9\n"}
+    assert detail(v1(tmp_path, idle | own)).transfers == ()
+
+
+def test_v1_without_blkio_has_no_transfers(tmp_path: Path) -> None:
+    tree = v1(tmp_path, V1)
+    del tree.mounts["blkio"]
+    assert detail(tree).transfers == ()
+
+
+def test_only_the_beginning_of_a_huge_io_stat_is_read(tmp_path: Path) -> None:
+    line = "8:{} rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n"
+    huge = "".join(line.format(one) for one in range(20_000))
+    found = detail(v2(tmp_path, V2 | {"io.stat": huge})).transfers
+    assert len(found) == MOST_DISKS
+    assert found[-1].minor < figures._DISKS_BYTES // len(line) < 20_000
 
 
 def test_processes_children_and_what_is_not_there(tmp_path: Path) -> None:

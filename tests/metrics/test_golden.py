@@ -1,12 +1,15 @@
 """Everything the kubelet exposes is exposed here alike, or verdicts.py says why not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from actors._cgroup.figures import Pressure, Stalls
 from actors._metrics import agent, kubelet, process, text
 from actors._metrics.registry import Family
 from actors.stats.pages import cadvisor, resource
@@ -16,6 +19,18 @@ from tests.stats.sample import READING
 GOLDEN: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("golden.json").read_text())
 HARDWARE = cadvisor.Hardware("boot", "machine", "uuid", 2, 1, 1, 10, 0, "6.1", "Debian")
 DEVICES = [cadvisor.Device("/dev/sda1", 10, 5, 4, 3, tuple(range(11)))]
+PSI = {
+    "cpu_stalls": Stalls(Pressure(total_us=1_500_000), Pressure(total_us=250_000)),
+    "memory_stalls": Stalls(),
+    "io_stalls": Stalls(),
+}
+FULL, HOST = READING.pods
+WEB, SIDE = FULL.containers
+WITH_PSI = replace(
+    READING,
+    node=replace(READING.node, **PSI),
+    pods=[replace(FULL, containers=[replace(WEB, figures=replace(WEB.figures, **PSI)), SIDE]), HOST],
+)
 
 
 def catalogue(families: list[Family]) -> bytes:
@@ -34,7 +49,7 @@ def exposed() -> dict[str, bytes]:
         "/metrics/probes": catalogue([*kubelet.PROBES, *process.STARTED]),
         "/metrics/slis": catalogue([*kubelet.SLIS]),
         "/metrics/resource": resource.text(READING),
-        "/metrics/cadvisor": cadvisor.text(READING, HARDWARE, count, DEVICES),
+        "/metrics/cadvisor": cadvisor.text(WITH_PSI, HARDWARE, count, DEVICES, {"8:0": "/dev/sda"}.__getitem__),
     }
 
 
@@ -132,3 +147,63 @@ def test_the_sandbox_has_the_pods_network_and_no_container_name() -> None:
         ("", "", "eth0"),
         ("full", "", "eth0"),
     }
+
+
+def samples(page: bytes, name: str) -> list[Sample]:
+    """Of a counter, whose name the parser cuts."""
+    families = {one.name: one for one in text_string_to_metric_families(page.decode())}
+    found = families.get(name.removesuffix("_total"))
+    return list(found.samples) if found is not None else []
+
+
+def no_processes(pids: list[int]) -> cadvisor.ProcessFigures:
+    return cadvisor.ProcessFigures()
+
+
+def test_each_cgroup_has_its_transfers_by_disk() -> None:
+    page = exposed()["/metrics/cadvisor"]
+    read = samples(page, "container_fs_reads_bytes_total")
+    assert {one.labels["device"] for one in read} == {"/dev/sda"}
+    assert [one.labels["id"] for one in read if not one.labels["pod"]] == ["/", "/kubepods", "/kubepods/burstable"]
+    (web,) = (one for one in read if one.labels["container"] == "web")
+    assert (web.value, web.timestamp) == (3 * 4096, READING.time)
+    used = [one for one in samples(page, "container_blkio_device_usage_total") if one.labels["container"] == "web"]
+    assert {one.labels["operation"]: one.value for one in used} == {"Read": 3 * 4096, "Write": 3 * 512}
+    assert {(one.labels["device"], one.labels["major"], one.labels["minor"]) for one in used} == {
+        ("/dev/sda", "8", "0")
+    }
+
+
+def test_disk_without_a_name_has_its_numbers() -> None:
+    page = cadvisor.text(READING, HARDWARE, no_processes, DEVICES, {"8:0": ""}.__getitem__)
+    assert {one.labels["device"] for one in samples(page, "container_fs_writes_bytes_total")} == {"8:0"}
+
+
+@pytest.mark.parametrize(("device", "reads"), [("/dev/sda1", [0, 100]), ("/dev/sda", [0])])
+def test_no_disk_of_the_node_has_two_samples(device: str, reads: list[int]) -> None:
+    """A file system on the whole disk: its reads are those of /proc/diskstats, as before."""
+    devices = [cadvisor.Device(device, 10, 5, 4, 3, tuple(range(11)))]
+    page = cadvisor.text(READING, HARDWARE, no_processes, devices, {"8:0": "/dev/sda"}.__getitem__)
+    found = [one for one in samples(page, "container_fs_reads_total") if one.labels["id"] == "/"]
+    assert [one.value for one in found] == reads
+    for name in ("container_fs_reads_total", "container_fs_writes_total", "container_fs_reads_bytes_total"):
+        labels = [tuple(sorted(one.labels.items())) for one in samples(page, name)]
+        assert len(labels) == len(set(labels))
+
+
+def test_transfers_are_there_when_no_file_system_could_be_read() -> None:
+    page = cadvisor.text(READING, HARDWARE, no_processes)
+    assert len(samples(page, "container_fs_writes_total")) == len(samples(page, "container_fs_writes_bytes_total")) > 0
+
+
+def test_pressure_is_shown_of_cgroups_that_have_it() -> None:
+    page = exposed()["/metrics/cadvisor"]
+    waiting = samples(page, "container_pressure_cpu_waiting_seconds_total")
+    assert {(one.labels["id"], one.labels["container"]): one.value for one in waiting} == {
+        ("/", ""): 1.5,
+        (WEB.cgroup, "web"): 1.5,
+    }
+    stalled = samples(page, "container_pressure_cpu_stalled_seconds_total")
+    assert [one.value for one in stalled] == [0.25, 0.25]
+    assert [one.value for one in samples(page, "container_pressure_io_stalled_seconds_total")] == [0, 0]
+    assert b"pressure" not in cadvisor.text(READING, HARDWARE, no_processes)

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -228,20 +228,3 @@ def test_metrics_have_their_described_labels(critest: Critest) -> None:
     parts = streamed(runtime.StreamPodSandboxMetrics, pb.StreamPodSandboxMetricsRequest(), "pod_sandbox_metrics")
     assert pod.id in [one.pod_sandbox_id for one in parts]
     critest.remove(pod)
-
-
-V1 = "8:0 Read 5\n8:0 Write 6\n8:0 Total 11\nTotal 11\n"
-V2 = "8:0 rbytes=5 wbytes=6 rios=1 wios=2 dbytes=0 dios=0\n8:16\n"
-
-
-@pytest.mark.parametrize(
-    ("parsed", "expected"),
-    [
-        (lambda: metrics.transfers_v1(V1, V1.replace("5", "1").replace("6", "2")), (5, 6, 1, 2)),
-        (lambda: metrics.transfers_v2(V2), (5, 6, 1, 2)),
-    ],
-)
-def test_disk_transfers_of_a_cgroup(
-    parsed: Callable[[], dict[str, metrics.Transfers]], expected: tuple[int, ...]
-) -> None:
-    assert parsed()["8:0"][1:] == expected

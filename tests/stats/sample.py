@@ -1,6 +1,7 @@
 """A reading of a node with two pods: one with all figures, one in the host's network without limits."""
 
 from actors._cgroup.figures import Detail, Figures
+from actors._cgroup.transfers import Transfers
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
@@ -34,6 +35,7 @@ def figures(base: int, limit: int = 0) -> Figures:
             threads_max=100,
             shares=2,
             burst_periods=1,
+            transfers=(Transfers(8, 0, {"Read": base * 4096, "Write": base * 512}, {"Read": base, "Write": base}),),
         ),
     )
 

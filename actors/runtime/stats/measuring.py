@@ -9,16 +9,15 @@ import contextlib
 import os
 import resource
 import time
-from pathlib import Path
 
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
-from actors._host import interfaces
+from actors._host import disks, interfaces
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model.kernel import in_namespace
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.stats import metrics
-from actors.runtime.stats.metrics import Disk, Measurements, Processes, Transfers
+from actors.runtime.stats.metrics import Disk, Measurements, Processes
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
@@ -64,12 +63,13 @@ class Metrics:
         found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
         if found is None:
             return None
+        moved = found.detail.transfers if found.detail is not None else ()
         return Measurements(
             figures=found,
             started_s=container.started.at_ns // 1_000_000_000 if container.started is not None else 0,
             processes=_processes(figures.processes(cgroup, tree)),
             disk=self._disk(container),
-            transfers=_transfers(cgroup),
+            transfers={disks.device_path(one.numbers) or one.numbers: one for one in moved},
         )
 
     def _disk(self, container: Container) -> Disk | None:
@@ -77,7 +77,7 @@ class Metrics:
         used_bytes, _ = self._stats.written(container)
         with contextlib.suppress(OSError):
             space, number = os.statvfs(directory), os.stat(directory).st_dev
-            device = _device(f"{os.major(number)}:{os.minor(number)}") or os.path.realpath(directory)
+            device = disks.device_path(f"{os.major(number)}:{os.minor(number)}") or os.path.realpath(directory)
             return Disk(device, used_bytes, space.f_blocks * space.f_frsize, space.f_files, space.f_ffree)
         return None
 
@@ -102,29 +102,3 @@ def _processes(pids: list[int]) -> Processes:
                 with contextlib.suppress(OSError):
                     sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
     return Processes(len(pids), descriptors, sockets, most)
-
-
-def _transfers(cgroup: str) -> tuple[Transfers, ...]:
-    tree = hierarchy()
-    where = tree.path("blkio", cgroup)
-    if where is None:
-        return ()
-    if tree.unified:
-        found = metrics.transfers_v2(_text(f"{where}/io.stat"))
-    else:
-        names = ("blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced")
-        found = metrics.transfers_v1(*(_text(f"{where}/{name}") for name in names))
-    return tuple(one._replace(device=_device(one.device) or one.device) for one in found.values())
-
-
-def _device(numbers: str) -> str:
-    """Path in /dev of the disk major:minor; empty for an unknown one."""
-    with contextlib.suppress(OSError):
-        return f"/dev/{os.path.basename(os.readlink(f'/sys/dev/block/{numbers}'))}"
-    return ""
-
-
-def _text(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text()
-    return ""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
-from actors._cgroup.figures import Detail, Figures
+from actors._cgroup.figures import STALL_TIMES, Detail, Figures, StallTime
+from actors._cgroup.transfers import COUNTERS, Transfers
 from actors._host.interfaces import Interface
 from proto.cri import api_pb2 as pb
 
@@ -18,7 +18,6 @@ LABELS = ("container", "id", "image", "name", "namespace", "pod")
 """The first labels of every metric; `id` is the cgroup, `name` the container's ID."""
 _NO_DETAIL = Detail()
 _PER_S = 1_000_000_000
-_PER_S_US = 1_000_000
 
 
 class Disk(NamedTuple):
@@ -29,16 +28,6 @@ class Disk(NamedTuple):
     limit_bytes: int
     inodes: int
     inodes_free: int
-
-
-class Transfers(NamedTuple):
-    """A cgroup's reads and writes of one disk."""
-
-    device: str
-    read_bytes: int = 0
-    written_bytes: int = 0
-    reads: int = 0
-    writes: int = 0
 
 
 class Processes(NamedTuple):
@@ -59,7 +48,8 @@ class Measurements:
     started_s: int = 0
     processes: Processes = field(default_factory=Processes)
     disk: Disk | None = None
-    transfers: tuple[Transfers, ...] = ()
+    transfers: dict[str, Transfers] = field(default_factory=dict)
+    """By the device's path."""
     interfaces: tuple[Interface, ...] = ()
 
     @property
@@ -106,9 +96,9 @@ def _of_disk(name: str, text: str, value: Callable[[Disk], int]) -> Metric:
 
 def _moved(name: str, text: str, value: Callable[[Transfers], int]) -> Metric:
     def values(facts: Measurements) -> Values:
-        return [((one.device,), value(one)) for one in facts.transfers]
+        return [((device,), value(one)) for device, one in facts.transfers.items()]
 
-    return Metric(f"container_fs_{name}", text, pb.COUNTER, values, ("device",))
+    return Metric(f"container_{name}", text, pb.COUNTER, values, ("device",))
 
 
 def _of_network(name: str, text: str, value: Callable[[Interface], int]) -> Metric:
@@ -126,21 +116,13 @@ def _faults(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
 
 
 def _device_use(facts: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
-    for one in facts.transfers:
-        yield (one.device, "Read"), one.read_bytes
-        yield (one.device, "Write"), one.written_bytes
+    for device, one in facts.transfers.items():
+        for operation, value in one.bytes.items():
+            yield (device, str(one.major), str(one.minor), operation), value
 
 
-def _pressure() -> Iterator[Metric]:
-    for resource, what in (("cpu", "a CPU"), ("memory", "memory"), ("io", "a disk")):
-        for kind, share, tasks in (("waiting", "some", "some task"), ("stalled", "full", "all tasks")):
-            text = f"Time in which {tasks} waited for {what}."
-            yield _counter(f"pressure_{resource}_{kind}_seconds_total", text, partial(_stalled_s, resource, share))
-
-
-def _stalled_s(resource: str, share: str, measured: Measurements) -> float:
-    stalls: float = getattr(getattr(measured.figures, f"{resource}_stalls"), share).total_us
-    return stalls / _PER_S_US
+def _pressure(one: StallTime) -> Metric:
+    return _counter(one.name, one.help, lambda measured: one.seconds(measured.figures) or 0.0)
 
 
 CONTAINER = (
@@ -167,21 +149,18 @@ CONTAINER = (
     _counter("memory_failcnt", "Times the limit was hit.", lambda f: f.detail.failures),
     Metric("container_memory_failures_total", "Page faults.", pb.COUNTER, _faults, ("failure_type", "scope")),
     _counter("oom_events_total", "Processes the kernel ended for memory.", lambda f: f.detail.oom_kills),
-    *_pressure(),
+    *(_pressure(one) for one in STALL_TIMES),
     _of_disk("usage_bytes", "What it has written.", lambda disk: disk.used_bytes),
     _of_disk("limit_bytes", "Size of the file system that this is on.", lambda disk: disk.limit_bytes),
     _of_disk("inodes_total", "Inodes of the file system.", lambda disk: disk.inodes),
     _of_disk("inodes_free", "Inodes of it that are free.", lambda disk: disk.inodes_free),
-    _moved("reads_bytes_total", "Bytes read from disks.", lambda one: one.read_bytes),
-    _moved("reads_total", "Reads from disks.", lambda one: one.reads),
-    _moved("writes_bytes_total", "Bytes written to disks.", lambda one: one.written_bytes),
-    _moved("writes_total", "Writes to disks.", lambda one: one.writes),
+    *(_moved(*one) for one in COUNTERS),
     Metric(
         "container_blkio_device_usage_total",
         "Bytes from and to disks.",
         pb.COUNTER,
         _device_use,
-        ("device", "operation"),
+        ("device", "major", "minor", "operation"),
     ),
     _gauge("processes", "Processes.", lambda f: f.processes.number),
     _gauge("threads", "Threads.", lambda f: f.detail.threads),
@@ -242,28 +221,3 @@ def samples(table: Iterable[Metric], facts: Measurements, labels: Sequence[str],
         for one in table
         for own, value in one.values(facts)
     ]
-
-
-def transfers_v1(service_bytes: str, serviced: str) -> dict[str, Transfers]:
-    """Transfers by major:minor, from blkio.throttle.io_service_bytes and io_serviced."""
-    counted: dict[str, dict[str, int]] = {}
-    for what, text in (("bytes", service_bytes), ("count", serviced)):
-        for line in text.splitlines():
-            words = line.split()
-            if len(words) == 3 and words[1] in ("Read", "Write"):
-                counted.setdefault(words[0], {})[f"{words[1]} {what}"] = int(words[2])
-    keys = ("Read bytes", "Write bytes", "Read count", "Write count")
-    return {device: Transfers(device, *(one.get(key, 0) for key in keys)) for device, one in counted.items()}
-
-
-def transfers_v2(io_stat: str) -> dict[str, Transfers]:
-    """Transfers by major:minor, from io.stat."""
-    found = {}
-    for line in io_stat.splitlines():
-        device, *words = line.split()
-        values = dict(word.partition("=")[::2] for word in words)
-        counted = [
-            int(values[key]) if values.get(key, "").isdigit() else 0 for key in ("rbytes", "wbytes", "rios", "wios")
-        ]
-        found[device] = Transfers(device, *counted)
-    return found

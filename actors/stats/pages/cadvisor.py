@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from actors._cgroup.figures import Detail, Figures
+from actors._cgroup.figures import STALL_TIMES, Detail, Figures, StallTime
+from actors._cgroup.transfers import COUNTERS
 from actors._host.interfaces import Interface
 from actors._metrics.text import label_text
-from actors.stats.pages.series import series
+from actors.stats.pages.series import Sample, series
 from actors.stats.reading import ContainerReading, PodReading, Reading
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
@@ -102,6 +103,10 @@ def _fixed(name: str, help_text: str, value: _Value) -> _Metric:
     return _gauge(name, help_text, value, timed=False)
 
 
+def _pressure(one: StallTime) -> _Metric:
+    return _counted(one.name, one.help, lambda row: one.seconds(row.figures))
+
+
 def _if_limited(value: Callable[[Detail], float]) -> _Value:
     return lambda row: value(row.detail) if row.detail.quota_us else None
 
@@ -131,6 +136,7 @@ METRICS = (
     _gauge("memory_swap", "Swap in use.", lambda row: row.figures.swap_bytes),
     _counted("memory_failcnt", "Times the limit was hit.", lambda row: row.detail.failures),
     _counted("oom_events_total", "Processes the kernel ended for memory.", lambda row: row.detail.oom_kills),
+    *(_pressure(one) for one in STALL_TIMES),
     _gauge("threads", "Threads.", lambda row: row.detail.threads),
     _gauge("threads_max", "Threads it may have; 0 for any number.", lambda row: row.detail.threads_max),
     _gauge("processes", "Processes.", _of_processes(lambda found: found.processes)),
@@ -189,8 +195,12 @@ def text(
     hardware: Hardware,
     processes: Callable[[list[int]], ProcessFigures],
     devices: Iterable[Device] = (),
+    disk_path: Callable[[str], str] = str,
 ) -> bytes:
-    """The whole page. Without a reading it has the machine and the error. `processes` reads those of a container."""
+    """The whole page. Without a reading it has the machine and the error.
+
+    `processes` reads those of a container. `disk_path` returns the path in /dev of the disk `major:minor`, or nothing.
+    """
     parts = list(_machine(hardware))
     failed = [("", reading is None, None)]
     parts.append(series("container_scrape_error", "gauge", "1 if figures could not be had, else 0.", failed))
@@ -202,7 +212,7 @@ def text(
         parts.append(_memory_failures(rows))
         parts.append(_open_files(rows))
         parts.extend(_network(rows))
-        parts.extend(_disks(list(devices), rows[0].labels, reading.time))
+        parts.extend(_disks(list(devices), rows, disk_path))
     return "".join(parts).encode()
 
 
@@ -264,14 +274,42 @@ def _network(rows: list[_Row]) -> Iterator[str]:
         yield series(f"container_network_{short}_total", "counter", f"Network: {short.replace('_', ' ')}.", samples)
 
 
-def _disks(devices: list[Device], root: str, at: float) -> Iterator[str]:
+def _disks(devices: list[Device], rows: list[_Row], disk_path: Callable[[str], str]) -> Iterator[str]:
+    """File systems and disks of the node, and each cgroup's transfers.
+
+    A disk has its path, or its numbers if the kernel has no name for it. In cAdvisor loop, ram and CD-ROM devices have
+    no name, so its registry drops all but one of their samples.
+    """
+    root, at = rows[0].labels, rows[0].figures.time
     found = [(f"{root},{label_text(('device',), (one.name,))}", one) for one in devices]
     for short, space in _SPACE:
         samples = [(labels, space(one), at) for labels, one in found]
         yield series(f"container_fs_{short}", "gauge", f"File systems: {short.replace('_', ' ')}.", samples)
+    transfers = [
+        (f"{row.labels},{label_text(('device',), (disk_path(one.numbers) or one.numbers,))}", one, row.figures.time)
+        for row in rows
+        for one in row.detail.transfers
+    ]
+    moved: dict[str, tuple[str, list[Sample]]] = {
+        name: (help_text, [(labels, value(one), when) for labels, one, when in transfers])
+        for name, help_text, value in COUNTERS
+    }
     for short, kind, counter in _DISK:
-        counted = [(labels, counter(one.counters), at) for labels, one in found if len(one.counters) >= 11]
+        counted: list[Sample] = [
+            (labels, counter(one.counters), at) for labels, one in found if len(one.counters) >= 11
+        ]
+        # A disk of the node may be in both. Its figures all come from /proc/diskstats.
+        known = {labels for labels, _, _ in counted}
+        counted += (sample for sample in moved.pop(f"fs_{short}", ("", []))[1] if sample[0] not in known)
         yield series(f"container_fs_{short}", kind, f"Disks: {short.replace('_', ' ')}.", counted)
+    for name, (help_text, of_cgroups) in moved.items():
+        yield series(f"container_{name}", "counter", help_text, of_cgroups)
+    use = [
+        (f'{labels},major="{one.major}",minor="{one.minor}",operation="{operation}"', value, when)
+        for labels, one, when in transfers
+        for operation, value in one.bytes.items()
+    ]
+    yield series("container_blkio_device_usage_total", "counter", "Bytes from and to disks.", use)
 
 
 def _machine(hardware: Hardware) -> Iterator[str]:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
+from actors._host.disks import device_path
 from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse
 from actors.stats import reading
@@ -137,7 +139,7 @@ class Pages:
 
         def write() -> bytes:
             devices = hardware.devices(*disks)
-            return cadvisor.text(latest, hardware.hardware(), hardware.processes, devices)
+            return cadvisor.text(latest, hardware.hardware(), hardware.processes, devices, cache(device_path))
 
         return await self._actor.blocking(READ_S, write)
 

@@ -1,6 +1,8 @@
 """CRI's statistics from the figures of a cgroup."""
 
 from actors._cgroup.figures import Figures, Pressure, Stalls
+from actors._cgroup.transfers import Transfers
+from actors.runtime.stats import metrics
 from actors.runtime.stats.stats import fill
 from proto.cri import api_pb2 as pb
 
@@ -23,3 +25,30 @@ def test_without_pressure_there_are_no_statistics_of_io() -> None:
     assert not stats.HasField("io")
     assert not stats.cpu.HasField("psi")
     assert not stats.memory.HasField("available_bytes")
+
+
+def values(facts: metrics.Measurements, *names: str) -> dict[tuple[str, ...], int]:
+    """Values by name and the metric's own labels."""
+    found = metrics.samples(metrics.CONTAINER, facts, [""] * len(metrics.LABELS), 1)
+    return {(one.name, *one.label_values[len(metrics.LABELS) :]): one.value.value for one in found if one.name in names}
+
+
+def test_metrics_have_the_transfers_of_each_disk() -> None:
+    disk = Transfers(8, 16, {"Read": 5, "Write": 6}, {"Read": 1, "Write": 2})
+    fs = [f"container_fs_{name}_total" for name in ("reads", "reads_bytes", "writes", "writes_bytes")]
+    blkio = "container_blkio_device_usage_total"
+    assert values(metrics.Measurements(transfers={"/dev/sdb": disk}), *fs, blkio) == {
+        (fs[0], "/dev/sdb"): 1,
+        (fs[1], "/dev/sdb"): 5,
+        (fs[2], "/dev/sdb"): 2,
+        (fs[3], "/dev/sdb"): 6,
+        (blkio, "/dev/sdb", "8", "16", "Read"): 5,
+        (blkio, "/dev/sdb", "8", "16", "Write"): 6,
+    }
+
+
+def test_metrics_have_pressure_in_seconds_and_zero_without_psi() -> None:
+    used = Figures(cpu_stalls=Stalls(Pressure(total_us=2_500_000), Pressure(total_us=1_000_000)))
+    waiting, stalled = "container_pressure_cpu_waiting_seconds_total", "container_pressure_cpu_stalled_seconds_total"
+    assert values(metrics.Measurements(figures=used), waiting, stalled) == {(waiting,): 2, (stalled,): 1}
+    assert values(metrics.Measurements(), waiting, stalled) == {(waiting,): 0, (stalled,): 0}

@@ -122,7 +122,7 @@ _GRADUATED: dict[str, tuple[str, str]] = {
         "the pod resources API lists claims",
         "resources/dra/test_claims_of_pods.py",
     ),
-    "KubeletPSI": ("pressure in /stats/summary", "cgroup/test_figures.py"),
+    "KubeletPSI": ("pressure in /stats/summary and /metrics/cadvisor", "cgroup/test_figures.py"),
     "KubeletTracing": ("tracing: spans by OTLP", "agent/node/test_tracing.py"),
     "MutableCSINodeAllocatableCount": ("volume limits are asked again", "volume/test_with_server.py"),
     "NodeLogQuery": ("enableSystemLogQuery", "server/test_log_query.py"),
