@@ -81,7 +81,7 @@ def head_for(head: bytes, path: str, host: str) -> bytes:
 
 
 def _without_token(header: re.Match[bytes]) -> bytes:
-    """The header of WebSocket subprotocols without one that is a bearer token."""
+    """The header of WebSocket subprotocols without a bearer token among them."""
     names = (name.strip() for name in header[2].split(b","))
     return header[1] + b" " + b", ".join(name for name in names if not name.startswith(TOKEN_PROTOCOL.encode()))
 
