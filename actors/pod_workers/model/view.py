@@ -54,6 +54,16 @@ def _integer(text: str, otherwise: int) -> int:
         return otherwise
 
 
+def sorted_ips(ips: tuple[str, ...], host_ips: tuple[str, ...]) -> tuple[str, ...]:
+    """At most one address of each family, the family of the node's first address before the other.
+
+    The kubelet's sortPodIPs (pkg/kubelet/kubelet_pods.go). The pod's status and its containers' variables agree.
+    """
+    v4, v6 = [ip for ip in ips if ":" not in ip], [ip for ip in ips if ":" in ip]
+    families = (v6, v4) if host_ips and ":" in host_ips[0] else (v4, v6)
+    return tuple(ip for family in families for ip in family[:1])
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxView:
     """One pod sandbox."""

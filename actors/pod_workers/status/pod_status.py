@@ -13,7 +13,7 @@ from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.allocation import NOTHING, with_resources
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES
-from actors.pod_workers.model.view import PodView
+from actors.pod_workers.model.view import PodView, sorted_ips
 from actors.pod_workers.resources.pod_resources import pod_limits, pod_requests
 from actors.pod_workers.resources.resize_conditions import IN_PROGRESS, PENDING
 from actors.pod_workers.status.conditions import OWNED, RESTARTING, Statuses, conditions
@@ -133,12 +133,10 @@ def _other_conditions(pod: Pod, old: PodStatus, inputs: StatusInputs) -> tuple[P
 
 
 def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
-    """At most one address per family, the node's family first. They stay after the sandbox has ended."""
+    """The sandbox's sorted addresses. They stay after it has ended."""
     if pod.spec.host_network:
         return tuple(ip.ip for ip in old.pod_ips) or host_ips[:2]
     ips = view.sandboxes[0].ips if view.sandboxes else ()
     if not ips:
         return tuple(ip.ip for ip in old.pod_ips)
-    v4, v6 = [ip for ip in ips if ":" not in ip], [ip for ip in ips if ":" in ip]
-    families = (v6, v4) if host_ips and ":" in host_ips[0] else (v4, v6)
-    return tuple(ip for family in families for ip in family[:1])
+    return sorted_ips(ips, host_ips)

@@ -32,7 +32,7 @@ from actors.pod_workers.environment.references import pull_secrets
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
-from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.model.view import SandboxView, sorted_ips
 from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
@@ -181,6 +181,7 @@ class ContainerStart:
 
     def _sources(self) -> Sources:
         ips = self.context.host_ips if self.pod.spec.host_network else self.sandbox.ips
+        ips = sorted_ips(ips, self.context.host_ips)  # in /etc/hosts they keep the runtime's order, as the kubelet's
         return supplies.sources(self.context, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
