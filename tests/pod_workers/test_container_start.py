@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from actors._base import Future
 from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.steps.container_start import ContainerStart
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
+from proto.pods import objects
+from proto.pods.objects import ApiObject, FailedObject, ObjectRef
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 
@@ -47,3 +50,67 @@ def test_variables_have_the_pods_addresses_as_its_status_does(
 def test_a_host_network_pods_variables_have_the_nodes_addresses() -> None:
     node = ("2001:db8::2", "192.0.2.2")
     assert start({"hostNetwork": True}, (), host_ips=node)._sources().pod_ips == node
+
+
+CLASS = ObjectRef(kind="RuntimeClass", name="sandboxed")
+
+
+class Objects:
+    """The objects actor with one RuntimeClass, or with none that can be read."""
+
+    def __init__(self, handler: str | None, problem: str = "") -> None:
+        document = {"metadata": {"name": CLASS.name}, "handler": handler}
+        found = (ApiObject(ref=CLASS, resource_version="1", document=document),) if handler is not None else ()
+        failed = (FailedObject(ref=CLASS, message=problem),) if problem else ()
+        self.answer = objects.Objects(found=found, failed=failed)
+
+    def ask(self, _: Any, __: float) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set(self.answer)
+        return future
+
+
+class Runtime:
+    """All handlers but `kata` support recursive read-only mounts. One has the name of a class with another handler."""
+
+    async def status(self) -> pb.StatusResponse:
+        can = {"": True, "runsc": True, "kata": False, CLASS.name: True}
+        return pb.StatusResponse(
+            runtime_handlers=[
+                pb.RuntimeHandler(name=name, features=pb.RuntimeHandlerFeatures(recursive_read_only_mounts=one))
+                for name, one in can.items()
+            ]
+        )
+
+
+def recursive(runtime_class: str | None, known: Objects, **settings: Any) -> bool:
+    """Return True when a container of a pod with this class gets recursive read-only mounts."""
+    spec = {"runtimeClassName": runtime_class} if runtime_class else {}
+    begun = start(spec, cri=Runtime(), objects=known, settings=Settings(**settings))._recursive_read_only()
+    try:
+        while True:
+            begun.send(None)  # every awaited future is complete
+    except StopIteration as ended:
+        return bool(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("runtime_class", "known", "can"),
+    [
+        (CLASS.name, Objects("runsc"), True),
+        (CLASS.name, Objects("kata"), False),
+        (CLASS.name, Objects("unknown"), False),
+        (CLASS.name, Objects(None), False),
+        (CLASS.name, Objects(None, "the API server does not answer"), False),
+        (None, Objects(None), True),
+    ],
+)
+def test_recursive_read_only_follows_the_handler_of_the_class(
+    runtime_class: str | None, known: Objects, can: bool
+) -> None:
+    assert recursive(runtime_class, known, kubeconfig="/kubeconfig") is can
+
+
+def test_without_objects_the_class_is_the_handler() -> None:
+    assert recursive("runsc", Objects(None)) is True
+    assert recursive("kata", Objects(None)) is False

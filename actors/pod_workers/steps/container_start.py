@@ -172,11 +172,12 @@ class ContainerStart:
         return {one.index: path for one, path in zip(wanted, bound.host_paths, strict=True)}
 
     async def _recursive_read_only(self) -> bool:
+        """Return True when the sandbox's handler supports such mounts; False while runtime or class cannot be read."""
         try:
+            handler = await supplies.runtime_handler(self.context, self.pod)
             answer = await self.context.cri.status()
-        except CriError:
+        except (Refused, CriError):
             return False  # asked again with the next container
-        handler = self.pod.spec.runtime_class_name or ""
         return any(one.name == handler and one.features.recursive_read_only_mounts for one in answer.runtime_handlers)
 
     def _sources(self) -> Sources:
