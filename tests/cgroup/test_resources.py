@@ -141,7 +141,7 @@ def test_a_container_without_limits_has_those_of_its_pod() -> None:
     )
     assert (first.cpu_quota, first.memory_limit_in_bytes) == (200_000, 2 * GIB)
     assert (second.cpu_quota, second.memory_limit_in_bytes) == (100_000, 2 * GIB)
-    assert first.hugepage_limits == (("2MB", 0),)
+    assert first.hugepage_limits == second.hugepage_limits == (("2MB", 64 << 20),)
     # without a request, a limit is one, whosever it is
     assert (first.cpu_shares, second.cpu_shares) == (2048, 1024)
 
@@ -167,6 +167,25 @@ def test_huge_pages_a_container_may_use() -> None:
         subject, subject.spec.containers[0], SETTINGS, memory_capacity_bytes=GIB, page_sizes=("2MB", "1GB")
     )
     assert got.hugepage_limits == (("2MB", 64 << 20), ("1GB", 0))
+
+
+@pytest.mark.parametrize(
+    ("own", "limits"),
+    [
+        ({}, (64, 2048)),
+        ({"memory": "1Gi"}, (64, 2048)),
+        ({"hugepages-2Mi": "4Mi"}, (4, 2048)),
+        ({"hugepages-2Mi": "0"}, (0, 2048)),
+        ({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"}, (4, 1024)),
+    ],
+)
+def test_pages_of_the_pod_are_for_containers_without_a_limit(own: dict[str, str], limits: tuple[int, int]) -> None:
+    of_pod = {"limits": {"hugepages-2Mi": "64Mi", "hugepages-1Gi": "2Gi", "cpu": "1"}}
+    subject = pod(container(limits=own), resources=of_pod)
+    got = container_resources(
+        subject, subject.spec.containers[0], SETTINGS, memory_capacity_bytes=GIB, page_sizes=("2MB", "1GB", "64kB")
+    )
+    assert got.hugepage_limits == (("2MB", limits[0] << 20), ("1GB", limits[1] << 20), ("64kB", 0))
 
 
 def test_without_cfs_quota_no_quota_is_asked_for() -> None:

@@ -120,7 +120,7 @@ def container_resources(
         basic,
         oom_score_adj=oom_score_adj(pod, container, memory_capacity_bytes),
         memory_swap_limit_in_bytes=basic.memory_limit_in_bytes if swap.accounting and not swap.unified else 0,
-        hugepage_limits=tuple((size, _huge_pages(container.resources.limits, size)) for size in page_sizes),
+        hugepage_limits=tuple((size, _container_huge_pages(pod, container, size)) for size in page_sizes),
         unified=_unified(pod, container, settings, swap, allocatable_memory_bytes),
     )
 
@@ -167,6 +167,12 @@ def _basic(requests: ResourceList, limits: ResourceList, settings: Settings) -> 
         cpu_shares=milli_cpu_to_shares(request),
         memory_limit_in_bytes=value(limits.get("memory", 0)),
     )
+
+
+def _container_huge_pages(pod: Pod, container: Container, page_size: str) -> int:
+    """Return the container's own limit for pages of a size, a zero included; without one, the pod's limit."""
+    of_pod = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    return _huge_pages(of_pod | container.resources.limits, page_size)
 
 
 def _huge_pages(amounts: ResourceList, page_size: str) -> int:
