@@ -44,6 +44,15 @@ def test_plugins_parts_come_first_and_own_variables_win() -> None:
     assert [one.name for one in changed.CDI_devices] == ["v/c=1"]
 
 
+def test_plugins_mounts_have_the_ids_of_the_pods_user_namespace() -> None:
+    uids, gids = pb.IDMapping(host_id=65536, length=65536), pb.IDMapping(host_id=131072, length=65536)
+    changed = config()
+    options = changed.linux.security_context.namespace_options
+    options.userns_options.CopyFrom(pb.UserNamespace(mode=pb.POD, uids=[uids], gids=[gids]))
+    add_grant(changed, Grant(mounts=(GrantedMount(host_path="/h", container_path="/c", read_only=True),)), quota=False)
+    assert (list(changed.mounts[0].uidMappings), list(changed.mounts[0].gidMappings)) == ([uids], [gids])
+
+
 @pytest.mark.parametrize(
     ("exclusive", "quota", "expected"), [(True, False, -1), (True, True, 100_000), (False, False, 100_000)]
 )

@@ -6,7 +6,7 @@ from collections.abc import MutableSequence, Sequence
 from typing import TypeVar
 
 from proto.cri import api_pb2 as pb
-from proto.resources.grants import Grant
+from proto.resources.grants import Grant, GrantedMount
 
 T = TypeVar("T")
 NO_QUOTA = -1
@@ -16,7 +16,9 @@ def add_grant(config: pb.ContainerConfig, grant: Grant, *, quota: bool) -> None:
     """Change a container's config. `quota`: keep the CFS quota also of a container with exclusive CPUs.
 
     As in the kubelet, the container's own variables, labels and annotations win, and the plugins' mounts come first.
+    A plugin's mount has the ID mappings of the pod's user namespace, as each of the container's own mounts has.
     """
+    users = config.linux.security_context.namespace_options.userns_options
     resources = config.linux.resources
     resources.cpuset_cpus, resources.cpuset_mems = grant.cpus, grant.memory_nodes
     lift_quota(resources, grant, quota=quota)
@@ -25,7 +27,7 @@ def add_grant(config: pb.ContainerConfig, grant: Grant, *, quota: bool) -> None:
         pb.KeyValue(key=name, value=value.encode()) for name, value in grant.environment.items() if name not in own
     ]
     _prepend(config.envs, environment)
-    _prepend(config.mounts, [_mount(one.container_path, one.host_path, one.read_only) for one in grant.mounts])
+    _prepend(config.mounts, [_mount(one, users) for one in grant.mounts])
     _prepend(config.devices, [_device(one.host_path, one.container_path, one.permissions) for one in grant.devices])
     for name, value in grant.annotations.items():
         if name not in config.annotations:
@@ -39,8 +41,14 @@ def lift_quota(resources: pb.LinuxContainerResources, grant: Grant, *, quota: bo
         resources.cpu_quota = NO_QUOTA
 
 
-def _mount(container_path: str, host_path: str, read_only: bool) -> pb.Mount:
-    return pb.Mount(container_path=container_path, host_path=host_path, readonly=read_only)
+def _mount(granted: GrantedMount, users: pb.UserNamespace) -> pb.Mount:
+    return pb.Mount(
+        container_path=granted.container_path,
+        host_path=granted.host_path,
+        readonly=granted.read_only,
+        uidMappings=users.uids,
+        gidMappings=users.gids,
+    )
 
 
 def _device(host_path: str, container_path: str, permissions: str) -> pb.Device:
