@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors._host.files.listing import names
 
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
+CPUS = "/sys/devices/system/cpu"
 MEMINFO = "/proc/meminfo"
 
+_CPU = re.compile(r"cpu([0-9]{1,7})", re.ASCII)
 _ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -114,9 +117,19 @@ def _pids() -> int:
 
 def _cpus_online() -> str:
     try:
-        return Path("/sys/devices/system/cpu/online").read_text().strip()
+        return Path(CPUS, "online").read_text().strip()
     except OSError:
         return ""
+
+
+def thermal_throttle_paths(directory: str = CPUS) -> tuple[str, ...]:
+    """Return the directories `thermal_throttle` of the machine's CPUs, by number; none without them.
+
+    Their counters tell a container about the load of others. The kubelet masks them (pkg/securitycontext).
+    """
+    numbers = sorted(int(found[1]) for name in names(directory) if (found := _CPU.fullmatch(name)))
+    paths = (f"{directory}/cpu{number}/thermal_throttle" for number in numbers)
+    return tuple(path for path in paths if os.path.isdir(path))
 
 
 def _existing(path: str) -> str:

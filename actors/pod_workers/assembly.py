@@ -10,7 +10,7 @@ from actors._base import Actor
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
-from actors._host.machine import Machine, read_machine
+from actors._host.machine import Machine, read_machine, thermal_throttle_paths
 from actors._host.node.addresses import host_ips
 from actors._objects.peer import objects_of
 from actors.pod_workers.admission import NodeInfo, node_info
@@ -36,6 +36,7 @@ class HostInfo:
     node: NodeInfo
     userns: UserNamespaces
     host_ips: tuple[str, ...]
+    masked_paths: tuple[str, ...]
 
 
 def read_host_info(settings: Settings) -> HostInfo:
@@ -46,6 +47,7 @@ def read_host_info(settings: Settings) -> HostInfo:
         node=node_info(settings, machine),
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
         host_ips=host_ips(settings.node_ip),
+        masked_paths=thermal_throttle_paths(),
     )
 
 
@@ -107,6 +109,7 @@ def make_context(
         userns=host.userns,
         allocatable=host.node.allocatable,
         host_ips=host.host_ips,
+        masked_paths=host.masked_paths,
         restored=restored,
         back_offs=checkpoint.saved.back_offs,
         replaced=checkpoint.saved.replaced,

@@ -1,11 +1,14 @@
 """Checks of the container runtime when pod_workers sees it."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from actors._cri.errors import CriError, Unimplemented
+from actors.pod_workers import assembly
 from actors.pod_workers.assembly import compare_driver
+from proto.agent.settings import Settings
 
 
 class Runtime:
@@ -16,6 +19,14 @@ class Runtime:
         if isinstance(self.driver, CriError):
             raise self.driver
         return self.driver
+
+
+def test_the_machines_thermal_directories_are_read_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = (str(tmp_path / "cpu0/thermal_throttle"),)
+    monkeypatch.setattr(assembly, "thermal_throttle_paths", lambda: found)
+    assert assembly.read_host_info(Settings(root_dir=str(tmp_path), node_ip="192.0.2.2")).masked_paths == found
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from actors.pod_workers.cri_config.host_files import (
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.mounts import MountInputs, image_volumes, sub_paths, to_bind
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, sandbox_config
+from actors.pod_workers.cri_config.security import MASKED_PATHS
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model.view import SandboxView
 from proto.agent.settings import Settings
@@ -315,6 +316,15 @@ def test_a_user_that_is_not_root_is_let_through():
     assert context_of({}, {"runAsNonRoot": True}, "1000").run_as_user.value == 1000
     assert context_of({"runAsUser": 7}, {"runAsNonRoot": True}, "root").run_as_user.value == 7
     assert context_of({"runAsNonRoot": False}, {"runAsNonRoot": True}).run_as_user.value == 0
+
+
+@pytest.mark.parametrize(("mount", "masked"), [(None, True), ("Default", True), ("Unmasked", False)])
+def test_paths_of_the_machine_are_masked_besides_the_common_ones(mount, masked):
+    thermal = ("/sys/devices/system/cpu/cpu0/thermal_throttle", "/sys/devices/system/cpu/cpu1/thermal_throttle")
+    subject = pod({"securityContext": {"procMount": mount}})
+    got = config_of(subject, masked_paths=thermal).linux.security_context
+    assert tuple(got.masked_paths) == ((*MASKED_PATHS, *thermal) if masked else ())
+    assert "/proc/interrupts" in MASKED_PATHS
 
 
 def test_groups_capabilities_and_switches():

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from actors._base import Future
+from actors.pod_workers.cri_config.container_config import build_container_config
+from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountInputs
+from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.steps.container_start import ContainerStart
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
+from proto.node.image_pull import ImageEnsured
 from proto.pods import objects
 from proto.pods.objects import ApiObject, FailedObject, ObjectRef
 from proto.v1 import Pod
@@ -114,3 +118,19 @@ def test_recursive_read_only_follows_the_handler_of_the_class(
 def test_without_objects_the_class_is_the_handler() -> None:
     assert recursive("runsc", Objects(None)) is True
     assert recursive("kata", Objects(None)) is False
+
+
+def test_the_nodes_masked_paths_are_in_the_config() -> None:
+    thermal = ("/sys/devices/system/cpu/cpu0/thermal_throttle",)
+    begun = start({}, masked_paths=thermal, userns=SimpleNamespace(of=lambda _: OF_THE_NODE))
+    config = build_container_config(
+        begun.pod,
+        begun.container,
+        begun._sources(),
+        0,
+        ImageEnsured(image_ref="i"),
+        MountInputs(),
+        HostFiles(),
+        begun.context,
+    )
+    assert tuple(config.linux.security_context.masked_paths[-1:]) == thermal

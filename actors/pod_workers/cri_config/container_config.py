@@ -48,6 +48,7 @@ class InstanceInputs:
     resources: pb.LinuxContainerResources | None = None
     seccomp_root: str = ""
     seccomp_default: bool = False
+    masked_paths: tuple[str, ...] = ()
     users: pb.UserNamespace = field(default_factory=lambda: OF_THE_NODE)
 
 
@@ -72,6 +73,7 @@ def build_container_config(
         resources=linux_resources(pod, container, context),
         seccomp_root=os.path.join(context.settings.root_dir, "seccomp"),
         seccomp_default=context.settings.seccomp_default,
+        masked_paths=context.masked_paths,
         users=context.userns.of(pod),
     )
     return container_config(pod, container, instance)
@@ -142,6 +144,7 @@ def _security_context(pod: Pod, container: Container, instance: InstanceInputs) 
         seccomp_default=instance.seccomp_default,
         users=instance.users,
         groups=instance.mounts.groups,
+        masked_paths=instance.masked_paths,
     )
 
 

@@ -54,12 +54,13 @@ def security_context(
     seccomp_default: bool = False,
     users: pb.UserNamespace = OF_THE_NODE,
     groups: tuple[int, ...] = (),
+    masked_paths: tuple[str, ...] = (),
 ) -> pb.LinuxContainerSecurityContext:
     """The container's context.
 
     `image_user`: the image's user without group, as UID or name; empty for root. `seccomp_root`: directory of Localhost
     profiles. `seccomp_default`: a container without a profile gets the runtime's. `groups`: GIDs of the pod's volumes.
-    Raises ConfigError if runAsNonRoot is violated.
+    `masked_paths`: this machine's, besides MASKED_PATHS. Raises ConfigError if runAsNonRoot is violated.
     """
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
@@ -74,7 +75,7 @@ def security_context(
         no_new_privs=own.allow_privilege_escalation is False,
     )
     if own.proc_mount != "Unmasked":
-        config.masked_paths.extend(MASKED_PATHS)
+        config.masked_paths.extend((*MASKED_PATHS, *masked_paths))
         config.readonly_paths.extend(READONLY_PATHS)
     _set_user(config, own, of_pod, image_user)
     if own.capabilities is not None:

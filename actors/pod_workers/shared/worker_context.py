@@ -176,6 +176,8 @@ class WorkerContext:
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
+    masked_paths: tuple[str, ...] = ()
+    """Paths of this machine that containers must not read: its CPUs' `thermal_throttle`."""
     health: ResourceHealths = field(default_factory=ResourceHealths)
     """The health of devices that pods have."""
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
