@@ -229,6 +229,8 @@ class ContainerGc(Actor):
             self._passes += 1
             seen, pods = await self._look(cri)
             self._report(foreign.foreign_pods(seen.uids, pods))
+            if self._rotation is not None:
+                self._rotation.expect(one for one in seen.containers if one.pod_uid in pods.own)
             now = time.time()
             dead = policy.containers_to_remove(seen.containers, pods, self._limits, now, ended_too=ended_too)
             removed = await self._remove_all(cri, dead, pods)

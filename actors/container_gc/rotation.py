@@ -2,6 +2,9 @@
 
 Names are the kubelet's: `0.log` becomes `0.log.20261120-133433`, and `.gz` at the next rotation, which leaves log
 shippers the time in between. Sizes come from the disk; the runtime is asked only when a log is due.
+
+A running container's log that was deleted is due, too: the runtime writes into the deleted file until it opens the log
+again. `expect` gives the paths of these logs, since an older instance's log in the same directory tells nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.untrusted_files import open_regular
 from actors.container_gc.listing import container_views
+from actors.container_gc.policy import ContainerView
 from proto.agent.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -35,7 +39,7 @@ Blocking = Callable[..., Awaitable[Any]]
 
 
 class Due(NamedTuple):
-    """Paths of logs that are too large, and of logs that were renamed but not opened again."""
+    """Paths of logs that are too large, and of logs that are not there but may be a running container's."""
 
     large: frozenset[str]
     missing: frozenset[str]
@@ -49,7 +53,10 @@ class Plan(NamedTuple):
 
 
 def due_in(sizes: dict[str, int], directory: str, max_bytes: int) -> Due:
-    """Return the due logs of one container's directory. `sizes`: file name to bytes."""
+    """Return the due logs of one container's directory. `sizes`: file name to bytes.
+
+    A log with rotated files only was renamed, and not opened again.
+    """
     current = {name for name in sizes if _CURRENT.fullmatch(name)}
     large = {f"{directory}/{name}" for name in current if sizes[name] >= max_bytes}
     rotated = {found[1] for name in sizes if (found := _ROTATED.fullmatch(name))}
@@ -71,7 +78,7 @@ def plan(names: Iterable[str], max_files: int) -> Plan:
 
 
 class LogRotation:
-    """Rotates the logs of all containers. Keeps no state: the next look finds an interrupted rotation."""
+    """Rotates the logs of all containers. The next look finds an interrupted rotation, without a state."""
 
     def __init__(
         self, cri: RelayedCri, blocking: Blocking, settings: Settings, own: Callable[[Iterable[str]], set[str]]
@@ -79,30 +86,40 @@ class LogRotation:
         """`own`: returns the UIDs among its argument that are ours. Blocks."""
         self._cri, self._blocking, self._settings, self._own = cri, blocking, settings, own
         self._semaphore = Semaphore(max(1, settings.container_log_max_workers))
+        self._expected: frozenset[str] = frozenset()
+        """Logs of our running containers, when the runtime was last asked. An outdated path costs one more call."""
         self.rotated = 0
 
+    def expect(self, containers: Iterable[ContainerView]) -> None:
+        """Take our containers of a list call: the next looks miss the running ones' logs."""
+        self._expected = frozenset(one.log_path for one in containers if _is_logging(one))
+
     async def rotate_due(self, spawn: Callable[..., Awaitable[Any]]) -> None:
-        """Rotate what is due. Raises CriError, ActorError, OSError."""
+        """Rotate large logs, and have missing ones opened again. Raises CriError, ActorError, OSError."""
         due: Due = await self._blocking(DISK_S, self._due)
         if not due.large and not due.missing:
             return
         views = container_views(await self._cri.list_containers(), self._settings.pod_logs_dir)
-        logging_now = [view for view in views if view.state == "running" and view.log_path]
+        logging_now = [view for view in views if _is_logging(view)]
         own = await self._blocking(DISK_S, self._own, {view.pod_uid for view in logging_now})
-        running = {view.log_path: view.id for view in logging_now if view.pod_uid in own}
-        for path in due.missing & running.keys():
+        ours = [view for view in logging_now if view.pod_uid in own]
+        self.expect(ours)
+        running = {view.log_path: view.id for view in ours}
+        for path in await self._blocking(DISK_S, _absent, running):
             await self._reopen(running[path], path)
         await gather(*[spawn(self._rotate(path, running[path])) for path in sorted(due.large & running.keys())])
 
     def _due(self) -> Due:
         """Return the due logs of all containers. Runs in a thread."""
         large: set[str] = set()
-        missing: set[str] = set()
+        missing = set(self._expected)
         for pod in _entries(self._settings.pod_logs_dir):
             for container in _entries(pod.path):
                 if container.is_dir(follow_symlinks=False):
-                    found = due_in(_sizes(container.path), container.path, self._settings.container_log_max_bytes)
+                    sizes = _sizes(container.path)
+                    found = due_in(sizes, container.path, self._settings.container_log_max_bytes)
                     large |= found.large
+                    missing.difference_update(f"{container.path}/{name}" for name in sizes)
                     missing |= found.missing
         return Due(frozenset(large), frozenset(missing))
 
@@ -158,6 +175,15 @@ def compress(path: str) -> None:
                 os.unlink(temporary)
             raise
     os.unlink(path)
+
+
+def _is_logging(view: ContainerView) -> bool:
+    return view.state == "running" and bool(view.log_path)
+
+
+def _absent(paths: Iterable[str]) -> list[str]:
+    """Return the paths that do not exist. Blocks on the disk."""
+    return [path for path in paths if not os.path.lexists(path)]
 
 
 def _entries(directory: str) -> Sequence[os.DirEntry[str]]:

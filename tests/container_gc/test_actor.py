@@ -496,3 +496,22 @@ def test_on_containerd(containerd: ContainerdInstance, cri: Cri, tmp_path: Path)
             assert time.monotonic() - began < 1 + machine.longest_s
     finally:
         fs.remove(node.cgroup_root, hierarchy())
+
+
+@pytest.mark.needs("cgroups")
+def test_deleted_log_of_a_running_container_is_opened_again(tmp_path: Path, runtime: ListRuntime) -> None:
+    often = {"container_gc_period_s": 0.2, "container_log_monitor_interval_s": 0.1}
+    node = Node(tmp_path, runtime.endpoint, prelude="", **often)
+    try:
+        node.worker("a")
+        node.leave("a")
+        (node.logs / "ns_p-a_a/main/1.log").write_text("x")
+        runtime.containers = {one.id: one for one in (container("a", 0), container("a", 1, pb.CONTAINER_RUNNING))}
+        with node.actor:
+            wait_for(lambda: node.actor.ask(Describe()).state["passes"], 10, "a pass")
+            assert not runtime.removed("ReopenContainerLog")
+            (node.logs / "ns_p-a_a/main/1.log").unlink()
+            wait_for(lambda: runtime.removed("ReopenContainerLog"), 10, "its log is opened again")
+            assert set(runtime.removed("ReopenContainerLog")) == {"a-main-1"}
+    finally:
+        assert fs.remove(node.cgroup_root, hierarchy())

@@ -55,6 +55,10 @@ class ListRuntime(FakeRuntime):
     def ListContainers(self, request: pb.ListContainersRequest, context: Any) -> pb.ListContainersResponse:
         return pb.ListContainersResponse(containers=list(self.containers.values()))
 
+    def ReopenContainerLog(self, request: pb.ReopenContainerLogRequest, context: Any) -> pb.ReopenContainerLogResponse:
+        self.calls.append(("ReopenContainerLog", request.container_id))
+        return pb.ReopenContainerLogResponse()
+
     def RemoveContainer(self, request: pb.RemoveContainerRequest, context: Any) -> pb.RemoveContainerResponse:
         self._remove("RemoveContainer", self.containers, request.container_id, context)
         return pb.RemoveContainerResponse()

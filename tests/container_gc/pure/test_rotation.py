@@ -1,7 +1,8 @@
-"""Container log rotation: due logs, kept files, and leftovers of an interrupted rotation."""
+"""Container log rotation: due logs, kept files, leftovers of an interrupted rotation, and deleted logs."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import time
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 
 from actors._base.messaging.futures import Future
 from actors.container_gc import rotation
+from actors.container_gc.listing import container_views
 from actors.container_gc.rotation import Due, Plan, due_in, plan
 from proto.agent.settings import Settings
+from proto.cri import api_pb2 as pb
+from proto.cri.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, RESTART_COUNT
 
 
 @pytest.mark.parametrize(
@@ -106,3 +110,106 @@ def test_at_most_so_many_logs_are_rotated_at_once(workers: int) -> None:
     assert len(begun) == workers
     for one in rotations:
         one.close()
+
+
+class Runtime:
+    """A runtime with these containers, which creates a log that it opens."""
+
+    def __init__(self, logs: Path, *containers: pb.Container) -> None:
+        self.containers, self.listed = list(containers), 0
+        self.opened: list[str] = []
+        self._logs = logs
+
+    async def list_containers(self) -> list[pb.Container]:
+        self.listed += 1
+        return self.containers
+
+    async def reopen_container_log(self, identity: str) -> None:
+        self.opened.append(identity)
+        view = next(one for one in container_views(self.containers, str(self._logs)) if one.id == identity)
+        Path(view.log_path).write_text("")
+
+
+def instance(uid: str, attempt: int, state: Any = pb.CONTAINER_RUNNING) -> pb.Container:
+    labels = {POD_UID: uid, POD_NAME: "p", POD_NAMESPACE: "ns", CONTAINER_NAME: "c"}
+    return pb.Container(id=f"{uid}-{attempt}", state=state, labels=labels, annotations={RESTART_COUNT: str(attempt)})
+
+
+class Rotating:
+    """LogRotation over a directory. Pods whose UID begins with `foreign` are not ours."""
+
+    def __init__(self, logs: Path, *containers: pb.Container) -> None:
+        self.logs, self.runtime = logs, Runtime(logs, *containers)
+        for one in container_views(containers, str(logs)):
+            Path(one.log_path).parent.mkdir(parents=True, exist_ok=True)
+            Path(one.log_path).write_text("x")
+        cri: Any = self.runtime
+        self._rotation = rotation.LogRotation(
+            cri, self._blocking, Settings(pod_logs_dir=str(logs)), lambda uids: set(filter(self._is_own, uids))
+        )
+
+    @staticmethod
+    def _is_own(uid: str) -> bool:
+        return not uid.startswith("foreign")
+
+    @staticmethod
+    async def _blocking(_: float, function: Any, *args: Any) -> Any:
+        return function(*args)
+
+    def pass_over(self) -> None:
+        """A full pass of the collection, which lists the runtime's containers anyway."""
+        views = container_views(self.runtime.containers, str(self.logs))
+        self._rotation.expect(one for one in views if self._is_own(one.pod_uid))
+
+    def look(self) -> None:
+        looking = self._rotation.rotate_due(lambda _: Future())
+        with contextlib.suppress(StopIteration):
+            while True:
+                looking.send(None)  # every awaited future is complete
+
+    def log(self, uid: str, attempt: int) -> Path:
+        return self.logs / f"ns_p_{uid}" / "c" / f"{attempt}.log"
+
+
+def test_deleted_log_of_a_running_container_is_opened_again(tmp_path: Path) -> None:
+    rotating = Rotating(tmp_path, instance("a", 0, pb.CONTAINER_EXITED), instance("a", 1), instance("b", 0))
+    rotating.pass_over()
+    for uid, attempt in (("a", 1), ("b", 0)):
+        rotating.log(uid, attempt).unlink()
+    rotating.look()
+    assert sorted(rotating.runtime.opened) == ["a-1", "b-0"]
+    rotating.look()
+    assert len(rotating.runtime.opened) == 2, "they are there"
+    rotating.log("a", 1).unlink()
+    rotating.look()
+    assert rotating.runtime.opened[2:] == ["a-1"]
+
+
+def test_the_runtime_is_not_asked_while_all_logs_are_there(tmp_path: Path) -> None:
+    rotating = Rotating(tmp_path, instance("a", 0, pb.CONTAINER_EXITED), instance("a", 1))
+    rotating.pass_over()
+    rotating.log("a", 0).unlink()
+    for _ in range(3):
+        rotating.look()
+    assert rotating.runtime.listed == 0
+
+
+def test_log_of_a_container_that_ended_is_not_opened_again(tmp_path: Path) -> None:
+    rotating = Rotating(tmp_path, instance("a", 0), instance("b", 0))
+    rotating.pass_over()
+    rotating.log("a", 0).unlink()
+    rotating.runtime.containers = [instance("a", 0, pb.CONTAINER_EXITED), instance("b", 0)]
+    for _ in range(3):
+        rotating.look()
+    assert (rotating.runtime.opened, rotating.runtime.listed) == ([], 1)
+
+
+def test_deleted_log_of_a_foreign_pod_is_left_alone(tmp_path: Path) -> None:
+    rotating = Rotating(tmp_path, instance("foreign", 0), instance("a", 0))
+    rotating.pass_over()
+    rotating.log("foreign", 0).unlink()
+    rotating.look()
+    assert (rotating.runtime.opened, rotating.runtime.listed) == ([], 0)
+    rotating.log("a", 0).unlink()
+    rotating.look()
+    assert rotating.runtime.opened == ["a-0"]
