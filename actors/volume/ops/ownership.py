@@ -41,8 +41,7 @@ def set_ownership(
 
 def set_directory(directory: int, group: int, *, read_only: bool) -> None:
     """Change the open directory alone. Raises OSError."""
-    os.fchown(directory, -1, group)
-    os.fchmod(directory, wanted_mode(os.fstat(directory).st_mode, read_only=read_only))
+    _change(directory, group, read_only=read_only)
 
 
 def matches(directory: int, group: int, *, read_only: bool) -> bool:
@@ -68,9 +67,15 @@ def _walk(directory: int, group: int, read_only: bool, progress: Progress, files
 
 
 def _set_file(directory: int, name: str, group: int, *, read_only: bool) -> None:
-    os.chown(name, -1, group, dir_fd=directory, follow_symlinks=False)
-    # By descriptor: before a chmod by name, a container could replace the file by a link to anywhere.
+    # By descriptor: between two calls by name, a container could replace the file by a link to anywhere.
     with opened(name, PATH, directory) as fd:
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISLNK(mode):
-            os.chmod(f"/proc/self/fd/{fd}", wanted_mode(mode, read_only=read_only))
+        _change(fd, group, read_only=read_only)
+
+
+def _change(fd: int, group: int, *, read_only: bool) -> None:
+    # The mode is read first: chown(2) clears the setuid and setgid bits of a file. A descriptor with O_PATH has only
+    # this path for chown and chmod, which changes a link itself.
+    path, mode = f"/proc/self/fd/{fd}", os.fstat(fd).st_mode
+    os.chown(path, -1, group)
+    if not stat.S_ISLNK(mode):
+        os.chmod(path, wanted_mode(mode, read_only=read_only))

@@ -60,6 +60,17 @@ def test_ownership_changes_stay_inside_the_volume(volume: tuple[Path, int]) -> N
     assert stat.S_IMODE((path / "a/b/f").stat().st_mode) == 0o660
 
 
+@pytest.mark.needs("root")  # to change groups
+@pytest.mark.parametrize(("mode", "expected"), [(0o4755, 0o4775), (0o2755, 0o2775), (0o6710, 0o6770)])
+def test_setuid_and_setgid_bits_of_files_stay(volume: tuple[Path, int], mode: int, expected: int) -> None:
+    path, fd = volume
+    os.chown(path / "a/f", 1000, 1000)
+    (path / "a/f").chmod(mode)
+    set_ownership(fd, GROUP, read_only=False)
+    status = (path / "a/f").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (1000, GROUP, expected)
+
+
 class Killed(Exception):
     """Stands for a killed helper."""
 
