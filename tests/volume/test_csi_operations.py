@@ -47,7 +47,7 @@ def plugin(tmp_path: Path, root: str) -> Iterator[Driver]:
     one.close()
 
 
-def nothing() -> None:
+def nothing(files: int = 0) -> None:
     """Ignores marks of progress."""
 
 
@@ -298,6 +298,24 @@ def test_fs_group_policy_decides_about_ownership(
     wish = FsGroup(4321, driver_policy=driver_policy)
     target = mount(root, plugin, fs_group=wish, fs_type=fs_type, access_modes=modes, read_only=read_only)
     assert (target.stat().st_gid == 4321) == given
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
+def test_volume_whose_files_refuse_their_group_is_mounted(
+    root: str, plugin: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with a driver that publishes a volume read-only by itself."""
+    source = plugin.data / "vol-1"
+    source.mkdir(parents=True)
+    (source / "file").touch()
+    subprocess.run(["mount", "--bind", source, source], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", source], check=True)
+    target = mount(root, plugin, fs_group=FsGroup(4321, driver_policy="File"))
+    assert disk.is_ready(root, VOLUME)
+    assert (target / "file").stat().st_gid == 0
+    (line,) = caplog.messages
+    assert f"{target} to the fsGroup: chown or chmod failed 4 times, first: chown {target}/file: read-only" in line
     unmount(root, plugin)
 
 

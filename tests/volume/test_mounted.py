@@ -144,6 +144,23 @@ def test_two_pods_share_a_directory_of_the_node(actor: ActorProcess, tmp_path: P
 
 
 @pytest.mark.needs("mounts")
+def test_directory_that_refuses_its_group_is_mounted(actor: ActorProcess, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "file").write_text("x")
+    subprocess.run(["mount", "--bind", shared, shared], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", shared], check=True)
+        serve(actor, *claimed(local={"path": str(shared)}))
+        path = mount(actor, user(A, security_context=PodSecurityContext(fs_group=4321)))
+        assert (path / "file").read_text() == "x"
+        assert path.stat().st_gid == 0
+        actor.ask(UnmountPod(pod_uid=A))
+    finally:
+        subprocess.run(["umount", shared], check=True)
+
+
+@pytest.mark.needs("mounts")
 def test_a_volume_for_one_pod_is_refused_to_the_next(actor: ActorProcess, tmp_path: Path) -> None:
     serve(actor, *claimed(local={"path": str(tmp_path)}, accessModes=["ReadWriteOncePod"]))
     mount(actor, user(A))

@@ -1,12 +1,15 @@
 """Types of hostPaths, and `ready` marks of volumes."""
 
+import logging
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.volume.ops.ownership import set_ownership
 from actors.volume.ops.setup import check_host_path, set_up_empty_dir
 from actors.volume.policy import Actual
 from actors.volume.reconcile.reconstruct import find_volumes
@@ -116,3 +119,27 @@ def test_link_in_place_of_a_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Not a directory"):
         set_up_empty_dir(str(tmp_path), empty("v"))
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.needs("mounts")
+def test_files_that_refuse_their_group_are_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    volume, fixed = tmp_path / "volume", tmp_path / "volume/fixed"
+    fixed.mkdir(parents=True)
+    for path in (volume / "before", fixed / "a\nb", fixed / "c", volume / "later"):
+        path.touch(0o600)
+    subprocess.run(["mount", "--bind", fixed, fixed], check=True)
+    directory = os.open(volume, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", fixed], check=True)
+        with caplog.at_level(logging.WARNING):
+            set_ownership(directory, 4321, read_only=False)
+    finally:
+        os.close(directory)
+        subprocess.run(["umount", fixed], check=True)
+    changed = {path.name for path in (volume, *volume.rglob("*")) if path.stat().st_gid == 4321}
+    assert changed == {"volume", "before", "later"}
+    assert {oct((volume / name).stat().st_mode & 0o7777) for name in ("before", "later")} == {"0o660"}
+    (line,) = caplog.messages
+    assert line.startswith(f"cannot give all files of {volume} to the fsGroup: chown or chmod failed 6 times, first: ")
+    assert line.endswith(": read-only file system")
+    assert "\n" not in line

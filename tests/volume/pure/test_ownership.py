@@ -71,6 +71,20 @@ def test_setuid_and_setgid_bits_of_files_stay(volume: tuple[Path, int], mode: in
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (1000, GROUP, expected)
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_directory_that_cannot_be_opened_fails_the_walk(volume: tuple[Path, int], link: bool) -> None:
+    path, fd = volume
+
+    def replace(files: int = 0) -> None:
+        if (path / "a").is_dir() and not (path / "a").is_symlink():
+            (path / "a").rename(path.parent / "moved")
+            (path / "a").symlink_to(path.parent / "moved") if link else (path / "a").touch()
+
+    with pytest.raises(NotADirectoryError):
+        set_ownership(fd, os.getgid(), read_only=False, progress=replace)
+    assert stat.S_IMODE((path.parent / "moved/f").stat().st_mode) == 0o600
+
+
 class Killed(Exception):
     """Stands for a killed helper."""
 
