@@ -151,6 +151,34 @@ def test_limit_of_zero_is_what_the_node_has(name):
     assert (zero["limits"] == "0") == name.startswith("hugepages")
 
 
+@pytest.mark.parametrize(
+    ("resource", "own", "value"),
+    [
+        ("limits.cpu", {}, "1500"),
+        ("limits.cpu", {"limits": {"cpu": "0"}}, "1500"),
+        ("limits.cpu", {"limits": {"cpu": "250m"}}, "250"),
+        ("limits.memory", {}, str((64 << 20) * 1000)),
+        ("limits.ephemeral-storage", {}, str((1 << 40) * 1000)),
+        ("limits.hugepages-2Mi", {}, "0"),
+        ("requests.cpu", {}, "0"),
+        ("requests.memory", {}, "0"),
+    ],
+)
+def test_limit_that_only_the_pod_has_is_the_pods(resource, own, value):
+    node = {"cpu": 8000, "memory": 1 << 30, "ephemeral-storage": 1 << 40}
+    amounts = {"cpu": "1500m", "memory": "64Mi", "hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi"}
+    spec = pod(resources={"limits": amounts, "requests": amounts})
+    env = [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": resource, "divisor": "1m"}}}]
+    sources = Sources(node=NodeFacts(allocatable=default_limits(node)))
+    assert environment(spec, container(env=env, resources=own), sources) == {"X": value}
+
+
+def test_limit_of_zero_of_the_pod_is_what_the_node_has():
+    spec = pod(resources={"limits": {"cpu": "0", "memory": "64Mi"}})
+    env = [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]
+    assert environment(spec, container(env=env), Sources(node=NODE)) == {"X": "2"}
+
+
 MAPS = Sources(
     config_map=lambda name: {"b": "2", "a": "$(X)"} if name == "m" else None,
     secret=lambda name: {"k": "hush"} if name == "s" else None,

@@ -1,7 +1,8 @@
 """The downward API: fields of a pod and resources of its containers as text. Pure.
 
 Covers fieldRef and resourceFieldRef of environment variables and downwardAPI volumes. Source:
-https://kubernetes.io/docs/concepts/workloads/pods/downward-api/ and pkg/fieldpath.
+https://kubernetes.io/docs/concepts/workloads/pods/downward-api/, pkg/fieldpath, and defaultPodLimitsForDownwardAPI of
+pkg/kubelet/kubelet_resources.go.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class NodeFacts:
     name: str = ""
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, int | str] = field(default_factory=dict)
-    """`cpu`, `memory` and `ephemeral-storage` as quantities: the value of a limit that is missing or zero."""
+    """`cpu`, `memory` and `ephemeral-storage` as quantities: the value of a limit that container and pod lack."""
 
 
 def default_limits(allocatable: Mapping[str, int]) -> dict[str, int | str]:
@@ -84,7 +85,8 @@ def _printable(character: str) -> str:
 def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, node: NodeFacts) -> str:
     """Return a request or limit divided by the divisor, rounded up. Raises NoSuchFieldError.
 
-    A limit that is missing or zero is the node's allocatable amount: zero limits nothing. A request of zero stays.
+    A limit that is missing or zero is the pod's own (KEP-2837), or else the node's allocatable amount: zero limits
+    nothing. A request is the container's alone.
     """
     container = _named(pod, selector.container_name, own)
     kind, _, resource = selector.resource.partition(".")
@@ -93,9 +95,15 @@ def resource_value(pod: Pod, own: Container, selector: ResourceFieldSelector, no
     chosen = container.resources.limits if kind == "limits" else container.resources.requests
     amount = parse(chosen.get(resource, 0))
     if kind == "limits" and not amount:
-        amount = parse(node.allocatable.get(resource, 0))
+        amount = _pod_limit(pod, resource) or parse(node.allocatable.get(resource, 0))
     divisor = parse(selector.divisor or "1") or parse("1")
     return str(-(-amount // divisor))
+
+
+def _pod_limit(pod: Pod, resource: str) -> int:
+    # Huge pages can have a limit of the pod, too, but limits of containers have no default then.
+    own = pod.spec.resources
+    return parse(own.limits.get(resource, 0)) if own is not None and resource in ("cpu", "memory") else parse(0)
 
 
 def _named(pod: Pod, name: str | None, own: Container) -> Container:

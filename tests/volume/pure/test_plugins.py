@@ -14,7 +14,7 @@ from actors.volume.steps.codec import SetUp
 from actors.volume.steps.volumes import EmptyDir, File, Files
 from proto import v1
 from proto.pods.objects import ApiObject, ObjectRef, Token
-from proto.v1 import Pod
+from proto.v1 import Pod, Volume
 
 MI = 1 << 20
 CONTAINER = {"name": "c", "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}}
@@ -170,6 +170,20 @@ def test_the_downward_api_writes_fields_and_resources() -> None:
     }
     assert files(downwardAPI={"items": items}) == expected
     assert files(projected={"sources": [{"downwardAPI": {"items": items}}]}) == expected
+
+
+def test_downward_file_has_the_limit_that_only_the_pod_has() -> None:
+    own = v1.from_dict(Pod, {"spec": {"resources": {"limits": {"cpu": "1500m", "memory": "32Mi"}}}}).spec.resources
+    spec = pod()
+    spec = replace(spec, spec=replace(spec.spec, resources=own))
+    items = [
+        {"path": name, "resourceFieldRef": {"containerName": "c", "resource": f"limits.{name}", "divisor": divisor}}
+        for name, divisor in (("cpu", "1m"), ("memory", "1Mi"))
+    ]
+    source = v1.from_dict(Volume, {"name": "v", "downwardAPI": {"items": items}}).downward_api
+    assert source is not None
+    made = payload.of_fields(spec, source.items, None, NodeFacts(allocatable={"cpu": 2, "memory": 1 << 30}))
+    assert {path: file.data for path, file in made.items()} == {"cpu": b"1500", "memory": b"64"}
 
 
 def test_projected_sources_share_a_directory_and_the_last_wins() -> None:
