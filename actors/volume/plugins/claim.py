@@ -112,7 +112,9 @@ class MigratedPlugin(Plugin):
             persistent = translate.inline(volume, pod.metadata.namespace)
         except NotTranslated as problem:
             raise CannotMount(translate.message(problem), stage="", retry=False) from None
-        return Claimed(persistent, PersistentVolumeClaim(), (json_name(self.source),))
+        source = persistent.spec.csi
+        asked = source is not None and bool(source.read_only)  # by the pod: it is a field of its own volume
+        return Claimed(persistent, PersistentVolumeClaim(), (json_name(self.source),), read_only=asked)
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> SetUp:
         """See Plugin."""

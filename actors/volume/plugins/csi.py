@@ -133,7 +133,7 @@ class PersistentCsi(PersistentPlugin):
             fs_type="" if block else source.fs_type or "",
             access_modes=spec.access_modes,
             mount_options=() if block else claimed.mount_options,
-            read_only=claimed.read_only or bool(source.read_only),
+            read_only=claimed.read_only,  # the source's field is for the attachment (ControllerPublishVolume)
             context=source.volume_attributes,
             pod_info=_pod_info(pod, driver, ephemeral=False),
             publish_context=_publish_context(claimed, driver, context),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
+from actors.volume.csi.policy import owned_by
 from actors.volume.plugins.base import Claimed, Context
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
@@ -52,7 +53,7 @@ def step(volume: dict[str, Any], **persistent: Any) -> CsiMount:
 
 def test_persistent_volume_brings_its_fields_and_secrets() -> None:
     made = step({"persistentVolumeClaim": {"claimName": "data"}}, csi=VOLUME | FOR_NODE, mountOptions=["noatime"])
-    assert (made.volume.handle, made.fs_type, made.read_only, made.context) == ("h", "ext4", True, {"a": "b"})
+    assert (made.volume.handle, made.fs_type, made.read_only, made.context) == ("h", "ext4", False, {"a": "b"})
     assert made.mount_options == ("noatime",)
     assert (made.secrets.stage, made.secrets.publish, made.secrets.expand) == (
         {"k": "Stage"},
@@ -75,9 +76,14 @@ def test_group_policies_and_pod_info_are_the_drivers_and_pods() -> None:
     assert made.republish
 
 
-def test_claim_of_the_pod_can_be_read_only() -> None:
-    claimed = {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
-    assert step(claimed, csi=VOLUME | {"readOnly": False}).read_only
+@pytest.mark.parametrize("attached", [False, True])
+@pytest.mark.parametrize("mounted", [False, True])
+def test_only_the_pods_claim_makes_the_mount_read_only(attached: bool, mounted: bool) -> None:
+    """The PersistentVolume's readOnly is for its attachment."""
+    claimed = {"persistentVolumeClaim": {"claimName": "data", "readOnly": mounted}}
+    made = step(claimed, csi=VOLUME | {"readOnly": attached})
+    assert made.read_only == mounted
+    assert (owned_by(made, ()) is None) == mounted, "else the files get the fsGroup"
 
 
 @pytest.mark.parametrize(("attach", "wanted"), [(False, 0), (True, 1), (None, 1)])

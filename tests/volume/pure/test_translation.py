@@ -291,6 +291,13 @@ def test_claimed_volume_has_its_mount_options_and_zone() -> None:
         step({"persistentVolumeClaim": {"claimName": "data"}}, volume=volume)
 
 
+@pytest.mark.parametrize("mounted", [False, True])
+def test_only_the_pods_claim_makes_a_claimed_volume_read_only(mounted: bool) -> None:
+    spec = {"awsElasticBlockStore": {"volumeID": "vol-1", "readOnly": True}}
+    source = {"persistentVolumeClaim": {"claimName": "data", "readOnly": mounted}}
+    assert step(source, volume={"metadata": {"name": "pv"}, "spec": spec}).read_only == mounted
+
+
 @pytest.mark.parametrize("source", [{"cinder": {"volumeID": "c1"}}, {"azureFile": SHARE}])
 def test_driver_that_is_not_registered_is_named(source: dict[str, Any]) -> None:
     driver = MIGRATED["cinder" if "cinder" in source else "azure_file"].driver
