@@ -127,6 +127,38 @@ def test_refused_growth_does_not_keep_the_volume_from_pods(root: str, plugin: Dr
 
 
 @pytest.mark.needs("mounts")
+def test_missing_stage_secret_fails_only_a_mount_that_stages(root: str, plugin: Driver) -> None:
+    missing = Secrets(stage_error="no Secret of the staging")
+    with pytest.raises(VolumeError, match="no Secret of the staging") as caught:
+        mount(root, plugin, secrets=missing)
+    assert caught.value.stage == "MountVolume.MountDevice failed"
+    assert (plugin.names(), everything(root)) == ([], [])
+    mount(root, plugin)
+    mount(root, plugin, OTHER, secrets=missing)
+    mount(root, plugin, secrets=missing)
+    assert plugin.names() == ["NodeStageVolume", *["NodePublishVolume"] * 3]
+    for volume in (VOLUME, OTHER):
+        unmount(root, plugin, volume)
+    plugin.capabilities = ()
+    mount(root, plugin, secrets=missing)
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
+def test_missing_expand_secret_fails_only_the_growth(root: str, plugin: Driver) -> None:
+    missing = Secrets(expand_error="no Secret of the growth")
+    mount(root, plugin, expand_bytes=4096, secrets=missing)
+    unmount(root, plugin)
+    plugin.capabilities = ALL
+    mount(root, plugin, secrets=missing)
+    with pytest.raises(VolumeError, match="no Secret of the growth") as caught:
+        mount(root, plugin, expand_bytes=4096, secrets=missing)
+    assert (caught.value.grown, plugin.of("NodeExpandVolume")) == ("failed", [])
+    assert disk.is_ready(root, VOLUME)
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
 def test_publication_has_the_volumes_attributes(root: str, plugin: Driver) -> None:
     plugin.capabilities = ALL
     mount(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.volume.csi import disk, operations, raw_block
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Volume
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Volume
 from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
 from tests.volume.devices import loop_device, loops_below
@@ -79,6 +79,22 @@ def test_shared_device_is_staged_once_and_unstaged_last(root: str, served: Drive
     unmount(root, served, OTHER)
     assert served.names().count("NodeStageVolume") == served.names().count("NodeUnstageVolume") == 1
     assert left(root) == []
+
+
+def test_missing_secrets_fail_only_their_calls(root: str, served: Driver) -> None:
+    missing = Secrets(stage_error="no Secret of the staging", expand_error="no Secret of the growth")
+    with pytest.raises(VolumeError, match="no Secret of the staging") as caught:
+        mount(root, served, secrets=missing)
+    assert caught.value.stage == raw_block.SET_UP_FAILED
+    assert (served.names(), left(root)) == ([], [])
+    served.capabilities = ALL
+    mount(root, served)
+    mount(root, served, OTHER, secrets=missing)
+    with pytest.raises(VolumeError, match="no Secret of the growth"):
+        mount(root, served, secrets=missing, expand_bytes=1 << 30)
+    assert served.names().count("NodeStageVolume") == 1
+    for volume in (VOLUME, OTHER):
+        unmount(root, served, volume)
 
 
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])

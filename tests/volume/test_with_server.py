@@ -276,6 +276,32 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
 
 
 @pytest.mark.needs("mounts")
+def test_volume_without_its_expand_secret_mounts_and_grows_later(server: Server, driver: Driver) -> None:
+    server.attached = True
+    server.documents["Secret", "stage"] = {}
+    names = {f"node{call}SecretRef": {"name": call.lower(), "namespace": "default"} for call in ("Stage", "Expand")}
+    server.documents["PersistentVolume", "pv-1"]["spec"]["csi"] |= names
+    refusal(server)
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    del server.documents["Secret", "stage"]
+    server.documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    told = server.actor.peers["objects"]
+    text = 'failed to expand pvc with fetching NodeExpandSecretRef default/expand failed: secrets "expand" not found'
+    wait_for(
+        lambda: ("NodeResizeError", text) in [(one.phase, one.message) for one in told.of(SetClaimExpansion)],
+        20,
+        "the claim is told",
+    )
+    assert driver.of("NodeExpandVolume") == []
+    server.documents["Secret", "expand"] = {}
+    server.actor.tell(ObjectsChanged(refs=(ObjectRef(kind="Secret", namespace="default", name="expand"),)))
+    wait_for(lambda: told.of(SetClaimCapacity), 20, "it grows")
+    assert len(driver.of("NodeExpandVolume")) == len(driver.of("NodeStageVolume")) == 1
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
 def test_claim_that_cannot_grow_still_mounts(server: Server, driver: Driver) -> None:
     server.attached = True
     claims = server.documents["PersistentVolumeClaim", "data"]

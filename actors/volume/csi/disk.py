@@ -109,6 +109,11 @@ def is_ready(root: str, volume: Volume) -> bool:
     return os.path.exists(mark) and is_mount(mount_point(root, volume))
 
 
+def is_staged(root: str, volume: Volume) -> bool:
+    """True when this pod or another one of the node has the volume completely set up."""
+    return any(is_ready(root, one) for one in (volume, *users(root, volume)))
+
+
 def mount_point(root: str, volume: Volume) -> str:
     """Path of the volume's mount while the pod has it."""
     if volume.block:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from actors.volume.csi import disk, policy, raw_block, requests
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
-from actors.volume.ops import ownership
+from actors.volume.ops import mounting, ownership
 from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
@@ -40,8 +40,11 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     capability = requests.capability(step, capabilities)
     staging = ""
     new = not os.path.exists(f"{place}/{disk.DATA}")
+    stages = not step.ephemeral and "STAGE_UNSTAGE_VOLUME" in capabilities
+    if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
+        raise VolumeError(step.secrets.stage_error, mounting.MOUNT_DEVICE_FAILED)
     disk.write_data(place, policy.volume_data(step))
-    if not step.ephemeral and "STAGE_UNSTAGE_VOLUME" in capabilities:
+    if stages:
         try:
             staging = _stage(root, step, plugin, capability)
         except CallFailed as error:
@@ -75,7 +78,7 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
     volume = step.volume
     place = places.csi_staging_dir(root, volume.driver, volume.handle)
     staging = f"{place}/globalmount"
-    if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
+    if disk.is_staged(root, volume):
         return staging
     new = not os.path.exists(f"{place}/{disk.DATA}")
     make_dirs(staging)

@@ -29,14 +29,15 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     volume = step.volume
     place = places.csi_block_dir(root, volume.spec_name)
     capabilities = plugin.capabilities()
+    stages = "STAGE_UNSTAGE_VOLUME" in capabilities
+    if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
+        raise VolumeError(step.secrets.stage_error, SET_UP_FAILED)
     # The removal looks for a pod's devices below this directory.
     make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
     make_dirs(f"{place}/dev")
     disk.write_data(f"{place}/data", policy.volume_data(step))
     block.claim(f"{place}/dev", volume.uid)
-    staged = ""
-    if "STAGE_UNSTAGE_VOLUME" in capabilities:
-        staged = _stage(root, step, plugin, capabilities)
+    staged = _stage(root, step, plugin, capabilities) if stages else ""
     target = places.csi_block_target(root, volume.spec_name, volume.uid)
     make_dirs(os.path.dirname(target))
     try:
@@ -57,7 +58,7 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
 def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[str]) -> str:
     volume = step.volume
     path = places.csi_block_staging_dir(root, volume.spec_name)
-    if any(disk.is_ready(root, one) for one in disk.users(root, volume)):
+    if disk.is_staged(root, volume):
         return path
     make_dirs(path)
     try:

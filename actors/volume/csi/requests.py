@@ -61,9 +61,13 @@ def unstage(plugin: Plugin, volume: Volume, path: str) -> None:
 
 
 def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities: frozenset[str]) -> Growth:
-    """Grow a published volume, if wanted and supported. Raises CallFailed."""
+    """Grow a published volume, if wanted and supported. Raises VolumeError."""
     if not step.expand_bytes or "EXPAND_VOLUME" not in capabilities:
         return ""
+    if step.secrets.expand_error:
+        unknown = VolumeError(step.secrets.expand_error)
+        unknown.grown = "failed"
+        raise unknown
     request = csi_pb2.NodeExpandVolumeRequest(
         volume_id=step.volume.handle,
         volume_path=target,

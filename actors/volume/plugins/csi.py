@@ -24,7 +24,7 @@ from actors.volume.steps.csi import Volume as CsiVolume
 from actors.volume.steps.places import CSI
 from proto.pods.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
-from proto.v1.cluster import CSIDriver, CSIDriverSpec, VolumeAttachment
+from proto.v1.cluster import CSIDriver, CSIDriverSpec, CSIPersistentVolumeSource, VolumeAttachment
 from proto.v1.scalars.quantity import value
 
 ATTACH_FAILED = "MountVolume.WaitForAttach failed"
@@ -60,7 +60,8 @@ class CsiPlugin(Plugin):
             modes = ", ".join(f'"{mode}"' for mode in driver.volume_lifecycle_modes or ("Persistent",))
             text = f'volume mode "Ephemeral" not supported by driver {source.driver} (only supports [{modes}])'
             raise CannotMount(text)
-        secret = next((ref for ref in self.refs(pod, volume) if ref.kind == "Secret"), None)
+        named = source.node_publish_secret_ref
+        secret = SecretReference(name=named.name, namespace=pod.metadata.namespace) if named is not None else None
         return CsiMount(
             CsiVolume(
                 pod.metadata.uid, volume.name, source.driver, csi.ephemeral_handle(pod.metadata.uid, volume.name)
@@ -116,14 +117,6 @@ class PersistentCsi(PersistentPlugin):
         if driver.volume_lifecycle_modes and "Persistent" not in driver.volume_lifecycle_modes:
             text = f'volume mode "Persistent" not supported by driver {source.driver} (only supports ["Ephemeral"])'
             raise CannotMount(text)
-        refs = {
-            name: _secret_ref(ref) if ref is not None else None
-            for name, ref in (
-                ("NodeStageSecretRef", source.node_stage_secret_ref),
-                ("NodePublishSecretRef", source.node_publish_secret_ref),
-                ("NodeExpandSecretRef", source.node_expand_secret_ref),
-            )
-        }
         block = claimed.is_block
         return CsiMount(
             CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle, block=block),
@@ -139,9 +132,7 @@ class PersistentCsi(PersistentPlugin):
             publish_context=_publish_context(claimed, driver, context),
             fs_group=None if block else _group(pod, driver),
             expand_bytes=0 if claimed.read_only else growth(claimed),
-            secrets=_with_tokens(
-                Secrets(*(_secret(ref, name, context) for name, ref in refs.items())), pod, driver, context
-            ),
+            secrets=_with_tokens(_secrets(source, context), pod, driver, context),
             republish=bool(driver.requires_republish),
         )
 
@@ -228,9 +219,27 @@ def _group(pod: Pod, driver: CSIDriverSpec) -> FsGroup | None:
     )
 
 
-def _secret(ref: ObjectRef | None, field: str, context: Context) -> dict[str, str]:
-    if ref is None:
+def _secrets(source: CSIPersistentVolumeSource, context: Context) -> Secrets:
+    # Only the helper sees if the volume has to be staged, and if the driver can grow it. Many mounts do neither, and
+    # then need neither Secret.
+    stage, stage_error = _if_there(source.node_stage_secret_ref, "NodeStageSecretRef", context)
+    expand, expand_error = _if_there(source.node_expand_secret_ref, "NodeExpandSecretRef", context)
+    publish = _secret(source.node_publish_secret_ref, "NodePublishSecretRef", context)
+    return Secrets(stage, publish, expand, stage_error=stage_error, expand_error=expand_error)
+
+
+def _if_there(named: SecretReference | None, field: str, context: Context) -> tuple[dict[str, str], str]:
+    """The Secret and the error of its reading, one of them empty."""
+    try:
+        return _secret(named, field, context), ""
+    except CannotMount as error:
+        return {}, str(error)
+
+
+def _secret(named: SecretReference | None, field: str, context: Context) -> dict[str, str]:
+    if named is None:
         return {}
+    ref = _secret_ref(named)
     found = context.objects.get(ref)
     if found is None:
         raise CannotMount(f'fetching {field} {ref.namespace}/{ref.name} failed: secrets "{ref.name}" not found')

@@ -67,6 +67,10 @@ class Secrets(Record, frozen=True):
     expand: dict[str, str] = {}
     attributes: dict[str, str] = {}
     """Secret attributes of the publication: the pod's tokens."""
+    stage_error: str = ""
+    """Reason why the Secret of the staging is not known; it fails a volume that has to be staged."""
+    expand_error: str = ""
+    """Reason why the Secret of the growth is not known; it fails the growth."""
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.stage)}, {len(self.publish)}, {len(self.expand)} keys)"

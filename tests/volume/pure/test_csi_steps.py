@@ -6,7 +6,7 @@ import pytest
 
 from actors.volume import policy
 from actors.volume.csi.policy import owned_by
-from actors.volume.plugins.base import Claimed, Context
+from actors.volume.plugins.base import CannotMount, Claimed, Context
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto import v1
@@ -26,10 +26,12 @@ FOR_NODE = {
     "nodePublishSecretRef": {"name": "Publish", "namespace": "ns"},
     "nodeExpandSecretRef": {"name": "Expand", "namespace": "ns"},
 }
+CALLS = ("Stage", "Publish", "Expand")
+"""Also the names of the Secrets."""
 VOLUME = {"driver": "d", "volumeHandle": "h", "fsType": "ext4", "readOnly": True, "volumeAttributes": {"a": "b"}}
 
 
-def step(volume: dict[str, Any], **persistent: Any) -> CsiMount:
+def step(volume: dict[str, Any], secrets: tuple[str, ...] = CALLS, **persistent: Any) -> CsiMount:
     security = {"fsGroup": 7, "fsGroupChangePolicy": "OnRootMismatch"}
     container = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
     spec = {"containers": [container], "volumes": [{"name": "v", **volume}], "securityContext": security}
@@ -41,7 +43,7 @@ def step(volume: dict[str, Any], **persistent: Any) -> CsiMount:
     }
     refs = {ObjectRef(kind=kind, namespace=space, name=name): one for (kind, space, name), one in documents.items()}
     objects = {ref: ApiObject(ref=ref, resource_version="1", document=one) for ref, one in refs.items()}
-    for call in ("Stage", "Publish", "Expand"):
+    for call in secrets:
         ref = ObjectRef(kind="Secret", namespace="ns", name=call)
         objects[ref] = ApiObject(ref=ref, resource_version="1", data={"k": call.encode()})
     (wanted,) = policy.wanted_volumes(pod).values()
@@ -60,6 +62,28 @@ def test_persistent_volume_brings_its_fields_and_secrets() -> None:
         {"k": "Publish"},
         {"k": "Expand"},
     )
+
+
+def test_missing_secrets_of_stage_and_growth_are_left_to_their_calls() -> None:
+    made = step({"persistentVolumeClaim": {"claimName": "data"}}, ("Publish",), csi=VOLUME | FOR_NODE).secrets
+    assert (made.stage, made.publish, made.expand) == ({}, {"k": "Publish"}, {})
+    assert made.stage_error == 'fetching NodeStageSecretRef ns/Stage failed: secrets "Stage" not found'
+    assert made.expand_error == 'fetching NodeExpandSecretRef ns/Expand failed: secrets "Expand" not found'
+    whole = step({"persistentVolumeClaim": {"claimName": "data"}}, csi=VOLUME | FOR_NODE).secrets
+    assert (whole.stage_error, whole.expand_error) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"persistentVolumeClaim": {"claimName": "data"}},
+        {"csi": {"driver": "d", "nodePublishSecretRef": {"name": "Publish"}}},
+    ],
+)
+def test_missing_secret_of_the_publication_fails_every_mount(volume: dict[str, Any]) -> None:
+    with pytest.raises(CannotMount) as caught:
+        step(volume, ("Stage", "Expand"), csi=VOLUME | FOR_NODE)
+    assert str(caught.value) == 'fetching NodePublishSecretRef ns/Publish failed: secrets "Publish" not found'
 
 
 def test_pods_volume_brings_its_fields_and_secret() -> None:
