@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate
 from proto.pods.volume import LIMIT_EXCEEDED
+from proto.v1 import ResourceRequirements
 from proto.wire.errors import Refused
 from tests.model import calls, specs
 from tests.model.calls import LATE_S
@@ -431,3 +433,35 @@ def test_a_restart_between_kill_and_start_changes_no_wait(make_world, term_s):
         world.kill()
 
     assert waits_after_kills(world, 15, 6, kill) == [0, 0, 0, 20, 40, 80]
+
+
+def with_limits(pod, cpu, memory):
+    """With these limits of the pod as a whole."""
+    return replace(pod, spec=replace(pod.spec, resources=ResourceRequirements(limits={"cpu": cpu, "memory": memory})))
+
+
+def test_a_container_without_limits_is_resized_with_its_pod(make_world):
+    """Also after a resize that failed in the middle, and after a kill."""
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", with_limits(pod, "1", "1Gi"))
+    world.clock.advance(5)
+
+    def limits():
+        (container,) = world.running()
+        linux = container.config.linux.resources
+        return linux.cpu_quota, linux.cpu_shares, linux.memory_limit_in_bytes >> 20
+
+    assert limits() == (100_000, 1024, 1024)
+    world.update("api", "UPDATE", with_limits(pod, "2", "2Gi"))
+    world.clock.advance(5)
+    assert limits() == (200_000, 2048, 2048), explain(world)
+    record = world.process.actor.allocations.actuated.get(UID)
+    assert record.containers["a"].limits == record.pod.limits == {"cpu": "2", "memory": "2Gi"}
+    world.faults["UpdateContainerResources"] = ["", "fails"]
+    world.update("api", "UPDATE", with_limits(pod, "3", "3Gi"))
+    world.clock.advance(1)
+    world.kill()
+    world.clock.advance(60)
+    assert limits() == (300_000, 3072, 3072), explain(world)
+    assert shown(world).restart_count == 0

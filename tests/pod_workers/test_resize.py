@@ -296,6 +296,50 @@ def test_the_pods_own_resources_change_without_its_containers() -> None:
     assert not plan(subject, view("a"), resources_of(subject))
 
 
+def own(cpu: str, memory: str) -> dict[str, Any]:
+    """The pod's own limits."""
+    return {"limits": {"cpu": cpu, "memory": memory}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "memory", "cpu"),
+    [
+        (needs("1", "1Gi"), "a", "a"),
+        (needs("1", "1Gi", "1"), "a", ""),
+        (needs("1", "1Gi", "", "1Gi"), "", "a"),
+        (needs("1", "1Gi", "1", "1Gi"), "", ""),
+    ],
+)
+def test_containers_follow_the_pods_limits_that_they_inherit(resources: Any, memory: str, cpu: str) -> None:
+    subject, before = pod(resources, resources=own("3", "3Gi")), pod(resources, resources=own("2", "2Gi"))
+    found = plan(subject, view("a"), resources_of(before))
+    assert (found.pod, names(found.memory), names(found.cpu)) == (True, memory, cpu)
+    for update in found.memory:
+        assert (update.current.memory_limit, update.desired.memory_limit) == (2 * GIB, 3 * GIB)
+    for update in found.cpu:
+        assert (update.current.cpu_limit, update.desired.cpu_limit) == (2000, 3000)
+
+
+def test_inherited_limits_in_a_record_are_those_the_container_has() -> None:
+    """As the kubelet records them. A resize that broke off has changed the container and not the pod."""
+    subject = pod(needs("1", "1Gi"), resources=own("3", "3Gi"))
+    half = resources_of(pod(needs("1", "1Gi", "3", "3Gi"), resources=own("2", "2Gi")))
+    found = plan(subject, view("a"), half)
+    assert (found.pod, found.memory, found.cpu) == (True, (), ())
+
+
+def test_inherited_limits_restart_a_container_whose_policy_says_so() -> None:
+    given = {**needs("1", "1Gi"), "policy": ["memory"]}
+    subject, before = pod(given, resources=own("2", "3Gi")), pod(given, resources=own("2", "2Gi"))
+    assert [one.name for one, _ in plan(subject, view("a"), resources_of(before)).restarts] == ["a"]
+
+
+def test_a_lost_record_restarts_no_container_that_inherits_limits() -> None:
+    subject = pod({"policy": ["cpu", "memory"]}, resources=own("2", "2Gi"))
+    shown = ResourcesView(milli_cpu_request=2000, milli_cpu_limit=2000, memory_limit_bytes=2 * GIB)
+    assert not plan(subject, view("a", resources=shown), None)
+
+
 def test_one_resource_at_a_time_is_asked_for() -> None:
     (update,) = plan(pod(MORE), view("a"), resources_of(pod(LESS))).memory
     assert update.amounts("memory", False) == Amounts(1000, 2000, 2 * GIB, 3 * GIB)

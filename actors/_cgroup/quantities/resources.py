@@ -14,7 +14,7 @@ from actors._cgroup.quantities import memory_qos, totals
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_limit_bytes
 from actors._host.node.critical import is_node_critical
-from proto.v1 import Container, Pod
+from proto.v1 import Container, Pod, ResourceRequirements
 from proto.v1.scalars.base import ResourceList
 from proto.v1.scalars.quantity import milli_value, parse, value
 
@@ -114,7 +114,7 @@ def container_resources(
     (`hierarchy.huge_page_sizes`). `allocatable_memory_bytes`: the node's, for Memory QoS. On cgroup v1 an equal limit
     for memory, and for memory and swap, forbids swap.
     """
-    limits = _with_pod_limits(pod, container.resources.limits)
+    limits = with_pod_limits(container.resources.limits, pod.spec.resources)
     basic = _basic(container.resources.requests, limits, settings)
     return replace(
         basic,
@@ -125,8 +125,9 @@ def container_resources(
     )
 
 
-def _with_pod_limits(pod: Pod, limits: ResourceList) -> ResourceList:
-    own = pod.spec.resources.limits if pod.spec.resources is not None else {}
+def with_pod_limits(limits: ResourceList, of_pod: ResourceRequirements | None) -> ResourceList:
+    """Return a container's limits, with those of its pod that it lacks. Raises QuantityError."""
+    own = of_pod.limits if of_pod is not None else {}
     inherited = [name for name in ("cpu", "memory") if name in own and not parse(limits.get(name, 0))]
     return limits | {name: own[name] for name in inherited}
 

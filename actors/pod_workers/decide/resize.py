@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.quantities.resources import PodLimits
+from actors._cgroup.quantities.resources import PodLimits, with_pod_limits
 from actors._host.node.critical import is_static
 from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -41,13 +41,14 @@ class Amounts:
     """Bytes."""
 
     @classmethod
-    def of(cls, resources: ResourceRequirements) -> Amounts:
-        """From a container's resources. Raises QuantityError."""
+    def of(cls, resources: ResourceRequirements, of_pod: ResourceRequirements | None = None) -> Amounts:
+        """From resources of a container, which has the limits of its pod that it lacks itself. Raises QuantityError."""
+        limits = with_pod_limits(resources.limits, of_pod)
         return cls(
             cpu_request=milli_value(resources.requests.get("cpu", 0)),
-            cpu_limit=milli_value(resources.limits.get("cpu", 0)),
+            cpu_limit=milli_value(limits.get("cpu", 0)),
             memory_request=value(resources.requests.get("memory", 0)),
-            memory_limit=value(resources.limits.get("memory", 0)),
+            memory_limit=value(limits.get("memory", 0)),
         )
 
 
@@ -107,7 +108,7 @@ def plan(pod: Pod, view: PodView, actuated: PodResourceInfo | None) -> ResizePla
     memory: list[Update] = []
     cpu: list[Update] = []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        update = _update(container, view, known)
+        update = _update(container, pod.spec.resources, view, known)
         if update is None:
             continue
         if _needs_restart(update):
@@ -125,14 +126,16 @@ def _pod_differs(wanted: ResourceRequirements | None, was: ResourceRequirements 
     return Amounts.of(wanted or empty) != Amounts.of(was or empty)
 
 
-def _update(container: Container, view: PodView, actuated: PodResourceInfo) -> Update | None:
-    """The update of a running container; None if it needs none."""
+def _update(
+    container: Container, of_pod: ResourceRequirements | None, view: PodView, actuated: PodResourceInfo
+) -> Update | None:
+    """The update of a running container; None if it needs none. `of_pod`: the pod's own allocated resources."""
     found = view.container(container.name)
     if found is None or found.state != "running":
         return None
-    desired = Amounts.of(container.resources)
+    desired = Amounts.of(container.resources, of_pod)
     recorded = actuated.containers.get(container.name)
-    current = Amounts.of(recorded) if recorded is not None else _shown(found, desired)
+    current = Amounts.of(recorded, actuated.pod) if recorded is not None else _shown(found, desired)
     if desired.cpu_request <= MIN_MILLI_CPU_REQUEST and current.cpu_request <= MIN_MILLI_CPU_REQUEST:
         desired = dataclasses.replace(desired, cpu_request=current.cpu_request)
     if desired.cpu_limit <= MIN_MILLI_CPU_LIMIT and current.cpu_limit <= MIN_MILLI_CPU_LIMIT:
@@ -141,12 +144,15 @@ def _update(container: Container, view: PodView, actuated: PodResourceInfo) -> U
 
 
 def _shown(found: ContainerView, desired: Amounts) -> Amounts:
-    """The amounts that the runtime shows; the desired ones if it shows none."""
+    """The amounts that the runtime shows; the desired ones if it shows none.
+
+    A container without a CPU request has shares by its limit, which are no request.
+    """
     shown = found.resources
     if shown is None:
         return desired
     return Amounts(
-        cpu_request=shown.milli_cpu_request,
+        cpu_request=shown.milli_cpu_request if desired.cpu_request else 0,
         cpu_limit=shown.milli_cpu_limit,
         memory_request=desired.memory_request,
         memory_limit=shown.memory_limit_bytes,

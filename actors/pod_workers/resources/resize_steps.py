@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from actors._cgroup import hierarchy
 from actors._cgroup.fs import ensure, usage
 from actors._cgroup.limits import Limits, read_limits
-from actors._cgroup.quantities.resources import PodLimits, pod_limits
+from actors._cgroup.quantities.resources import PodLimits, pod_limits, with_pod_limits
 from actors._cri.errors import CriError, RuntimeDown
 from actors.pod_workers.cri_config.container_config import linux_resources
 from actors.pod_workers.cri_config.grants import lift_quota
@@ -28,7 +28,7 @@ from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
 from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
-from proto.v1 import Container, Pod, PodCondition
+from proto.v1 import Container, Pod, PodCondition, ResourceRequirements
 from proto.wire.errors import AskTimeout
 
 WRITE_S = 30.0
@@ -124,13 +124,13 @@ class Resizer:
 
     async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
         amounts = update.amounts(resource, memory_done=update in planned.memory)
-        container = _with_amounts(update.container, amounts)
+        container = _with_amounts(update.container, amounts, pod)
         wanted = linux_resources(pod, container, self.context)
         grant = await grant_of(self.context, pod, container)
         lift_quota(wanted, grant, quota=self.context.settings.cpu_quota_with_exclusive_cpus)
         await self.context.cri.update_container_resources(update.found.id, wanted)
         done = update.container if resource == "cpu" or update not in planned.cpu else container
-        self.context.actuated.set_container(pod.metadata.uid, done.name, done.resources)
+        self.context.actuated.set_container(pod.metadata.uid, done.name, _effective(pod, done))
         await self.reread(update.found.id)
 
     async def _refuse_below_usage(self, planned: ResizePlan, pod: Pod, shrunk: PodLimits) -> None:
@@ -159,19 +159,35 @@ def note_actuated(context: WorkerContext, pod: Pod, container: Container) -> Non
     uid = pod.metadata.uid
     known = context.actuated.get(uid)
     before = known.containers.get(container.name) if known is not None else None
-    context.actuated.set_container(uid, container.name, container.resources)
-    if before is not None and before != container.resources:
+    resources = _effective(pod, container)
+    context.actuated.set_container(uid, container.name, resources)
+    if before is not None and before != resources:
         context.actuated.save()
+
+
+def _effective(pod: Pod, container: Container) -> ResourceRequirements:
+    """The container's resources with the limits that it gets from its pod, for its record as in the kubelet."""
+    resources = container.resources
+    return replace(resources, limits=with_pod_limits(resources.limits, pod.spec.resources))
 
 
 def _below(what: str, limit: int, used: int) -> str:
     return f"attempting to set {what} memory limit ({limit}) below current usage ({used})"
 
 
-def _with_amounts(container: Container, amounts: Amounts) -> Container:
-    """The container with these amounts of CPU and memory. Its other resources stay."""
+def _with_amounts(container: Container, amounts: Amounts, pod: Pod) -> Container:
+    """The container with these amounts of CPU and memory. Its other resources stay.
+
+    A limit that it gets from its pod anyway stays out of its own. Memory QoS and swap depend on its own limits, and are
+    the same as at its creation.
+    """
     resources = container.resources
-    limits = _amended(resources.limits, amounts.cpu_limit, amounts.memory_limit)
+    own, effective = Amounts.of(resources), Amounts.of(resources, pod.spec.resources)
+    limits = _amended(
+        resources.limits,
+        amounts.cpu_limit if own.cpu_limit or amounts.cpu_limit != effective.cpu_limit else 0,
+        amounts.memory_limit if own.memory_limit or amounts.memory_limit != effective.memory_limit else 0,
+    )
     requests = _amended(resources.requests, amounts.cpu_request, amounts.memory_request)
     return replace(container, resources=replace(resources, limits=limits, requests=requests))
 

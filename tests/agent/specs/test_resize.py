@@ -337,6 +337,7 @@ def test_the_pods_own_resources_are_resized(api):
     before = {of: container_id(api, "own", of) for of in "cd"}
     api.update("own", resources=resources("300m", "96Mi", "600m", "160Mi"))
     wait_for(lambda: cgroups(api, "own") == limits(307, 60_000, 160), 20, "the pod's cgroup follows")
+    wait_for(lambda: cgroups(api, "own", "c") == limits(614, 60_000, 160), 20, "and so does that of `c`")
     wait_for(lambda: condition(api, "own", "PodResizeInProgress") == ("-", "-"), 20, "done")
     assert {of: container_id(api, "own", of) for of in "cd"} == before
     amounts = resources("300m", "96Mi", "600m", "160Mi")
