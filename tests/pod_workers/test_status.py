@@ -132,6 +132,16 @@ def test_main_container_of_older_sandbox_does_not_initialize(sandbox_id, phase, 
     assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
 
 
+@pytest.mark.parametrize(("of_main", "phase"), [("s", "Running"), ("old", "Pending")])
+def test_pod_in_back_off_keeps_running_beside_a_starting_sidecar(of_main, phase):
+    side = SIDE | {"startupProbe": PROBE}
+    lives = [life("side", at=6, sandbox_id="s"), life("c", "exited", 1, sandbox_id=of_main)]
+    waiting = {"c": reasons.crash_loop_back_off(pod(), "c", 20)}
+    status = of(pod(init=(side,)), view(*lives), waiting=waiting)
+    assert status.container_statuses[0].state.waiting is not None
+    assert status.phase == phase
+
+
 def test_pod_stays_initialized_when_the_runtime_lost_it():
     subject = pod("Never", init=(SIDE,))
     ended = of(subject, view(life("side", "exited", 1), life("c", "exited", 1)), terminal=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors._host.node.critical import is_static
+from actors.pod_workers.decide.init_policy import has_created_main
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import PodView
-from actors.pod_workers.status.conditions import Statuses, any_main_started
+from actors.pod_workers.status.conditions import Statuses
 from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
 
@@ -47,12 +48,21 @@ def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool
         _count_main(pod, container, statuses.get(container.name), count)
     if count.failed_init:
         return "Failed"
-    pending = count.pending_init or (count.pending_sidecars and not any_main_started(pod, view, statuses))
+    pending = count.pending_init or (count.pending_sidecars and not _was_initialized(pod, view))
     if pending or count.waiting or count.unknown:
         return "Pending"
     if count.running:
         return "Running"
     return _stopped(pod, count, terminal=terminal) if count.stopped else "Pending"
+
+
+def _was_initialized(pod: Pod, view: PodView) -> bool:
+    """True once a main container was created in the present sandbox, in whatever state it is.
+
+    A container of an older sandbox, from before a reboot, does not count: its pod is initialized again.
+    """
+    sandbox = view.ready_sandbox
+    return sandbox is not None and has_created_main(pod, view, sandbox.id)
 
 
 def _stopped(pod: Pod, count: _Count, *, terminal: bool) -> str:
