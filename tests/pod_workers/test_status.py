@@ -106,30 +106,36 @@ def before_reboot(name, code):
 
 
 @pytest.mark.parametrize(
-    ("init", "lives", "phase", "initialized"),
+    ("init", "lives", "phase"),
     [
         # Right after the new sandbox is created, the containers still have their old instances.
-        ((ONCE,), [], "Running", "True"),
-        ((ONCE,), [life("once", at=6, sandbox_id="new")], "Pending", "False"),
-        ((ONCE,), [life("once", "created", at=6, sandbox_id="new")], "Running", "False"),
-        ((ONCE,), [life("once", "exited", at=6, sandbox_id="new")], "Running", "True"),
-        ((ONCE, SIDE), [life("once", "exited", at=6), life("side", at=7, sandbox_id="new")], "Running", "True"),
+        ((ONCE,), [], "Running"),
+        ((ONCE,), [life("once", at=6, sandbox_id="new")], "Pending"),
+        ((ONCE,), [life("once", "created", at=6, sandbox_id="new")], "Running"),
+        ((ONCE,), [life("once", "exited", at=6, sandbox_id="new")], "Running"),
+        ((ONCE, SIDE), [life("once", "exited", at=6), life("side", at=7, sandbox_id="new")], "Running"),
     ],
 )
-def test_pod_is_pending_while_init_containers_run_again(init, lives, phase, initialized):
+def test_pod_is_pending_while_init_containers_run_again(init, lives, phase):
     old = [before_reboot("c", 137), *(before_reboot(one["name"], 0) for one in init)]
     status = of(pod(init=init), PodView.of(REBOOTED, [*old, *lives]))
-    assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
+    assert (status.phase, condition(status, "Initialized")[0]) == (phase, "True")
 
 
-@pytest.mark.parametrize(
-    ("sandbox_id", "phase", "initialized"), [("old", "Pending", "False"), ("new", "Running", "True")]
-)
-def test_main_container_of_older_sandbox_does_not_initialize(sandbox_id, phase, initialized):
+@pytest.mark.parametrize(("sandbox_id", "phase"), [("old", "Pending"), ("new", "Running")])
+def test_main_container_of_older_sandbox_leaves_the_phase_pending(sandbox_id, phase):
     side = SIDE | {"startupProbe": PROBE}
     lives = [life("side", at=6, sandbox_id="new"), life("c", "exited", 137, sandbox_id=sandbox_id)]
     status = of(pod(init=(side,)), PodView.of(REBOOTED, lives))
-    assert (status.phase, condition(status, "Initialized")[0]) == (phase, initialized)
+    assert (status.phase, condition(status, "Initialized")[0]) == (phase, "True")
+
+
+def test_pod_stays_initialized_when_its_old_containers_are_removed():
+    subject, running_again = pod(init=(ONCE,)), PodView.of(REBOOTED, [life("once", at=6, sandbox_id="new")])
+    initialized = of(subject, view(life("once", "exited"), life("c")))
+    status = of(subject, running_again, old=initialized)
+    assert (status.phase, condition(status, "Initialized")[0]) == ("Pending", "True")
+    assert condition(of(subject, running_again), "Initialized")[0] == "False"
 
 
 @pytest.mark.parametrize(("of_main", "phase"), [("s", "Running"), ("old", "Pending")])

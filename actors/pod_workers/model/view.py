@@ -354,13 +354,6 @@ class PodView:
         instances = (c for c in self.containers if c.name == name and c.sandbox_id == sandbox_id)
         return next(instances, None)
 
-    def is_of_older_sandbox(self, name: str) -> bool:
-        """Return True when the newest instance of that container is in an older sandbox."""
-        found = self.container(name)
-        if found is None or not self.sandboxes:
-            return False
-        return found.sandbox_id not in ("", self.sandboxes[0].id)
-
     @property
     def ready_sandbox(self) -> SandboxView | None:
         """The newest sandbox, if it is ready."""

@@ -42,7 +42,7 @@ def conditions(
     containers_ready = _containers_ready(pod, statuses, phase)
     own: tuple[PodCondition, ...] = (
         _ready_to_start(pod, not sandbox_needed, volumes),
-        _initialized(pod, view, statuses, phase, before=initialized),
+        _initialized(pod, statuses, phase, before=initialized),
         _ready(pod, containers_ready, others),
         containers_ready,
         _condition(pod, "PodScheduled", True),
@@ -78,25 +78,20 @@ def _ready_to_start(pod: Pod, has_sandbox: bool, volumes: str) -> PodCondition:
     return _condition(pod, "PodReadyToStartContainers", False, reasons.FAILED_MOUNT, volumes)
 
 
-def any_main_started(pod: Pod, view: PodView, statuses: Statuses) -> bool:
-    """True if a main container of the newest sandbox runs or has ended: then the pod was initialized.
-
-    A container of an older sandbox, from before a reboot, does not count: its pod is initialized again.
-    """
-    started = (
-        main.name
-        for main in pod.spec.containers
-        if main.name in statuses and _has_begun(statuses[main.name]) and not view.is_of_older_sandbox(main.name)
-    )
-    return any(started)
+def _any_main_started(pod: Pod, statuses: Statuses) -> bool:
+    """True if a main container runs or has ended, in any sandbox: then the pod was initialized."""
+    return any(main.name in statuses and _has_begun(statuses[main.name]) for main in pod.spec.containers)
 
 
 def _has_begun(status: ContainerStatus) -> bool:
     return status.state.running is not None or status.state.terminated is not None
 
 
-def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str, *, before: bool) -> PodCondition:
-    """Stays True where a rule restarts all containers: "will not be marked as false" (KEP-5532)."""
+def _initialized(pod: Pod, statuses: Statuses, phase: str, *, before: bool) -> PodCondition:
+    """Stays True, also in a new sandbox, whose init containers run again. Only the phase goes back then.
+
+    The kubelet keeps it since it restarts all containers (KEP-5532), and does so for every pod.
+    """
     unknown = [one.name for one in pod.spec.init_containers if one.name not in statuses]
     incomplete = [
         one.name for one in pod.spec.init_containers if one.name in statuses and not _done(one, statuses[one.name])
@@ -104,8 +99,7 @@ def _initialized(pod: Pod, view: PodView, statuses: Statuses, phase: str, *, bef
     if phase == "Succeeded" and not unknown:
         return _condition(pod, "Initialized", True, reasons.POD_COMPLETED)
     message = _listing(("unknown", unknown), ("incomplete", incomplete))
-    kept = before and restart_policy.may_restart_all(pod)
-    if kept or any_main_started(pod, view, statuses) or not message:
+    if before or _any_main_started(pod, statuses) or not message:
         return _condition(pod, "Initialized", True)
     return _condition(pod, "Initialized", False, reasons.CONTAINERS_NOT_INITIALIZED, message)
 
