@@ -281,6 +281,29 @@ def test_sidecars_do_not_keep_a_pod_alive():
     assert (actions.kill_pod, actions.create_sandbox, actions.init) == (True, False, ())
 
 
+LAST = [initc("i"), sidecar("s", **STARTUP)]
+STARTED = {"s_1": {"startup": "success"}}
+
+
+@pytest.mark.parametrize(
+    ("init", "lives", "probes", "starts", "main"),
+    [
+        (LAST, [ran("s", "exited", 1)], {}, ["s"], []),
+        (LAST, [ran("s")], {}, [], []),
+        (LAST, [ran("s")], STARTED, [], ["a"]),
+        (LAST, [], {}, ["s"], []),
+        ([sidecar("s"), initc("i")], [ran("s", "exited", 1)], {}, ["s"], ["a"]),
+    ],
+    ids=["sidecar is down", "sidecar starts", "sidecar has started", "sidecar was removed", "a regular one is last"],
+)
+def test_ended_main_containers_wait_for_their_last_sidecar(init, lives, probes, starts, main):
+    ended = ran("a", "exited", 1, created=2)
+    actions = act(pod("a", init=init), view(ended, *lives), **probes)
+    assert (names(actions.init), names(actions.start), actions.kill_pod) == (starts, main, False)
+    beside = act(pod("a", "b", init=init), view(ended, ran("b", created=2), *lives), **probes)
+    assert (names(beside.init), names(beside.start)) == (starts, ["a"]), "where another one runs, it does not wait"
+
+
 def with_ephemeral(a_pod, *found):
     return replace(
         a_pod, spec=replace(a_pod.spec, ephemeral_containers=tuple(EphemeralContainer(name=one) for one in found))

@@ -3,6 +3,9 @@
 Source: computeInitContainerActions of pkg/kubelet/kuberuntime. Regular init containers run once each, in order. After a
 sidecar has started, the next one starts, and the sidecar is kept running (KEP-753). The list is read from its end: the
 last container that the runtime knows decides. All before it are done, even if the runtime has removed them.
+
+Main containers that have all ended wait for a sidecar that is last. If the runtime has removed the init containers, the
+kubelet runs them again then; here an ended main container of the same sandbox shows that they are done.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass, field
 
 from actors._host.files.hashing import container_hash
 from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
-from actors.pod_workers.model.restart_policy import is_sidecar, restarts_after
+from actors.pod_workers.model.restart_policy import is_sidecar, restarts_after, should_restart
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Container, Pod
 
@@ -44,7 +47,8 @@ def definition_changed(container: Container, found: ContainerView) -> bool:
 def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) -> InitActions:
     """The next actions in the present sandbox."""
     containers = pod.spec.init_containers
-    initialized = settled = not containers or has_created_main(pod, view, sandbox_id)
+    settled = not containers or has_created_main(pod, view, sandbox_id)
+    initialized = settled and not _awaits_sidecar(pod, view, sandbox_id)
     start: list[int] = []
     kills: list[Kill] = []
     for index in reversed(range(len(containers))):
@@ -72,6 +76,16 @@ def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) 
     if not settled:
         start.append(0)
     return InitActions(initialized, tuple(containers[index] for index in sorted(set(start))), tuple(kills))
+
+
+def _awaits_sidecar(pod: Pod, view: PodView, sandbox_id: str) -> bool:
+    """True if no main container is alive, one is to start, and the last init container is a sidecar."""
+    if not any(map(is_sidecar, pod.spec.init_containers[-1:])):
+        return False
+    mains = [(one, view.in_sandbox(one.name, sandbox_id)) for one in pod.spec.containers]
+    if any(found is not None and found.state in ("created", "running") for _, found in mains):
+        return False
+    return any(should_restart(one, pod, found) for one, found in mains)
 
 
 def _has_failed(container: Container, pod: Pod, found: ContainerView) -> bool:
