@@ -332,6 +332,13 @@ def test_what_does_not_start_again_does_not_wait(policy, lives, more):
     assert one.state.waiting is None
 
 
+@pytest.mark.parametrize(("code", "waits"), [(0, False), (1, True)])
+def test_a_sidecar_that_succeeded_is_shown_as_completed(code, waits):
+    lives = [life("side", "exited", code, reason="Completed"), life("c")]
+    (one,) = of(pod(init=(SIDE,)), view(*lives), waiting={"side": ("CrashLoopBackOff", "x")}).init_container_statuses
+    assert (one.state.waiting is not None, one.state.terminated is not None) == (waits, not waits)
+
+
 def test_last_state_shows_only_the_previous_instance():
     lives = (life(state="exited", code=1, at=1), life(state="exited", code=2, at=2), life(at=3, restart_count=2))
     (one,) = of(pod(), view(*lives)).container_statuses

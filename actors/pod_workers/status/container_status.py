@@ -252,12 +252,14 @@ def _waiting(
     *,
     init: bool,
 ) -> ContainerStatus:
-    """A container whose start failed is Waiting, and its last exit is its last state."""
+    """A container whose start failed is Waiting, and its last exit is its last state.
+
+    An init container that has succeeded stays Terminated until its next start, also a sidecar in back-off.
+    """
     reason, message = inputs.waiting.get(container.name, ("", ""))
     done = init and found is not None and found.state == "exited" and found.exit_code == 0
     over = inputs.terminal or pod.metadata.deletion_timestamp is not None
-    sidecar_again = init and restart_policy.is_sidecar(container)
-    if not reason or over or (done and not sidecar_again) or not restart_policy.should_restart(container, pod, found):
+    if not reason or over or done or not restart_policy.should_restart(container, pod, found):
         return status
     last = status.state if status.state.terminated is not None else status.last_state
     waiting = ContainerStateWaiting(reason=reason, message=message or None)
