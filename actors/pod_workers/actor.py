@@ -29,7 +29,7 @@ from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.assembly import HostInfo, compare_driver, make_context, read_host_info
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
-from actors.pod_workers.decide.termination import grace_period_s
+from actors.pod_workers.decide.termination import end_grace_s
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.end_record import remaining_grace_s
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
@@ -522,7 +522,7 @@ class PodWorkers(Actor):
         if not request.with_machine:
             # First: after a kill in between, the next process would start the ended containers again.
             self.admission_queue.evicted(request.pod_uid, request.reason, request.message)
-            grace_s = grace_period_s(worker.pod, request.grace_period_s)
+            grace_s = end_grace_s(worker.pod, request.grace_period_s)
             self.context.ends.begin(request.pod_uid, time.monotonic() + grace_s)
             self.checkpoint.save()
         worker.end(

@@ -21,7 +21,7 @@ from actors._base.messaging import waits
 from actors._base.messaging.mailbox import TimerHandle
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._cri.errors import CriError, RuntimeDown
-from actors.pod_workers.decide.termination import grace_period_s, kill_wait_s
+from actors.pod_workers.decide.termination import end_grace_s, kill_wait_s
 from actors.pod_workers.model import metrics, reasons
 from actors.pod_workers.model.allocation import equal, resources_of
 from actors.pod_workers.model.termination_request import TerminationRequest, requested_termination
@@ -357,7 +357,7 @@ class PodWorker(PooledActor):
         view = await self.runtime.determined()
         self.report.publish(view, self.termination)
         # A repeated step has only the rest of the grace period; a later request may shorten that.
-        grace_s = grace_period_s(self.pod, self.termination.grace_period_s)
+        grace_s = end_grace_s(self.pod, self.termination.grace_period_s)
         end_by = self.context.ends.end_by(self.pod.metadata.uid, time.monotonic() + grace_s)
         self._end_by = min(self._end_by, end_by)
         try:

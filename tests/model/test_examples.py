@@ -361,6 +361,26 @@ def test_end_that_was_taken_back_leaves_the_next_its_grace_and_hook(make_world, 
     assert (container.exit_code, len(ran) - before) == (0, 1), explain(world)
 
 
+@pytest.mark.parametrize("cause", ["removed", "deadline", "evicted"])
+def test_pod_with_no_grace_period_ends_with_its_hook(make_world, hooks, cause):
+    """As in the kubelet, the end of a pod has a second at least."""
+    world = make_world(static=cause == "removed")
+    ran = hooks(world)
+    spec = {**HOOKED, "terminationGracePeriodSeconds": 0}
+    if cause == "deadline":
+        spec["activeDeadlineSeconds"] = 5
+    pod = specs.static_pod(spec) if cause == "removed" else specs.api_pod(spec, 1)
+    source = "file" if cause == "removed" else "api"
+    world.update(source, "ADD", pod)
+    world.clock.advance(3)
+    if cause == "removed":
+        world.update(source, "REMOVE", pod)
+    elif cause == "evicted":
+        world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=0, reason="Evicted", message="memory"))
+    world.clock.advance(30)
+    assert (world.running(), len(ran)) == ([], 1), explain(world)
+
+
 @pytest.mark.parametrize("cause", ["liveness", "image"])
 def test_kill_gives_a_container_that_ends_alone_no_new_grace_or_hook(make_world, hooks, cause):
     world = make_world(static=False)

@@ -3,6 +3,7 @@
 import pytest
 
 from actors.pod_workers.decide.termination import (
+    end_grace_s,
     find_container,
     grace_of_kill_s,
     grace_period_s,
@@ -34,6 +35,7 @@ def pod(spec_s=None, deletion_s=None, main=("c",), init=()):
 )
 def test_grace_period(spec, deletion, override, expected):
     assert grace_period_s(pod(spec, deletion), override) == expected
+    assert end_grace_s(pod(spec, deletion), override) == max(1, expected), "the end of a pod has a second at least"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def grace_period_s(pod: Pod, override: int | None = None) -> int:
     return DEFAULT_GRACE_S if given is None else given
 
 
+def end_grace_s(pod: Pod, override: int | None = None) -> int:
+    """The same for the end of the pod as a whole: at least a second, in which a preStop hook runs.
+
+    Source: calculateEffectiveGracePeriod of pkg/kubelet/pod_workers.go.
+    """
+    return max(1, grace_period_s(pod, override))
+
+
 def grace_of_kill_s(pod: Pod, container: Container | None, reason: KillReason) -> int:
     """Grace period of one container's end in seconds: the deletion's, else the failed probe's, else the pod's."""
     probe = None
