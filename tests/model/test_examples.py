@@ -406,6 +406,38 @@ def test_kill_gives_a_container_that_ends_alone_no_new_grace_or_hook(make_world,
     assert not first.running, explain(world)
 
 
+def test_a_refused_stop_leaves_the_other_ends_their_way(make_world):
+    """The sidecar has its grace period, and then the sandbox is stopped, with the container that is left."""
+    world = make_world(static=False)
+    world.programs.clear()
+    sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always"}
+    pod = specs.api_pod({**PLAIN, "initContainers": [sidecar], "terminationGracePeriodSeconds": 5}, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    first, second = sorted(world.running(), key=lambda one: one.name)
+    world.faults["StopContainer"] = ["fails"]
+    world.update("api", "UPDATE", specs.with_deletion(pod, 5))
+    world.clock.advance(4.9)
+    assert (first.running, second.running) == (True, True), explain(world)
+    world.clock.advance(0.3)
+    assert [one.ready for one in world.runtime.sandboxes.values()] == [False], explain(world)
+    assert (first.exit_code, second.exit_code) == (137, 0), explain(world)
+    settle(world)
+
+
+def test_a_pod_ends_where_each_stop_is_refused(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.faults["StopContainer"] = ["fails"] * 1000
+    world.update("api", "UPDATE", specs.with_deletion(pod, 1))
+    world.clock.advance(30)
+    assert not world.running(), explain(world)
+    assert world.pods()[UID].status.phase == "Failed"
+    settle(world)
+
+
 def waits_after_kills(world, life_s, kills, on_kill=lambda _: None):
     """Let each instance fail its liveness probe after that life. Returns the whole seconds from each kill to a start.
 

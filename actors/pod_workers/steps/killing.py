@@ -44,19 +44,39 @@ class Killing:
         """IDs of containers whose Killing event has been recorded."""
 
     async def end_pod(self, deadline: float) -> None:
-        """End every running container, sidecars last and in reverse order, then the sandboxes."""
+        """End every running container, sidecars last and in reverse order, then the sandboxes.
+
+        As in the kubelet, the sandboxes are also stopped after a refusal of the runtime, which then ends their
+        containers. The first refusal is raised afterwards.
+        """
         view = await self.runtime.current()
         running = [container for container in view.containers if container.state in ("running", "unknown")]
         ended: dict[str, Future[None]] = {container.name: Future() for container in running}
         order = waits_for(self.scope.pod, ended.keys())
         predecessors_by_name = {name: [ended[other] for other in others] for name, others in order.items()}
         ends = [self._end_after(one, deadline, predecessors_by_name.get(one.name, ()), ended) for one in running]
-        await gather(*[self.scope.spawn(end, "kill") for end in ends])
+        refusal: CriError | None = None
+        try:
+            await gather(*[self.scope.spawn(end, "kill") for end in ends])
+        except RuntimeDown:
+            raise
+        except CriError as error:
+            refusal = error
         for sandbox in (await self.runtime.current()).sandboxes:
             if sandbox.state == "ready":
-                async with self.context.stopping:
-                    await self.context.cri.stop_pod_sandbox(sandbox.id)
-                self.runtime.stopped_sandbox(sandbox.id)
+                try:
+                    await self._stop_sandbox(sandbox.id)
+                except RuntimeDown:
+                    raise
+                except CriError as error:
+                    refusal = refusal or error
+        if refusal is not None:
+            raise refusal
+
+    async def _stop_sandbox(self, identity: str) -> None:
+        async with self.context.stopping:
+            await self.context.cri.stop_pod_sandbox(identity)
+        self.runtime.stopped_sandbox(identity)
 
     async def _end_after(
         self,
@@ -68,7 +88,10 @@ class Killing:
         try:
             await self.end_container(found, deadline, predecessors=predecessors)
         except Exception as error:
-            ended[found.name].set_error(error)  # the containers that wait for this one must be retried too
+            if not isinstance(error, CriError) or isinstance(error, RuntimeDown):
+                # The containers that wait for this one must be retried, too. After a refusal they wait until their
+                # deadline, as in the kubelet.
+                ended[found.name].set_error(error)
             raise
         ended[found.name].set(None)
 
