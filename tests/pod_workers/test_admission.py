@@ -11,9 +11,10 @@ from actors._cgroup.quantities.allocatable import allocatable, enforced
 from actors._host.machine import Machine
 from actors._host.node.downward import default_limits
 from actors._host.node.selector import default_labels
+from actors._host.node.sysctl import dotted
 from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
-from actors.pod_workers.admission.sysctls import Allowlist, dotted
+from actors.pod_workers.admission.sysctls import Allowlist
 from proto.agent.settings import Settings, Taint
 from proto.v1 import Pod
 

@@ -218,6 +218,14 @@ def test_namespaces_of_sandbox_and_container(spec, network, pid, ipc):
     assert sandbox_of(subject).hostname == ("" if spec.get("hostNetwork") else "p")
 
 
+def test_sysctls_reach_the_runtime_with_dots():
+    """With slashes, runc finds no separate kernel namespace of theirs."""
+    given = {"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0", "net/ipv4/conf/eth0.1/rp_filter": "2"}
+    subject = pod(securityContext={"sysctls": [{"name": name, "value": text} for name, text in given.items()]})
+    names = ("net.ipv4.tcp_syncookies", "kernel.shm_rmid_forced", "net.ipv4.conf.eth0/1.rp_filter")
+    assert dict(sandbox_of(subject).linux.sysctls) == dict(zip(names, given.values(), strict=True))
+
+
 def test_the_pods_own_users_are_told_to_sandbox_and_container():
     subject = pod(hostUsers=False)
     ids = pb.IDMapping(host_id=65536, container_id=0, length=65536)

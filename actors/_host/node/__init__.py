@@ -1,1 +1,1 @@
-"""Node facts that several managers need: addresses, conditions, selectors, shutdown, downward API."""
+"""Node facts that several managers need: addresses, conditions, selectors, shutdown, downward API, sysctl names."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from actors._host.node.sysctl import dotted
 from proto.v1 import Pod
 
 REASON = "SysctlForbidden"
@@ -93,16 +94,6 @@ def namespace_of(name: str) -> Namespace | None:
     if name == "kernel.sem":
         return "ipc"
     return next((namespace for prefix, namespace in _NAMESPACED if name.startswith(prefix)), None)
-
-
-def dotted(name: str) -> str:
-    """A parameter's name with dots as separators.
-
-    If the first separator is a slash, slashes separate, and dots within a name (net/ipv4/conf/eno2.100/rp_filter)
-    become slashes.
-    """
-    first = next((character for character in name if character in "./"), ".")
-    return name if first == "." else name.translate(str.maketrans("./", "/."))
 
 
 def kernel_version(release: str) -> tuple[int, int]:

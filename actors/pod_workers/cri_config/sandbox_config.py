@@ -11,6 +11,7 @@ from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.resources import overhead_resources, sandbox_resources
 from actors._host.files import paths
+from actors._host.node.sysctl import dotted
 from actors.pod_workers.cri_config.dns import DnsConfig, pod_dns, wants_cluster_dns, within_limits
 from actors.pod_workers.cri_config.hostname import pod_hostname
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE, namespace_options
@@ -139,7 +140,7 @@ def _linux(pod: Pod, settings: Settings, cgroup_parent: str, users: pb.UserNames
     return pb.LinuxPodSandboxConfig(
         cgroup_parent=cgroup_parent,
         security_context=_security_context(pod, users),
-        sysctls={sysctl.name: sysctl.value for sysctl in context.sysctls} if context is not None else {},
+        sysctls={dotted(sysctl.name): sysctl.value for sysctl in context.sysctls} if context is not None else {},
         overhead=linux_container_resources(overhead_resources(pod, settings)),
         resources=linux_container_resources(sandbox_resources(pod, settings)),
     )
