@@ -64,6 +64,7 @@ _PLAIN = frozenset(
         "ListContainers",
         "CheckpointContainer",
         "UpdateContainerResources",
+        "UpdatePodSandboxResources",
         "ReopenContainerLog",
         "ContainerStats",
         "ListContainerStats",

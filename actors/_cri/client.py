@@ -107,6 +107,18 @@ class CriCalls:
             "ListPodSandbox", pb.ListPodSandboxRequest(filter=filter), timeout, lambda answer: answer.items
         )
 
+    def update_pod_sandbox_resources(
+        self, pod_sandbox_id: str, resources: pb.LinuxContainerResources, overhead: pb.LinuxContainerResources
+    ) -> Call[None]:
+        """Tell the runtime a pod's limits, without its overhead, before the caller sets its cgroup. Idempotent.
+
+        Unimplemented before containerd 2.1; containerd 2.2 has code Unknown for it.
+        """
+        request = pb.UpdatePodSandboxResourcesRequest(
+            pod_sandbox_id=pod_sandbox_id, resources=resources, overhead=overhead
+        )
+        return self._call("UpdatePodSandboxResources", request, None, _nothing)
+
     # Containers
 
     def create_container(

@@ -372,6 +372,15 @@ class Runtime:
         self._container(request.container_id).config.linux.resources.CopyFrom(request.linux)
         return pb.UpdateContainerResourcesResponse()
 
+    def UpdatePodSandboxResources(  # noqa: N802
+        self, request: pb.UpdatePodSandboxResourcesRequest
+    ) -> pb.UpdatePodSandboxResourcesResponse:
+        sandbox = self.sandboxes.get(request.pod_sandbox_id)
+        if sandbox is None:
+            raise _not_found("sandbox", request.pod_sandbox_id)
+        sandbox.config.linux.resources.CopyFrom(request.resources)
+        return pb.UpdatePodSandboxResourcesResponse()
+
     def _container(self, identity: str) -> Container:
         container = self.containers.get(identity)
         if container is None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from actors._cgroup.limits import Limits
+from actors._cri.errors import CriError
+from actors.pod_workers.decide.resize import as_pod_limits, merged
+from actors.pod_workers.resources import resize_steps
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import ResourceRequirements
@@ -488,15 +492,16 @@ def test_a_restart_between_kill_and_start_changes_no_wait(make_world, term_s):
 
 
 def with_limits(pod, cpu, memory):
-    """With these limits of the pod as a whole."""
-    return replace(pod, spec=replace(pod.spec, resources=ResourceRequirements(limits={"cpu": cpu, "memory": memory})))
+    """With these requests and limits of the pod as a whole."""
+    amounts = {"cpu": cpu, "memory": memory}
+    return replace(pod, spec=replace(pod.spec, resources=ResourceRequirements(requests=amounts, limits=amounts)))
 
 
 def test_a_container_without_limits_is_resized_with_its_pod(make_world):
     """Also after a resize that failed in the middle, and after a kill."""
     world = make_world(static=False)
     pod = specs.api_pod(PLAIN, 1)
-    world.update("api", "ADD", with_limits(pod, "1", "1Gi"))
+    world.update("api", "ADD", with_limits(pod, "100m", "10Mi"))
     world.clock.advance(5)
 
     def limits():
@@ -504,16 +509,111 @@ def test_a_container_without_limits_is_resized_with_its_pod(make_world):
         linux = container.config.linux.resources
         return linux.cpu_quota, linux.cpu_shares, linux.memory_limit_in_bytes >> 20
 
-    assert limits() == (100_000, 1024, 1024)
-    world.update("api", "UPDATE", with_limits(pod, "2", "2Gi"))
+    assert limits() == (10_000, 102, 10)
+    world.update("api", "UPDATE", with_limits(pod, "200m", "20Mi"))
     world.clock.advance(5)
-    assert limits() == (200_000, 2048, 2048), explain(world)
+    assert limits() == (20_000, 204, 20), explain(world)
     record = world.process.actor.allocations.actuated.get(UID)
-    assert record.containers["a"].limits == record.pod.limits == {"cpu": "2", "memory": "2Gi"}
+    assert record.containers["a"].limits == record.pod.limits == {"cpu": "200m", "memory": "20Mi"}
     world.faults["UpdateContainerResources"] = ["", "fails"]
-    world.update("api", "UPDATE", with_limits(pod, "3", "3Gi"))
+    world.update("api", "UPDATE", with_limits(pod, "300m", "30Mi"))
     world.clock.advance(1)
     world.kill()
     world.clock.advance(60)
-    assert limits() == (300_000, 3072, 3072), explain(world)
+    assert limits() == (30_000, 307, 30), explain(world)
     assert shown(world).restart_count == 0
+
+
+class PodCgroup:
+    """Stands for the pod's cgroup, which the model has not, and notes what is written and what the runtime is told."""
+
+    def __init__(self, world, monkeypatch):
+        self.limits = Limits(102, 10_000, 100_000, 10 << 20)
+        self.breaks = False
+        self.refuses = None
+        self.notes = []
+        runtime_noted = world.runtime.UpdatePodSandboxResources
+
+        def told(request):
+            if self.refuses is not None:
+                raise self.refuses
+            linux = request.resources
+            self.notes.append(("told", linux.cpu_quota, linux.cpu_shares, linux.memory_limit_in_bytes >> 20))
+            return runtime_noted(request)
+
+        def write(_name, limits, _driver, _tree):
+            if self.breaks:
+                raise OSError("it broke")
+            now = merged(as_pod_limits(self.limits), limits)
+            self.limits = Limits(now.cpu_shares, now.cpu_quota_us, now.cpu_period_us, now.memory_bytes)
+            self.notes.append(("written", now.cpu_quota_us, now.cpu_shares, now.memory_bytes >> 20))
+
+        monkeypatch.setattr(world.runtime, "UpdatePodSandboxResources", told)
+        monkeypatch.setattr(resize_steps, "pod_cgroup_parent", lambda *_: "/pod")
+        monkeypatch.setattr(resize_steps, "read_limits", lambda *_: self.limits)
+        monkeypatch.setattr(resize_steps, "ensure", write)
+
+
+@pytest.fixture
+def resized(make_world, monkeypatch):
+    """A world, the cgroup of its pod, and a function that doubles the pod's limits."""
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", with_limits(pod, "100m", "10Mi"))
+    world.clock.advance(5)
+
+    def double():
+        world.update("api", "UPDATE", with_limits(pod, "200m", "20Mi"))
+        world.clock.advance(0.5)
+
+    return world, PodCgroup(world, monkeypatch), double
+
+
+GROWN = [(10_000, 102, 20), (20_000, 102, 20), (20_000, 204, 20)]
+"""Quota, shares and MiB after each write."""
+
+
+def problem_of_resize(world):
+    conditions = world.pods()[UID].status.conditions
+    return next((one.message for one in conditions if one.type == "PodResizeInProgress"), "none")
+
+
+def test_the_runtime_is_told_of_each_limit_before_it_is_written(resized):
+    world, cgroup, double = resized
+    double()
+    assert cgroup.notes == [(what, *limits) for limits in GROWN for what in ("told", "written")]
+    assert problem_of_resize(world) == "none", explain(world)
+
+
+def test_a_runtime_may_reject_a_resize(resized):
+    world, cgroup, double = resized
+    cgroup.refuses = CriError.of("Unknown", "too large", "UpdatePodSandboxResources")
+    double()
+    (sandbox,) = world.runtime.sandboxes
+    assert problem_of_resize(world) == (
+        "failed to notify runtime for UpdatePodSandboxResources (resource=memory); resize rejected: "
+        f'updatePodSandboxResources failed for sanboxID "{sandbox}": rpc error: code = Unknown desc = too large'
+    )
+    assert cgroup.notes == []
+    cgroup.refuses = None
+    world.clock.advance(120)
+    assert problem_of_resize(world) == "none", explain(world)
+
+
+@pytest.mark.parametrize(
+    ("code", "details"), [("Unimplemented", "unknown method"), ("Unknown", "method is not implemented yet")]
+)
+def test_a_runtime_that_cannot_be_told_keeps_no_pod_from_a_resize(resized, code, details):
+    world, cgroup, double = resized
+    cgroup.refuses = CriError.of(code, details, "UpdatePodSandboxResources")
+    double()
+    assert cgroup.notes == [("written", *limits) for limits in GROWN]
+    assert problem_of_resize(world) == "none", explain(world)
+
+
+def test_limits_that_are_not_written_are_taken_back(resized):
+    world, cgroup, double = resized
+    cgroup.breaks = True
+    double()
+    assert cgroup.notes[:2] == [("told", 10_000, 102, 20), ("told", 10_000, 102, 10)]
+    assert problem_of_resize(world) == "it broke"

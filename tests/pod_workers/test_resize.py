@@ -7,10 +7,19 @@ import msgspec
 import pytest
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.quantities.resources import PodLimits
+from actors._cgroup.quantities.resources import LinuxResources, PodLimits
 from actors._cgroup.quantities.swap import SwapRules
 from actors.pod_workers.admission.resources import Share
-from actors.pod_workers.decide.resize import Amounts, cpu_steps, memory_steps, plan, shrinking_limits
+from actors.pod_workers.decide.resize import (
+    Amounts,
+    as_pod_limits,
+    cpu_steps,
+    memory_steps,
+    merged,
+    plan,
+    shrinking_limits,
+    without_overhead,
+)
 from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of, with_resources
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
 from actors.pod_workers.policy import Actions, with_restarts
@@ -398,6 +407,22 @@ def test_cpu_of_the_pod(shares: int, quota: int | None, before: list[str], after
     found = cpu_steps(NOW, PodLimits(cpu_shares=shares, cpu_quota_us=quota, cpu_period_us=100_000))
     assert ["shares" if step.cpu_shares else "quota" for step in found.before] == before
     assert ["shares" if step.cpu_shares else "quota" for step in found.after] == after
+
+
+def test_the_runtime_is_told_limits_without_overhead() -> None:
+    plain, heavy = pod(needs()), pod(needs(), overhead={"cpu": "100m", "memory": "64Mi"})
+    limits = PodLimits(cpu_shares=306, cpu_quota_us=30_000, cpu_period_us=100_000, memory_bytes=320 * MIB)
+    assert without_overhead(limits, plain) == LinuxResources(100_000, 30_000, 306, 320 * MIB)
+    assert without_overhead(limits, heavy) == LinuxResources(100_000, 20_000, 203, 256 * MIB)
+    assert without_overhead(PodLimits(2, -1, 100_000), heavy) == LinuxResources(100_000, -1, 2)
+
+
+def test_limits_after_a_step_are_those_that_it_does_not_name_and_its_own() -> None:
+    now = as_pod_limits(Limits(1024, None, 100_000, 100 * MIB))
+    assert now == PodLimits(1024, -1, 100_000, 100 * MIB)
+    assert merged(now, PodLimits(memory_bytes=MIB)) == PodLimits(1024, -1, 100_000, MIB)
+    assert merged(now, PodLimits(cpu_quota_us=5_000, cpu_period_us=50_000)) == PodLimits(1024, 5_000, 50_000, 100 * MIB)
+    assert merged(now, PodLimits(memory_min_bytes=MIB)) == now
 
 
 # Conditions and events

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors._cgroup.limits import Limits
-from actors._cgroup.quantities.resources import PodLimits, with_pod_limits
+from actors._cgroup.quantities.resources import (
+    LinuxResources,
+    PodLimits,
+    milli_cpu_to_quota,
+    milli_cpu_to_shares,
+    shares_to_milli_cpu,
+    with_pod_limits,
+)
 from actors._host.node.critical import is_static
 from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -217,6 +224,35 @@ def _ordered(change: int, step: PodLimits) -> CgroupSteps:
     if change > 0:
         return CgroupSteps(before=(step,))
     return CgroupSteps(after=(step,)) if change < 0 else CgroupSteps()
+
+
+def as_pod_limits(now: Limits) -> PodLimits:
+    """The present limits of a pod's cgroup."""
+    quota = -1 if now.cpu_quota_us is None else now.cpu_quota_us
+    return PodLimits(now.cpu_shares, quota, now.cpu_period_us, now.memory_bytes)
+
+
+def merged(limits: PodLimits, step: PodLimits) -> PodLimits:
+    """The limits after this step. Memory QoS is left out: the runtime is not told of it."""
+    names = ("cpu_shares", "cpu_quota_us", "cpu_period_us", "memory_bytes")
+    changes = {name: getattr(step, name) for name in names}
+    return dataclasses.replace(limits, **{name: value for name, value in changes.items() if value is not None})
+
+
+def without_overhead(limits: PodLimits, pod: Pod) -> LinuxResources:
+    """The limits of a pod's cgroup less its spec.overhead, which the runtime is told apart from them.
+
+    Source: subtractOverheadFromResourceConfig of pkg/kubelet/kuberuntime. No limit stays none.
+    """
+    overhead = pod.spec.overhead
+    cpu, memory = milli_value(overhead.get("cpu", 0)), value(overhead.get("memory", 0))
+    shares, quota, period = limits.cpu_shares or 0, limits.cpu_quota_us or 0, limits.cpu_period_us or 0
+    return LinuxResources(
+        cpu_period=period,
+        cpu_quota=quota - milli_cpu_to_quota(cpu, period) if quota > 0 else quota,
+        cpu_shares=milli_cpu_to_shares(shares_to_milli_cpu(shares) - cpu) if shares and cpu else shares,
+        memory_limit_in_bytes=limits.memory_bytes - memory if limits.memory_bytes else 0,
+    )
 
 
 def shrinking_limits(updates: Iterable[Update]) -> dict[str, int]:

@@ -1,12 +1,13 @@
 """Carries out a resize: UpdateContainerResources and writes to the pod's cgroup, in the kubelet's order.
 
 Source: doPodResizeAction of pkg/kubelet/kuberuntime. Memory comes before CPU. The pod's cgroup grows before its
-containers and shrinks after them. All steps are idempotent, so after a kill the next step finishes the resize.
-`decide.resize` makes the plan.
+containers and shrinks after them. The runtime is told its limits before each write, and may refuse them. All steps are
+idempotent, so after a kill the next step finishes the resize. `decide.resize` makes the plan.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -15,8 +16,9 @@ from msgspec.structs import replace
 from actors._cgroup import hierarchy
 from actors._cgroup.fs import ensure, usage
 from actors._cgroup.limits import Limits, read_limits
-from actors._cgroup.quantities.resources import PodLimits, pod_limits, with_pod_limits
-from actors._cri.errors import CriError, RuntimeDown
+from actors._cgroup.quantities.cri import linux_container_resources
+from actors._cgroup.quantities.resources import PodLimits, overhead_resources, pod_limits, with_pod_limits
+from actors._cri.errors import CriError, RuntimeDown, Unimplemented
 from actors.pod_workers.cri_config.container_config import linux_resources
 from actors.pod_workers.cri_config.grants import lift_quota
 from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
@@ -31,12 +33,26 @@ from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, Pod, PodCondition, ResourceRequirements
 from proto.wire.errors import AskTimeout
 
+log = logging.getLogger(__name__)
+
 WRITE_S = 30.0
 NOT_BELOW_USAGE = "cannot decrease memory limits: "
 
 
 class ResizeFailedError(Exception):
     """The resize cannot be done now; the message is the kubelet's for the condition."""
+
+
+@dataclass
+class _Cgroup:
+    """A pod's cgroup during one resize."""
+
+    sandbox_id: str
+    """Of the sandbox whose runtime is told the limits."""
+    before: Limits | None
+    """Limits before the resize; None if the runtime owns the cgroup."""
+    limits: PodLimits
+    """Limits now."""
 
 
 @dataclass
@@ -68,14 +84,18 @@ class Resizer:
             self.context.events.pod(pod, "Normal", "ResizeCompleted", message)
         return planned
 
-    async def carry_out(self, planned: ResizePlan, pod: Pod) -> bool:
-        """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown."""
+    async def carry_out(self, planned: ResizePlan, pod: Pod, sandbox_id: str) -> bool:
+        """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown.
+
+        `sandbox_id`: the present sandbox; empty for one that was just created with these resources.
+        """
         if not (planned.memory or planned.cpu or planned.pod):
             return True
         try:
             with metrics.resize():
-                await self._memory(planned, pod)
-                await self._cpu(planned, pod)
+                cgroup = self._cgroup(pod, sandbox_id)
+                await self._memory(planned, pod, cgroup)
+                await self._cpu(planned, pod, cgroup)
         except RuntimeDown:
             raise
         except (ResizeFailedError, CriError, OSError, AskTimeout) as error:
@@ -88,39 +108,80 @@ class Resizer:
             self.context.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
         return True
 
-    async def _memory(self, planned: ResizePlan, pod: Pod) -> None:
+    def _cgroup(self, pod: Pod, sandbox_id: str) -> _Cgroup:
+        name = pod_cgroup_parent(pod, self.context)
+        found = read_limits(name, hierarchy.hierarchy()) if name else None
+        return _Cgroup(sandbox_id, found, PodLimits() if found is None else resize.as_pod_limits(found))
+
+    async def _memory(self, planned: ResizePlan, pod: Pod, cgroup: _Cgroup) -> None:
         if not planned.memory and not planned.pod:
             return
-        now, wanted = self._cgroup(pod)
-        steps = resize.memory_steps(now, wanted) if now is not None else CgroupSteps()
+        wanted = pod_limits(pod, self.context.settings)
+        steps = resize.memory_steps(cgroup.before, wanted) if cgroup.before is not None else CgroupSteps()
         await self._refuse_below_usage(planned, pod, wanted if steps.after else PodLimits())
-        await self._step(steps, planned.memory, pod, "memory", planned)
+        await self._step(steps, planned.memory, pod, "memory", planned, cgroup)
 
-    async def _cpu(self, planned: ResizePlan, pod: Pod) -> None:
+    async def _cpu(self, planned: ResizePlan, pod: Pod, cgroup: _Cgroup) -> None:
         if not planned.cpu and not planned.pod:
             return
-        now, wanted = self._cgroup(pod)
-        steps = resize.cpu_steps(now, wanted) if now is not None else CgroupSteps()
-        await self._step(steps, planned.cpu, pod, "cpu", planned)
-
-    def _cgroup(self, pod: Pod) -> tuple[Limits | None, PodLimits]:
-        """(present limits of the pod's cgroup, None if the runtime owns it; wanted limits)."""
-        wanted, name = pod_limits(pod, self.context.settings), pod_cgroup_parent(pod, self.context)
-        return (read_limits(name, hierarchy.hierarchy()) if name else None), wanted
+        wanted = pod_limits(pod, self.context.settings)
+        steps = resize.cpu_steps(cgroup.before, wanted) if cgroup.before is not None else CgroupSteps()
+        await self._step(steps, planned.cpu, pod, "cpu", planned, cgroup)
 
     async def _step(
-        self, steps: CgroupSteps, updates: tuple[Update, ...], pod: Pod, resource: Resource, planned: ResizePlan
+        self,
+        steps: CgroupSteps,
+        updates: tuple[Update, ...],
+        pod: Pod,
+        resource: Resource,
+        planned: ResizePlan,
+        cgroup: _Cgroup,
     ) -> None:
         for limits in steps.before:
-            await self._limit(pod, limits)
+            await self._limit(pod, limits, resource, cgroup)
         for update in updates:
             await self._update(update, pod, resource, planned)
         for limits in steps.after:
-            await self._limit(pod, limits)
+            await self._limit(pod, limits, resource, cgroup)
 
-    async def _limit(self, pod: Pod, limits: PodLimits) -> None:
+    async def _limit(self, pod: Pod, limits: PodLimits, resource: Resource, cgroup: _Cgroup) -> None:
         name, driver = pod_cgroup_parent(pod, self.context), self.context.settings.cgroup_driver
-        await self.context.blocking(WRITE_S, ensure, name, limits, driver, hierarchy.hierarchy())
+        before, after = cgroup.limits, resize.merged(cgroup.limits, limits)
+        tells = bool(cgroup.sandbox_id) and after != before
+        if tells:
+            await self._tell(pod, after, resource, cgroup.sandbox_id)
+        try:
+            await self.context.blocking(WRITE_S, ensure, name, limits, driver, hierarchy.hierarchy())
+        except (OSError, AskTimeout):
+            if tells:
+                await self._take_back(pod, before, resource, cgroup.sandbox_id)
+            raise
+        cgroup.limits = after
+
+    async def _tell(self, pod: Pod, limits: PodLimits, resource: Resource, sandbox_id: str) -> None:
+        """Tell the runtime the limits that the pod's cgroup gets. Raises ResizeFailedError if it refuses them."""
+        resources = linux_container_resources(resize.without_overhead(limits, pod))
+        overhead = linux_container_resources(overhead_resources(pod, self.context.settings))
+        try:
+            await self.context.cri.update_pod_sandbox_resources(sandbox_id, resources, overhead)
+        except RuntimeDown:
+            raise
+        except Unimplemented:
+            return
+        except CriError as error:
+            if error.code == "Unknown" and "not implemented" in error.details:  # containerd 2.2
+                return
+            raise ResizeFailedError(  # as the kubelet spells it
+                f"failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: "
+                f'updatePodSandboxResources failed for sanboxID "{sandbox_id}": {error.grpc_text()}'
+            ) from error
+
+    async def _take_back(self, pod: Pod, limits: PodLimits, resource: Resource, sandbox_id: str) -> None:
+        """The cgroup has not got the limits that the runtime was told: tell it the ones before."""
+        try:
+            await self._tell(pod, limits, resource, sandbox_id)
+        except (ResizeFailedError, CriError) as error:
+            log.warning("cannot take back the limits that the runtime was told: %s", error)
 
     async def _update(self, update: Update, pod: Pod, resource: Resource, planned: ResizePlan) -> None:
         amounts = update.amounts(resource, memory_done=update in planned.memory)

@@ -118,7 +118,7 @@ class Sync:
             await self._prepare_claims()
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return RETRY.delay_s(self._not_created[""])
-        resized = actions.kill_pod or await self.resizer.carry_out(planned, pod)
+        resized = actions.kill_pod or await self.resizer.carry_out(planned, pod, actions.sandbox_id)
         wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
         view = await self.runtime.current()
         self._group_oom_kills(view)
