@@ -39,7 +39,7 @@ class Actions:
     ephemeral: tuple[Container, ...] = ()
     """Each starts once, even before the pod is initialized."""
     reset: tuple[ContainerView, ...] = ()
-    """Containers to end and remove, in this order, before all start anew in the same sandbox."""
+    """Containers to end and remove, in this order, before all start anew. A lost sandbox is replaced afterwards."""
 
 
 def sandbox_change(pod: Pod, view: PodView) -> tuple[bool, int, str]:
@@ -55,14 +55,14 @@ def sandbox_change(pod: Pod, view: PodView) -> tuple[bool, int, str]:
     return False, newest.attempt, newest.id
 
 
-def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup) -> Actions:
-    """The next actions for a pod in its sync stage."""
+def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup, *, resetting: bool = False) -> Actions:
+    """The next actions for a pod in its sync stage. `resetting`: its status has AllContainersRestarting."""
     create, attempt, sandbox_id = sandbox_change(pod, view)
-    if create:
-        return _with_new_sandbox(pod, view, attempt)
-    reset = to_reset(pod, view)
+    reset = to_reset(pod, view, begun=resetting)
     if reset:
         return Actions(sandbox_id=sandbox_id, reset=reset)
+    if create:
+        return _with_new_sandbox(pod, view, attempt)
     ephemeral = tuple(container for container in pod.spec.ephemeral_containers if not _had_life(container, view))
     init = init_actions(pod, view, sandbox_id, probes)
     if init.failed:

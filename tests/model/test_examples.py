@@ -617,3 +617,64 @@ def test_limits_that_are_not_written_are_taken_back(resized):
     double()
     assert cgroup.notes[:2] == [("told", 10_000, 102, 20), ("told", 10_000, 102, 10)]
     assert problem_of_resize(world) == "it broke"
+
+
+RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+TRIGGER = {"name": "x", "image": "image:1", "restartPolicy": "Never", "restartPolicyRules": [RULE]}
+RESTARTED = {**PLAIN, "containers": [*PLAIN["containers"], TRIGGER]}
+
+
+def restarting_all(world):
+    conditions = world.pods()[UID].status.conditions
+    return next(one.status for one in conditions if one.type == "AllContainersRestarting") == "True"
+
+
+@pytest.mark.parametrize("lost", ["sandbox", "sandbox, and killed", "source"])
+def test_a_held_back_restart_of_all_ends_when_something_is_lost(make_world, lost):
+    """The container whose exit matched the rule waits for its back-off when its sandbox or it itself is lost."""
+    world = make_world(static=False)
+    world.programs["x"] = type(world.program)(exits=88, after_s=1.0)
+    world.update("api", "ADD", specs.api_pod(RESTARTED, 1))
+
+    def held_back():
+        return shown(world, "x").state.waiting is not None and not world.running()
+
+    world.clock.advance(5)
+    while not held_back():
+        world.clock.step()
+    world.clock.advance(1)
+    assert held_back(), explain(world)
+    assert restarting_all(world)
+    world.programs["x"] = type(world.program)()
+    if lost == "source":
+        (source,) = world.runtime.containers
+        world.remove(source)
+    else:
+        (sandbox,) = world.runtime.sandboxes.values()
+        world.runtime.end_sandbox(sandbox)
+    if lost == "sandbox, and killed":
+        world.clock.advance(0.01)
+        world.kill()
+    world.clock.advance(60)
+    assert sorted(one.name for one in world.running()) == ["a", "x"], explain(world)
+    assert not restarting_all(world), explain(world)
+    begun = world.runtime.begun
+    world.clock.advance(300)
+    assert (world.runtime.begun, restarting_all(world)) == (begun, False), explain(world)
+
+
+def test_a_restart_of_all_goes_on_when_its_cause_is_removed(make_world):
+    """Another client of the runtime removes the container whose exit matched, before the others are removed."""
+    world = make_world(static=False)
+    world.programs["x"] = type(world.program)(exits=88, after_s=1.0)
+    world.faults["RemoveContainer"] = ["fails"]
+    world.update("api", "ADD", specs.api_pod(RESTARTED, 1))
+    while world.faults["RemoveContainer"]:
+        world.clock.step()
+    world.programs["x"] = type(world.program)()
+    first = next(one for one in world.runtime.containers.values() if one.name == "a")
+    world.remove(next(one.id for one in world.runtime.containers.values() if one.name == "x"))
+    world.clock.advance(60)
+    assert first.id not in world.runtime.containers
+    assert sorted(one.name for one in world.running()) == ["a", "x"], explain(world)
+    assert not restarting_all(world), explain(world)

@@ -347,6 +347,13 @@ def test_a_rule_resets_the_pod_before_anything_else():
     left = act(a_pod, view(ran("x", "exited", 88)))
     assert [one.name for one in left.reset] == ["x"], "killed in the middle of it, we go on"
     assert names(act(a_pod, view()).start) == ["a", "x"]
+    lost = [SandboxView(id="s0", state="notready", ips=("10.0.0.2",))]
+    held_back = act(a_pod, view(ran("x", "exited", 88), sandboxes=lost))
+    assert ([one.name for one in held_back.reset], held_back.create_sandbox) == (["x"], False)
+    after = act(a_pod, view(sandboxes=lost))
+    assert (after.create_sandbox, names(after.start)) == (True, ["a", "x"])
+    going_on = compute_actions(a_pod, view(ran("a")), lambda *_: None, resetting=True)
+    assert [one.name for one in going_on.reset] == ["a"], "its cause is lost"
 
 
 @pytest.mark.parametrize("period_s", [1.0, 60.0, 3600.0])

@@ -128,6 +128,14 @@ def test_what_does_not_reset_a_pod(lives):
     assert reset(*lives) == []
 
 
+def test_a_reset_that_has_begun_goes_on_without_its_cause():
+    lives = [life("c", at=3), life("x", "exited", 88, sandbox="before"), life("i", "exited"), life("e")]
+    view = PodView.of((SANDBOX,), lives)
+    assert to_reset(WHOLE, view) == ()
+    assert {one.id for one in to_reset(WHOLE, view, begun=True)} == {"c3", "x1", "i1"}
+    assert to_reset(WHOLE, PodView.of((SANDBOX,), [life("e")]), begun=True) == ()
+
+
 def test_a_pod_without_such_a_rule_is_never_reset():
     plain = pod(Container(name="x", restart_policy="Never", restart_policy_rules=(rule("Restart", "In", 88),)))
     assert not may_restart_all(plain)

@@ -52,13 +52,14 @@ def restart_sources(pod: Pod, view: PodView) -> tuple[ContainerView, ...]:
     return tuple(found)
 
 
-def to_reset(pod: Pod, view: PodView) -> tuple[ContainerView, ...]:
+def to_reset(pod: Pod, view: PodView, *, begun: bool = False) -> tuple[ContainerView, ...]:
     """Containers to remove before all start anew, in this order; empty when no rule matches.
 
     The containers whose exit matched come last: after a kill in between they still match. Ephemeral containers stay.
+    `begun`: a reset is published as under way. It ends when all are removed, also if the matching exit is lost.
     """
     sources = restart_sources(pod, view)
-    if not sources:
+    if not sources and not begun:
         return ()
     names = {container.name for container in (*pod.spec.init_containers, *pod.spec.containers)}
     others = (one for one in view.containers if one.name in names and one not in sources)

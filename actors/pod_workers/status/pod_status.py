@@ -73,7 +73,12 @@ def _resources(pod: Pod, phase: str, inputs: StatusInputs) -> ResourceRequiremen
 
 def _restarting_all(pod: Pod, view: PodView, old: PodStatus) -> bool:
     """True from a rule's match on; after the matching exit is removed, by the last published condition."""
-    return _holds(old, RESTARTING) or bool(restart_policy.restart_sources(pod, view))
+    return is_restarting_all(old) or bool(restart_policy.restart_sources(pod, view))
+
+
+def is_restarting_all(status: PodStatus) -> bool:
+    """Return True when the status has the condition AllContainersRestarting."""
+    return _holds(status, RESTARTING)
 
 
 def _holds(status: PodStatus, kind: str) -> bool:

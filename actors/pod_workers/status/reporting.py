@@ -105,6 +105,11 @@ class StatusReporter:
         """
         return self._restarts.get(container)
 
+    @property
+    def restarting_all(self) -> bool:
+        """True while a rule restarts all containers, as last published."""
+        return self.last is not None and pod_status.is_restarting_all(self.last)
+
     def own_termination(self, now: float) -> TerminationRequest | None:
         """The termination of a pod that has finished or is past its activeDeadlineSeconds; else None."""
         deadline_s = self.scope.pod.spec.active_deadline_seconds

@@ -18,7 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import reasons
-from actors.pod_workers.model.restart_policy import is_sidecar
+from actors.pod_workers.model.restart_policy import is_sidecar, restart_sources
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.resize_steps import Resizer
@@ -97,10 +97,11 @@ class Sync:
         if refused is not None:
             self.report.publish(view)
             return refused
-        actions = policy.compute_actions(pod, view, self.report.probe_result)
+        resetting = self.report.restarting_all
+        actions = policy.compute_actions(pod, view, self.report.probe_result, resetting=resetting)
         planned = planned.without(kill.container.id for kill in actions.kill)
         if actions.reset:
-            return await self._reset(actions.reset)
+            return await self._reset(actions.reset, restart_sources(pod, view))
         if actions.create_sandbox and actions.attempt > 0:
             self._event("Normal", "SandboxChanged", reasons.SANDBOX_CHANGED)
         if not actions.kill_pod:
@@ -136,9 +137,16 @@ class Sync:
         grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, kill.container.name), kill.reason)
         await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
 
-    async def _reset(self, instances: tuple[ContainerView, ...]) -> float:
-        """Restart all containers. The others are removed at once, the one whose exit matched after its back-off."""
-        source = instances[-1]
+    async def _reset(self, instances: tuple[ContainerView, ...], sources: tuple[ContainerView, ...]) -> float:
+        """Restart all containers. The others are removed at once, the one whose exit matched after its back-off.
+
+        No source is left if another client of the runtime has removed it: then all are removed at once.
+        """
+        if not sources:
+            await self.operations.reset(instances)
+            self.report.publish(self.runtime.view)
+            return 0.0
+        source = sources[-1]
         log.info(
             "%s: container %s exited with %d: restarting all", log_name(self.scope.pod), source.name, source.exit_code
         )
