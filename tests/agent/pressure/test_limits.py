@@ -16,7 +16,7 @@ from tests.agent.agent import container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.pressure.pressing import pressed, volume_pod, write
 from tests.containerd import ContainerdInstance
-from tests.harness import wait_for
+from tests.harness import PATIENCE, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,7 +32,7 @@ PIDS = 120
 def beside(containerd: ContainerdInstance) -> Iterator[ApiSource]:
     """An agent with a pod `neighbour` that computes all the time and is probed each second."""
     amounts = {"cpu": f"{CORES * 1000:g}m", "memory": "32Mi"}
-    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1}
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": int(PATIENCE), "failureThreshold": 1}
     own = container(
         "c", "while :; do :; done", resources={"requests": amounts, "limits": amounts}, readinessProbe=probe
     )
