@@ -44,7 +44,7 @@ from actors.eviction.thresholds import (
     supposed_threshold,
     with_containerfs,
 )
-from actors.eviction.under_way import CLEANUP_S, Saved, Stage, Victim
+from actors.eviction.under_way import Saved, Stage, Victim
 from proto.common.until import Until
 from proto.node.container_gc import CollectGarbage
 from proto.node.eviction import GetPressure, Plan, PlanEviction, Pressure, Signal
@@ -401,10 +401,10 @@ class Eviction(Actor):
         meta = pod.metadata
         request = EvictPod(pod_uid=meta.uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
         log.warning("evicting pod %s/%s: %s", meta.namespace, meta.name, text)
-        until = time.monotonic() + CLEANUP_S
         victim = Victim(
             uid=meta.uid,
-            until=until,
+            until=time.monotonic() + under_way.kill_wait_s(grace_period_s),
+            grace_period_s=grace_period_s,
             signal=signal,
             involved=pod_reference(pod),
             message=text,
@@ -435,7 +435,7 @@ class Eviction(Actor):
         self._victims[victim.uid] = msgspec.structs.replace(victim, told=True)
 
     async def _wait_for_victims(self) -> None:
-        """Wait until the evicted pods have ended, or until their deadlines. Looks once at those past it."""
+        """Wait until the evicted pods are cleaned up, or until the end of their waits. Looks once at those past it."""
         before: dict[str, Stage] = {}
         while self._victims:
             await self.sleep(min(CLEANUP_POLL_S, self._left_s()))
@@ -459,13 +459,17 @@ class Eviction(Actor):
 
     def _check(self, victim: Victim, stages: dict[str, Stage], before: dict[str, Stage]) -> None:
         """Record the eviction when the victim ends. Forget the victim when the wait for it is over."""
-        if under_way.ends(stages.get(victim.uid, "unknown")):
+        stage = stages.get(victim.uid, "unknown")
+        if under_way.ends(stage):
             self._report(victim)
+        left = under_way.waited_for(self._victims[victim.uid], stage, time.monotonic())
         if under_way.is_over(victim.uid, stages, before):
             del self._victims[victim.uid]
-        elif time.monotonic() >= victim.until:
+        elif left is None:
             log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", victim.uid)
             del self._victims[victim.uid]
+        else:
+            self._victims[victim.uid] = left
 
 
 ACTOR = Eviction

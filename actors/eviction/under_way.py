@@ -1,14 +1,15 @@
 """Evictions under way: what the checkpoint keeps of them, and when the next look may evict again. Pure.
 
 The memory and disk of an evicted pod are free only once it has ended and its volumes are removed. A look before that
-evicts the next pod in vain.
+evicts the next pod in vain. The kubelet waits twice: for the end of the processes (killPodNow of
+pkg/kubelet/pod_workers.go), then for the clean-up (waitForPodsCleanup of pkg/kubelet/eviction/eviction_manager.go).
 The wait for it outlives this process, and a pod_workers that ends before its answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,8 +17,11 @@ from actors.eviction.policy import ORDER
 from proto.pods.pod_workers import PodWorkerStates
 from proto.v1 import ObjectReference
 
+MINIMUM_KILL_WAIT_S = 10
 CLEANUP_S = 30.0
-"""Longest wait for an evicted pod's clean-up before the next decision (the kubelet's podCleanupTimeout)."""
+"""Longest wait for an evicted pod's clean-up, once the wait for its processes is over (podCleanupTimeout)."""
+MAXIMUM_GRACE_S = 2**31 - 1
+"""evictionMaxPodGracePeriod is an int32."""
 
 Stage = Literal["sync", "terminating", "terminated", "released", "gone", "unknown"]
 """`released`: it is terminated without volumes and cgroup. `gone`: no source has the pod, and nothing of it is left.
@@ -29,7 +33,7 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: str
     until: float
-    """When the wait for its end is over, in monotonic seconds of this boot."""
+    """When the present wait is over, in monotonic seconds of this boot."""
     signal: str
     """The signal of the metric `kubelet_evictions`."""
     involved: ObjectReference
@@ -39,6 +43,10 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     """Of its event."""
     told: bool = False
     """Its event is recorded: pod_workers has answered, or the pod was seen to end."""
+    grace_period_s: Annotated[int, msgspec.Meta(le=MAXIMUM_GRACE_S)] = 0
+    """Of the request."""
+    killed: bool = False
+    """The wait for its processes is over, and `until` is the end of the wait for its clean-up."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,18 +58,27 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[Victim, ...] = ()
 
 
+def kill_wait_s(grace_period_s: int) -> float:
+    """Return the longest wait for the end of the processes of a pod that was evicted with this grace period."""
+    return float(max(MINIMUM_KILL_WAIT_S, grace_period_s + grace_period_s // 2))
+
+
 def parse(data: Any, boot_id: str, now: float) -> Saved:
     """Return the data of a checkpoint at monotonic time `now`, without victims of another boot.
 
-    A list has conditions only: earlier versions wrote it. No victim is waited for longer than a new one. Raises
+    A list has conditions only: earlier versions wrote it. No wait is longer than that for a new victim. Raises
     msgspec.ValidationError.
     """
     if isinstance(data, list):
         return Saved(conditions=tuple(name for name in ORDER if name in data))
     saved = msgspec.convert({} if data is None else data, Saved)
     known = saved.victims if saved.boot_id == boot_id and boot_id else ()
-    victims = (msgspec.structs.replace(one, until=min(one.until, now + CLEANUP_S)) for one in known)
-    return msgspec.structs.replace(saved, victims=tuple(victims))
+    return msgspec.structs.replace(saved, victims=tuple(_bounded(one, now) for one in known))
+
+
+def _bounded(victim: Victim, now: float) -> Victim:
+    longest_s = CLEANUP_S if victim.killed else kill_wait_s(victim.grace_period_s)
+    return msgspec.structs.replace(victim, until=min(victim.until, now + longest_s))
 
 
 def stages(uids: Iterable[str], workers: PodWorkerStates) -> dict[str, Stage]:
@@ -86,6 +103,16 @@ def is_over(uid: str, now: Mapping[str, Stage], before: Mapping[str, Stage]) -> 
     return stage in ("released", "gone") or stage == before.get(uid) == "sync"
 
 
+def waited_for(victim: Victim, stage: Stage, now: float) -> Victim | None:
+    """Return the victim with its wait from monotonic time `now` on; None when its time is over.
+
+    The clean-up has its whole time after the wait for the processes, whether they have ended or not.
+    """
+    if not victim.killed and (stage == "terminated" or now >= victim.until):
+        victim = msgspec.structs.replace(victim, killed=True, until=min(now, victim.until) + CLEANUP_S)
+    return victim if now < victim.until else None
+
+
 def left_s(victims: Iterable[Victim], now: float) -> float:
-    """Return the seconds until the last deadline; 0 when all are over."""
+    """Return the seconds until the last of the present waits is over; 0 when all are."""
     return max((0.0, *(one.until - now for one in victims)))

@@ -148,12 +148,35 @@ def test_restart_does_not_prolong_the_wait() -> None:
     fake.stage("b", "terminating")
     until = time.monotonic() + 2
     victim = {"uid": "b", "until": until, "signal": "memory.available", "involved": {}, "message": "", "told": True}
+    victim["killed"] = True
     data = {"conditions": [], "boot_id": boot_id(), "victims": [victim]}
     checkpoint.save(checkpoint_path(fake), CHECKPOINT_VERSION, data)
     with fake.actor:
         wait_for(fake.evictions, 15, "an eviction after the deadline")
         assert time.monotonic() >= until
         assert evicted(fake) == ["c"]
+
+
+def test_long_grace_of_a_soft_eviction_costs_no_other_pod() -> None:
+    """The clean-up has its time once the processes have ended; before, the grace period counts."""
+    fake = three_pods(
+        prelude="import actors.eviction.under_way as module; module.CLEANUP_S = 0.2; ",
+        eviction_hard={},
+        eviction_soft={"memory.available": "1Gi"},
+        eviction_soft_grace_s={"memory.available": 0.1},
+        eviction_max_pod_grace_period_s=600,
+    )
+    with fake.actor:
+        wait_for(fake.evictions, 10, "an eviction")
+        for restarts in (False, True):
+            if restarts:
+                restart_as_under_pressure(fake)
+            looks = fake.looks()
+            wait_for(lambda looks=looks: fake.looks() >= looks + 3 or len(fake.evictions()) > 1, 20, "it looks")
+            assert [(one.pod_uid, one.grace_period_s) for one in fake.evictions()] == [("b", 600)]
+        fake.stage("b", "terminated")
+        wait_for(lambda: len(fake.evictions()) == 2, 10, "the next, after the time for the clean-up")
+        assert evicted(fake) == ["b", "c"]
 
 
 @pytest.mark.parametrize(

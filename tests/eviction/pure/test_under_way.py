@@ -5,7 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.eviction.under_way import CLEANUP_S, Saved, Stage, Victim, ends, is_over, left_s, parse, stages
+from actors.eviction.under_way import (
+    CLEANUP_S,
+    Saved,
+    Stage,
+    Victim,
+    ends,
+    is_over,
+    kill_wait_s,
+    left_s,
+    parse,
+    stages,
+    waited_for,
+)
 from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 from proto.v1 import ObjectReference
 
@@ -42,12 +54,26 @@ def test_evictions_of_another_boot_are_forgotten(boot_id: str) -> None:
     assert parse(plain(msgspec.structs.replace(SAVED, boot_id="")), "", NOW).victims == ()
 
 
-def test_no_saved_deadline_is_later_than_a_new_one() -> None:
-    far = msgspec.structs.replace(SAVED, victims=(msgspec.structs.replace(VICTIM, until=1e300),))
-    assert parse(plain(far), "this", NOW).victims[0].until == NOW + CLEANUP_S
+@pytest.mark.parametrize(
+    ("grace_s", "killed", "longest_s"), [(0, False, 10), (1, False, 10), (120, False, 180), (120, True, CLEANUP_S)]
+)
+def test_no_saved_deadline_is_later_than_a_new_one(grace_s: int, killed: bool, longest_s: float) -> None:
+    victim = msgspec.structs.replace(VICTIM, until=1e300, grace_period_s=grace_s, killed=killed)
+    far = msgspec.structs.replace(SAVED, victims=(victim,))
+    assert parse(plain(far), "this", NOW).victims[0].until == NOW + longest_s
 
 
-@pytest.mark.parametrize("data", [5, "x", {"victims": 5}, {"victims": [{}]}, {"conditions": [{}]}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        5,
+        "x",
+        {"victims": 5},
+        {"victims": [{}]},
+        {"conditions": [{}]},
+        {"victims": [{**plain(SAVED)["victims"][0], "grace_period_s": 2**31}]},
+    ],
+)
 def test_data_of_another_form_is_an_error(data: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         parse(data, "this", NOW)
@@ -97,6 +123,50 @@ def test_wait_for_a_pod(before: Stage | None, now: Stage | None, over: bool, beg
     second: dict[str, Stage] = {} if now is None else {"b": now}
     assert is_over("b", second, first) is over
     assert ends(now or "unknown") is begun
+
+
+@pytest.mark.parametrize(("grace_s", "wait_s"), [(-1, 10), (0, 10), (1, 10), (7, 10), (20, 30), (21, 31), (120, 180)])
+def test_wait_for_a_kill_follows_the_grace_period(grace_s: int, wait_s: float) -> None:
+    assert kill_wait_s(grace_s) == wait_s
+
+
+def seconds_of_wait(grace_s: int, *, ended_s: float, released_s: float = float("inf"), restart_s: float = -1) -> float:
+    """How long a victim is waited for whose processes end after `ended_s`, and which is released after `released_s`.
+
+    In virtual time, with a look each second. After `restart_s` the actor reads its checkpoint.
+    """
+    victim = msgspec.structs.replace(VICTIM, until=NOW + kill_wait_s(grace_s), grace_period_s=grace_s)
+    for second in range(1, 10_000):
+        now = NOW + second
+        if second == restart_s:
+            (victim,) = parse(plain(msgspec.structs.replace(SAVED, victims=(victim,))), "this", now).victims
+        stage: Stage = "released" if second >= released_s else "terminated" if second >= ended_s else "terminating"
+        left = waited_for(victim, stage, now)
+        if left is None or is_over(victim.uid, {victim.uid: stage}, {}):
+            return second
+        victim = left
+    raise AssertionError("it is waited for without end")
+
+
+@pytest.mark.parametrize("restart_s", [-1, 5, 100, 130])
+def test_soft_eviction_waits_for_the_whole_grace_period(restart_s: float) -> None:
+    assert seconds_of_wait(120, ended_s=119, released_s=140, restart_s=restart_s) == 140
+    assert seconds_of_wait(120, ended_s=3, released_s=5, restart_s=restart_s) == 5
+
+
+@pytest.mark.parametrize("restart_s", [-1, 5, 35, 185])
+def test_clean_up_has_its_own_time_after_the_kill(restart_s: float) -> None:
+    assert seconds_of_wait(120, ended_s=119, restart_s=restart_s) == 119 + CLEANUP_S
+    assert seconds_of_wait(1, ended_s=3, restart_s=restart_s) == 3 + CLEANUP_S
+    assert seconds_of_wait(120, ended_s=float("inf"), restart_s=restart_s) == 180 + CLEANUP_S
+    assert seconds_of_wait(1, ended_s=float("inf"), restart_s=restart_s) == 10 + CLEANUP_S
+
+
+def test_wait_that_ended_while_the_actor_was_down_stays_over() -> None:
+    assert waited_for(VICTIM, "terminating", VICTIM.until + CLEANUP_S) is None
+    late = waited_for(VICTIM, "terminating", VICTIM.until + 10)
+    assert late is not None
+    assert late.until == VICTIM.until + CLEANUP_S
 
 
 def test_seconds_left_are_those_of_the_last_deadline() -> None:
