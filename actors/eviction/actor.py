@@ -5,7 +5,7 @@ of conditions that hold. After a restart they count as just seen. So a restart m
 never admits pods to a node that was under pressure a moment ago.
 
 The checkpoint also keeps each eviction under way, written before the request. After a kill the next incarnation waits
-for that pod before it evicts another.
+for that pod before it evicts another. It keeps the pods that did not end in time, too.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class Eviction(Actor):
         self._observed: dict[Condition, float] = {condition: now for condition in ORDER if condition in known}
         self._conditions = policy.conditions(self._observed)
         self._victims = {victim.uid: victim for victim in saved.victims}
+        self._overdue: dict[str, int] = dict(saved.overdue)
+        """UID to grace period of evicted pods that did not end in time: the same request has no effect on them."""
         self._saved = self._to_save()
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
@@ -171,6 +173,7 @@ class Eviction(Actor):
             "conditions": list(self._conditions),
             "evicted": self._evicted,
             "waits_for": list(self._victims),
+            "overdue": list(self._overdue),
             "disks": self.layout,
             "notices": self._notices.paths(),
             "last_error": self._last_error,
@@ -265,7 +268,8 @@ class Eviction(Actor):
         await self._save()
 
     def _to_save(self) -> Saved:
-        return Saved(conditions=self._conditions, boot_id=self._boot, victims=tuple(self._victims.values()))
+        victims, overdue = tuple(self._victims.values()), dict(self._overdue)
+        return Saved(conditions=self._conditions, boot_id=self._boot, victims=victims, overdue=overdue)
 
     async def _save(self) -> None:
         current = self._to_save()
@@ -299,41 +303,47 @@ class Eviction(Actor):
     async def _enforce_limits(self) -> list[str]:
         """Evict every pod above its limits of ephemeral storage; return their UIDs.
 
-        Measures only when a running pod has a limit.
+        Measures only when an active pod has a limit.
         """
         limited = await self._limited_pods()
         if not limited:
             return []
         usages = await self._usages(with_disk=True)
         evicted = []
-        for uid, pod in limited.items():
+        for uid, (pod, ending) in limited.items():
             text = local_storage.violation(pod, usages[uid], self.layout) if uid in usages else ""
             if not text or is_critical(pod):
                 continue
-            if await self._evict(pod, text, local_storage.GRACE_PERIOD_S, local_storage.signal(text)):
+            grace_s, signal = local_storage.GRACE_PERIOD_S, local_storage.signal(text)
+            if await self._evict(pod, text, grace_s, signal, ending=ending):
                 evicted.append(uid)
                 if not self._victims[uid].told:
                     break  # pod_workers does not answer now; the next look finds the others
         return evicted
 
-    async def _limited_pods(self) -> dict[str, Pod]:
-        """Return running pods with a limit, by UID. Asks only for the specs of new pods."""
+    async def _limited_pods(self) -> dict[str, tuple[Pod, bool]]:
+        """Return active pods with a limit, by UID, and whether they end. Asks only for the specs of new pods."""
         workers = await self._workers(with_pods=False)
+        passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, workers)
         self._known = {worker.uid: self._known[worker.uid] for worker in workers if worker.uid in self._known}
         new = [worker.uid for worker in workers if worker.uid not in self._known]
         for first in range(0, len(new), SPECS_AT_ONCE):
             some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
             known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
             self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
-        found = ((worker.uid, self._known.get(worker.uid)) for worker in workers if worker.stage == "sync")
-        return {uid: pod for uid, pod in found if pod is not None}
+        active = (one for one in workers if planning.is_active(one) and one.uid not in passed_over)
+        found = ((one, self._known.get(one.uid)) for one in active)
+        return {one.uid: (pod, one.stage == "terminating") for one, pod in found if pod is not None}
 
     async def evict(self, threshold: Threshold) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
         signal, layout, observed = threshold.signal, self.layout, self._seen[threshold.signal]
         usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
         configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
-        found = planning.candidates(await self._workers(with_pods=True), usages, signal, layout)
+        workers = await self._workers(with_pods=True)
+        longest_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, None)
+        passed_over = self._passed_over(longest_s, workers)
+        found = planning.candidates(workers, usages, signal, layout, passed_over)
         refused: dict[str, str] = {}
         for one in found:
             text, annotations = message.eviction_message(
@@ -341,7 +351,7 @@ class Eviction(Actor):
             )
             own_s = one.pod.spec.termination_grace_period_seconds
             grace_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, own_s)
-            if await self._evict(one.pod, text, grace_s, signal, annotations):
+            if await self._evict(one.pod, text, grace_s, signal, annotations, ending=one.ending):
                 self._compare(planning.basis(found, signal, refused, one.uid))
                 return [one.uid]
             refused[one.uid] = "not to be ended"
@@ -376,13 +386,20 @@ class Eviction(Actor):
         signal = met[0].signal
         usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
         workers = await self._workers(with_pods=True)
-        found = planning.candidates(workers, usages, signal, layout)
+        longest_s = policy.grace_period_s(met[0], self.settings.eviction_max_pod_grace_period_s, None)
+        passed_over = self._passed_over(longest_s, workers)
+        found = planning.candidates(workers, usages, signal, layout, passed_over)
         self._plan_shown.keep(planning.basis(found, signal, {}), time.monotonic())
         return Plan(victims=planning.victims(found, workers, time.time()), notes=planning.notes(signal, layout))
 
     async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
         request = ListPodWorkers(with_pods=with_pods, uids=uids)
         return (await self.peer("pod_workers").ask(request, WORKERS_S)).pods
+
+    def _passed_over(self, grace_s: int, workers: Iterable[PodWorkerState]) -> set[str]:
+        """Return UIDs of pods whose end an eviction with this grace period cannot hasten. `workers`: all pods."""
+        self._overdue = under_way.still_overdue(self._overdue, workers)
+        return {uid for uid, before_s in self._overdue.items() if before_s <= grace_s}
 
     async def _usages(self, *, with_disk: bool) -> dict[str, PodUsage]:
         """Return UID to usage; empty when stats fails. Then priority decides."""
@@ -395,9 +412,19 @@ class Eviction(Actor):
         return {usage.pod_uid: usage for usage in answer.pods}
 
     async def _evict(
-        self, pod: Pod, text: str, grace_period_s: int, signal: str, annotations: dict[str, str] | None = None
+        self,
+        pod: Pod,
+        text: str,
+        grace_period_s: int,
+        signal: str,
+        annotations: dict[str, str] | None = None,
+        *,
+        ending: bool,
     ) -> bool:
-        """Ask for the pod's end; False when that is refused. Without an answer it may end, so it is waited for."""
+        """Ask for the pod's end; False when that is refused. Without an answer it may end, so it is waited for.
+
+        `ending`: it ends already.
+        """
         meta = pod.metadata
         request = EvictPod(pod_uid=meta.uid, reason=message.REASON, message=text, grace_period_s=grace_period_s)
         log.warning("evicting pod %s/%s: %s", meta.namespace, meta.name, text)
@@ -409,6 +436,7 @@ class Eviction(Actor):
             involved=pod_reference(pod),
             message=text,
             annotations=annotations or {},
+            ending=ending,
         )
         self._victims[victim.uid] = victim
         await self._save()  # before the request: a kill after it must not cost another pod
@@ -460,16 +488,18 @@ class Eviction(Actor):
     def _check(self, victim: Victim, stages: dict[str, Stage], before: dict[str, Stage]) -> None:
         """Record the eviction when the victim ends. Forget the victim when the wait for it is over."""
         stage = stages.get(victim.uid, "unknown")
-        if under_way.ends(stage):
+        if under_way.has_begun(victim, stage):
             self._report(victim)
-        left = under_way.waited_for(self._victims[victim.uid], stage, time.monotonic())
-        if under_way.is_over(victim.uid, stages, before):
-            del self._victims[victim.uid]
-        elif left is None:
-            log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", victim.uid)
-            del self._victims[victim.uid]
-        else:
+        victim = self._victims.pop(victim.uid)
+        if under_way.is_over(victim, stages, before):
+            return
+        left = under_way.waited_for(victim, stage, time.monotonic())
+        if left is not None:
             self._victims[victim.uid] = left
+            return
+        log.warning("cannot wait longer for the clean-up of evicted pod %s: timed out", victim.uid)
+        if victim.told:
+            self._overdue[victim.uid] = victim.grace_period_s
 
 
 ACTOR = Eviction

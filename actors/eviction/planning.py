@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from actors._host.node.plans import Basis
@@ -23,6 +23,8 @@ class Candidate:
     rule: str
     amount: int | None
     """Its use of the resource that is short; None when it is not known."""
+    ending: bool
+    """It ends already, and an eviction shortens its grace period."""
 
     @property
     def uid(self) -> str:
@@ -35,16 +37,29 @@ class Candidate:
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
 
+def is_active(worker: PodWorkerState) -> bool:
+    """Return True when the kubelet considers the pod (GetActivePods of pkg/kubelet/kubelet_pods.go).
+
+    A pod that ends is one, as long as a source has it. So it goes before others that use less.
+    """
+    return worker.stage != "terminated" and not worker.deleted and not worker.rejected
+
+
 def candidates(
-    workers: Iterable[PodWorkerState], usages: Mapping[str, PodUsage], signal: str, layout: DiskLayout
+    workers: Iterable[PodWorkerState],
+    usages: Mapping[str, PodUsage],
+    signal: str,
+    layout: DiskLayout,
+    passed_over: Collection[str] = (),
 ) -> list[Candidate]:
-    """Return the pods that may be evicted for `signal`, the first one first. Pods that end already are left out."""
-    pods = [worker.pod for worker in workers if worker.stage == "sync" and worker.pod is not None]
+    """Return the active pods that may be evicted for `signal`, the first one first. `passed_over`: UIDs of others."""
+    active = {one.uid: one for one in workers if is_active(one) and one.uid not in passed_over}
     found = []
-    for pod in ranking.evictable(pods, usages, signal, layout):
+    for pod in ranking.evictable((one.pod for one in active.values() if one.pod is not None), usages, signal, layout):
         usage = usages.get(pod.metadata.uid)
         amount = None if usage is None else ranking.used(usage, signal, layout)
-        found.append(Candidate(pod, usage, ranking.why(pod, usage, signal, layout), amount))
+        ending = active[pod.metadata.uid].stage == "terminating"
+        found.append(Candidate(pod, usage, ranking.why(pod, usage, signal, layout), amount, ending))
     return found
 
 

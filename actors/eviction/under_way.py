@@ -4,6 +4,9 @@ The memory and disk of an evicted pod are free only once it has ended and its vo
 evicts the next pod in vain. The kubelet waits twice: for the end of the processes (killPodNow of
 pkg/kubelet/pod_workers.go), then for the clean-up (waitForPodsCleanup of pkg/kubelet/eviction/eviction_manager.go).
 The wait for it outlives this process, and a pod_workers that ends before its answer.
+
+A pod that did not end in time is evicted again only with a shorter grace period. The kubelet evicts it again and again
+while it is the first in rank, and no other pod.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from actors.eviction.policy import ORDER
-from proto.pods.pod_workers import PodWorkerStates
+from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 from proto.v1 import ObjectReference
 
 MINIMUM_KILL_WAIT_S = 10
 CLEANUP_S = 30.0
 """Longest wait for an evicted pod's clean-up, once the wait for its processes is over (podCleanupTimeout)."""
-MAXIMUM_GRACE_S = 2**31 - 1
-"""evictionMaxPodGracePeriod is an int32."""
+Grace = Annotated[int, msgspec.Meta(le=2**31 - 1)]
+"""Seconds; evictionMaxPodGracePeriod is an int32."""
 
 Stage = Literal["sync", "terminating", "terminated", "released", "gone", "unknown"]
 """`released`: it is terminated without volumes and cgroup. `gone`: no source has the pod, and nothing of it is left.
@@ -43,10 +46,12 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     """Of its event."""
     told: bool = False
     """Its event is recorded: pod_workers has answered, or the pod was seen to end."""
-    grace_period_s: Annotated[int, msgspec.Meta(le=MAXIMUM_GRACE_S)] = 0
+    grace_period_s: Grace = 0
     """Of the request."""
     killed: bool = False
     """The wait for its processes is over, and `until` is the end of the wait for its clean-up."""
+    ending: bool = False
+    """It was terminating already. So its stage does not tell whether pod_workers has taken the request."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +61,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     """Of the victims' times."""
     victims: tuple[Victim, ...] = ()
+    overdue: dict[str, Grace] = {}
+    """UID to grace period of pods that pod_workers was told to evict, and that did not end in time."""
 
 
 def kill_wait_s(grace_period_s: int) -> float:
@@ -64,7 +71,7 @@ def kill_wait_s(grace_period_s: int) -> float:
 
 
 def parse(data: Any, boot_id: str, now: float) -> Saved:
-    """Return the data of a checkpoint at monotonic time `now`, without victims of another boot.
+    """Return the data of a checkpoint at monotonic time `now`, without pods of another boot.
 
     A list has conditions only: earlier versions wrote it. No wait is longer than that for a new victim. Raises
     msgspec.ValidationError.
@@ -72,8 +79,9 @@ def parse(data: Any, boot_id: str, now: float) -> Saved:
     if isinstance(data, list):
         return Saved(conditions=tuple(name for name in ORDER if name in data))
     saved = msgspec.convert({} if data is None else data, Saved)
-    known = saved.victims if saved.boot_id == boot_id and boot_id else ()
-    return msgspec.structs.replace(saved, victims=tuple(_bounded(one, now) for one in known))
+    if not boot_id or saved.boot_id != boot_id:
+        return Saved(conditions=saved.conditions, boot_id=saved.boot_id)
+    return msgspec.structs.replace(saved, victims=tuple(_bounded(one, now) for one in saved.victims))
 
 
 def _bounded(victim: Victim, now: float) -> Victim:
@@ -88,19 +96,22 @@ def stages(uids: Iterable[str], workers: PodWorkerStates) -> dict[str, Stage]:
     return {uid: found.get(uid, absent) for uid in uids}
 
 
-def ends(stage: Stage) -> bool:
+def has_begun(victim: Victim, stage: Stage) -> bool:
     """Return True when pod_workers has taken the eviction. A pod that is gone may have been deleted before."""
-    return stage in ("terminating", "terminated", "released")
+    return not victim.ending and stage in ("terminating", "terminated", "released")
 
 
-def is_over(uid: str, now: Mapping[str, Stage], before: Mapping[str, Stage]) -> bool:
+def is_over(victim: Victim, now: Mapping[str, Stage], before: Mapping[str, Stage]) -> bool:
     """Return True when nothing is to be waited for: the pod is released, or it runs and was not evicted.
 
     `before`: the stages of the look before. One look may be earlier than the pod's worker, so two have to show that it
-    runs. Then the request was lost, with pod_workers or before it was sent.
+    runs. Then the request was lost, with pod_workers or before it was sent. A pod that was ending before a request
+    without an answer may be asked to end once more.
     """
-    stage = now.get(uid, "unknown")
-    return stage in ("released", "gone") or stage == before.get(uid) == "sync"
+    stage = now.get(victim.uid, "unknown")
+    if stage == "terminating" and victim.ending:
+        return not victim.told
+    return stage in ("released", "gone") or stage == before.get(victim.uid) == "sync"
 
 
 def waited_for(victim: Victim, stage: Stage, now: float) -> Victim | None:
@@ -111,6 +122,11 @@ def waited_for(victim: Victim, stage: Stage, now: float) -> Victim | None:
     if not victim.killed and (stage == "terminated" or now >= victim.until):
         victim = msgspec.structs.replace(victim, killed=True, until=min(now, victim.until) + CLEANUP_S)
     return victim if now < victim.until else None
+
+
+def still_overdue(overdue: Mapping[str, int], workers: Iterable[PodWorkerState]) -> dict[str, int]:
+    """Return `overdue` without pods that have ended. `workers`: all pods."""
+    return {one.uid: overdue[one.uid] for one in workers if one.stage == "terminating" and one.uid in overdue}
 
 
 def left_s(victims: Iterable[Victim], now: float) -> float:

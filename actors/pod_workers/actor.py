@@ -515,10 +515,15 @@ class PodWorkers(Actor):
 
     @handles(EvictPod)
     def on_evict(self, request: EvictPod) -> Done:
-        """From eviction: end a pod, and keep it from running again. Refused: there is no such pod."""
+        """From eviction: end a pod, and keep it from running again. Refused: there is no such pod.
+
+        A pod that ends already has the shorter grace period. As in the kubelet, a terminated pod keeps its status.
+        """
         worker = self.workers.get(request.pod_uid)
         if worker is None:
             raise Refused("NotFound", f"no pod with UID {request.pod_uid}", retry=False)
+        if worker.stage == "terminated":
+            return Done()
         if not request.with_machine:
             # First: after a kill in between, the next process would start the ended containers again.
             self.admission_queue.evicted(request.pod_uid, request.reason, request.message)

@@ -12,6 +12,7 @@ from actors._base import MailboxActor
 from actors._base.messaging.waits import Standing, Subject
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
+from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.metrics import bool_label
 from actors.pod_workers.resources.resize_conditions import Pending
@@ -116,7 +117,7 @@ def set_gauges(
 
 def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWorkerState:
     """The pod in it has the allocated resources, which are its limits; the published one has the desired ones."""
-    pod = worker.pod
+    pod, termination = worker.pod, worker.termination
     if with_pod and published is not None:
         pod = replace(pod, status=published.status)
     return PodWorkerState(
@@ -125,7 +126,8 @@ def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWo
         name=pod.metadata.name,
         stage=worker.stage,
         released=worker.stage == "terminated" and worker.report.released,
-        deleted=worker.termination is not None and worker.termination.deleted,
+        deleted=termination is not None and termination.deleted,
+        rejected=termination is not None and termination.message.startswith(reasons.REJECTED),
         static=is_static(pod),
         pod=pod if with_pod else None,
         start_time=worker.report.start_time,

@@ -161,6 +161,8 @@ class PodWorkerState(Record, frozen=True, kw_only=True):
     """It is terminated, and its volumes and its cgroup are gone (the kubelet's PodIsFinished)."""
     deleted: bool
     """No source has the pod any more."""
+    rejected: bool = False
+    """It was not admitted, and none of its containers starts."""
     static: bool
     pod: Pod | None = None
     """The pod, with `with_pods`."""

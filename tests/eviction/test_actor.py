@@ -129,8 +129,8 @@ class FakeNode:
     def stage(self, uid: str, stage: Any, *, released: bool = False) -> None:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
 
-    def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "") -> None:
-        """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`."""
+    def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "", **state: Any) -> None:
+        """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`. `state`: of its worker."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
         pod = from_dict(
             Pod,
@@ -144,9 +144,8 @@ class FakeNode:
                 "spec": {"containers": [{"name": "c"}], "priority": priority, "volumes": volumes},
             },
         )
-        self.pods[uid] = PodWorkerState(
-            uid=uid, namespace="ns", name=f"p-{uid}", stage="sync", deleted=False, static=False, pod=pod
-        )
+        known: dict[str, Any] = {"stage": "sync", "deleted": False, **state}
+        self.pods[uid] = PodWorkerState(uid=uid, namespace="ns", name=f"p-{uid}", static=False, pod=pod, **known)
         self.usages[uid] = use
 
     def pressure(self) -> Pressure:
@@ -227,6 +226,29 @@ def test_largest_pod_goes_and_the_next_only_after_its_clean_up(fake: FakeNode) -
     assert ("Node", "Warning", "EvictionThresholdMet", "Attempting to reclaim memory") in said
     low = "NodeHasInsufficientMemory"
     assert ("Node", "Normal", low, f"Node node status is now: {low}") in said
+
+
+def test_pod_that_ends_slowly_goes_before_a_smaller_one(fake: FakeNode) -> None:
+    """As in the kubelet. Not so pods that have ended, that no source has or that were not admitted."""
+    fake.pod("small", 1 * GIB)
+    fake.pod("ends", 5 * GIB, stage="terminating")
+    fake.pod("ended", 6 * GIB, stage="terminated")
+    fake.pod("deleted", 7 * GIB, stage="terminating", deleted=True)
+    fake.pod("rejected", 0, stage="terminating", rejected=True)
+    del fake.usages["rejected"]  # a pod of unknown usage is the first in rank
+    assert [one.id for one in fake.actor.ask(PlanEviction(signal="memory.available", quantity="1Gi")).victims] == [
+        "ends",
+        "small",
+    ]
+    fake.memory_available = GIB // 2
+    wait_for(fake.evictions, 10, "an eviction")
+    looks = fake.looks()
+    wait_for(lambda: fake.looks() >= looks + 2 or len(fake.evictions()) > 1, 20, "it waits for its end")
+    assert [(one.pod_uid, one.grace_period_s) for one in fake.evictions()] == [("ends", 1)]
+    wait_for(lambda: [reason for _, _, reason, _ in fake.events()].count("Evicted") == 1, 10, "its event")
+    fake.stage("ends", "terminated", released=True)
+    wait_for(lambda: len(fake.evictions()) == 2, 10, "memory is still short")
+    assert fake.evictions()[1].pod_uid == "small"
 
 
 def test_plan_names_the_pod_that_then_goes(fake: FakeNode) -> None:
@@ -563,8 +585,15 @@ def test_pods_above_their_limits_go_without_node_pressure(fake: FakeNode) -> Non
     wait_for(lambda: fake.annotations() == [{}], 10, "its event, without annotations as the kubelet's")
     assert fake.pressure().conditions == ()
     fake.stage("large", "terminated", released=True)
+    fake.pod("ends", 0, limit="1Mi", stage="terminating")
+    fake.pod("deleted", 0, limit="1Mi", stage="terminating", deleted=True)
+    fake.volumes |= {"ends": 2 << 20, "deleted": 2 << 20}
+    wait_for(lambda: len(fake.evictions()) == 2, 10, "a pod that ends slowly has its limit, too")
+    assert fake.evictions()[1].pod_uid == "ends"
+    fake.stage("ends", "terminated", released=True)
     fake.volumes["small"] = 2 << 20
-    wait_for(lambda: len(fake.evictions()) == 2, 10, "the other grows too")
+    wait_for(lambda: len(fake.evictions()) == 3, 10, "the other grows too")
+    assert fake.evictions()[2].pod_uid == "small"
 
 
 def test_specs_are_asked_for_once_and_few_at_a_time() -> None:

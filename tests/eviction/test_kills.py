@@ -143,6 +143,48 @@ def test_pod_workers_that_lacks_pods_ends_no_wait() -> None:
         assert_memory_recovers_with_the_end_of_b(fake, ["b"])
 
 
+QUICK = "import actors.eviction.under_way as m; m.CLEANUP_S, m.MINIMUM_KILL_WAIT_S = 0.2, 0.2; "
+
+
+def test_pod_that_does_not_end_in_time_is_evicted_once() -> None:
+    """The same request has no effect on it. One with a shorter grace period has."""
+    soft = {
+        "eviction_hard": {"memory.available": "1Mi"},
+        "eviction_soft": {"memory.available": "1Gi"},
+        "eviction_soft_grace_s": {"memory.available": 0.1},
+        "eviction_max_pod_grace_period_s": 2,
+    }
+    fake = three_pods(prelude=QUICK, **soft)
+    fake.stage("b", "terminating")
+    fake.stage("a", "terminated")
+    with fake.actor:
+        wait_for(lambda: len(fake.evictions()) == 2, 30, "the next, after the wait for b")
+        assert [(one.pod_uid, one.grace_period_s) for one in fake.evictions()] == [("b", 2), ("c", 2)]
+        wait_for(lambda: not victims(fake), 20, "the end of the wait for c")
+        restart_as_under_pressure(fake)
+        wait_for(lambda: ("MemoryPressure",) in fake.told(), 10, "a look")
+        wait_for(lambda: fake.order[-3:] == ["usages"] * 3, 20, "there is no pod to evict")
+        assert fake.actor.ask(Describe()).state["overdue"] == ["b", "c"]
+        assert len(fake.evictions()) == 2
+        fake.memory_available = 0
+        wait_for(lambda: len(fake.evictions()) == 4, 20, "the hard threshold is met")
+        assert [(one.pod_uid, one.grace_period_s) for one in fake.evictions()[2:]] == [("b", 1), ("c", 1)]
+
+
+@pytest.mark.parametrize("restart", [restart_as_under_pressure, restart_pod_workers])
+@pytest.mark.parametrize("taken", [True, False])
+def test_lost_eviction_of_an_ending_pod_is_sent_again(restart: Callable[[FakeNode], None], taken: bool) -> None:
+    """Its stage does not tell whether the request came. No other pod goes for it."""
+    fake = three_pods()
+    fake.stage("b", "terminating")
+    lose_answers(fake, taken=taken)
+    with fake.actor:
+        wait_for(fake.evictions, 10, "an eviction")
+        restart(fake)
+        wait_for(lambda: len(fake.evictions()) == 2, 10, "it is sent again")
+        assert_memory_recovers_with_the_end_of_b(fake, ["b", "b"])
+
+
 def test_restart_does_not_prolong_the_wait() -> None:
     fake = three_pods()
     fake.stage("b", "terminating")

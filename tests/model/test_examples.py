@@ -9,7 +9,7 @@ from actors._cgroup.limits import Limits
 from actors._cri.errors import CriError
 from actors.pod_workers.decide.resize import as_pod_limits, merged
 from actors.pod_workers.resources import resize_steps
-from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetNodePressure
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import ResourceRequirements
 from proto.wire.errors import Refused
@@ -306,6 +306,48 @@ def test_an_ended_pod_is_released_once_its_volumes_are_removed(make_world):
     assert state() == ("terminated", True)
 
 
+@pytest.mark.parametrize("dies_s", [None, 100.0])
+def test_eviction_shortens_the_end_of_a_deleted_pod(make_world, dies_s):
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 600}, 1)
+    world.program = type(world.program)(term_s=dies_s)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.update("api", "DELETE", specs.with_deletion(pod, 600))
+    world.clock.advance(5)
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason="Evicted", message="memory"))
+    world.clock.advance(5)
+    assert not world.running(), explain(world)
+    status = world.pods()[UID].status
+    assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "memory")
+    assert [one.message for one in status.conditions if one.type == "DisruptionTarget"] == ["memory"]
+
+
+def test_eviction_of_a_pod_that_has_ended_leaves_its_status(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.update("api", "DELETE", specs.with_deletion(pod, 1))
+    world.clock.advance(10)
+    before = world.pods()[UID].status
+    assert before.phase == "Succeeded"
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason="Evicted", message="memory"))
+    world.clock.advance(10)
+    assert world.pods()[UID].status == before
+
+
+def test_rejected_pod_is_told_from_one_that_ends(make_world):
+    world = make_world(static=False)
+    world.tell_pod_workers("eviction", SetNodePressure(conditions=("DiskPressure",)))
+    world.clock.advance(1)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    (one,) = world.process.actor.on_list(ListPodWorkers(uids=(UID,))).pods
+    assert one.rejected
+    assert world.pods()[UID].status.reason == "Evicted"
+
+
 KILLED_AFTER_MS = [0, 1, 2, 4, 6, 10, 20, 50, 100, 300]
 
 
@@ -320,6 +362,23 @@ def test_evicted_pod_never_runs_again_after_a_kill(make_world, killed_after_ms):
     world.clock.advance(60)
     assert not world.running(), explain(world)
     assert (world.pods()[UID].status.phase, shown(world).restart_count) == ("Succeeded", 0)
+
+
+@pytest.mark.parametrize("killed_after_ms", KILLED_AFTER_MS)
+def test_kill_keeps_the_grace_that_an_eviction_shortened(make_world, killed_after_ms):
+    world = make_world(static=False)
+    pod = specs.api_pod({**PLAIN, "terminationGracePeriodSeconds": 600}, 1)
+    world.program = type(world.program)(term_s=None)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.update("api", "DELETE", specs.with_deletion(pod, 600))
+    world.clock.advance(5)
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason="Evicted", message="memory"))
+    world.clock.advance(world.message_s + killed_after_ms / 1000)
+    world.kill()
+    world.clock.advance(10)
+    assert not world.running(), explain(world)
+    assert world.pods()[UID].status.reason == "Evicted"
 
 
 HOOKED = {

@@ -127,7 +127,10 @@ def test_pod_that_is_to_run_keeps_only_ends_of_its_containers(ends):
     assert (ends.records, list(ends.containers)) == ({}, [("u", "d"), ("v", "e")])
 
 
-def test_begun_end_keeps_an_earlier_record(ends):
-    for at in (30.0, 20.0):
+def test_begun_end_keeps_an_earlier_deadline_and_the_hooks(ends):
+    ends.begin("u", 30.0)
+    ends.hook_began("u", "c", 1.0)
+    for at in (20.0, 25.0):
         ends.begin("u", at)
-    assert ends.end_by("u", 40.0) == 30.0
+    assert ends.end_by("u", 40.0) == 20.0
+    assert ends.hook("u", "c") == HookRecord(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -9,7 +10,10 @@ from actors.pod_workers.model.end_record import ContainerEnd, EndRecord, HookRec
 
 
 class Ends:
-    """Records are immutable. Only the pod's worker changes one; the actor's thread reads them for the checkpoint."""
+    """Records are immutable. The pod's worker changes them, and the actor's thread at an eviction.
+
+    The actor's thread reads them for the checkpoint.
+    """
 
     def __init__(
         self,
@@ -23,18 +27,29 @@ class Ends:
         self.containers = containers
         """Of containers that end alone, by pod UID and CRI ID."""
         self._changed = changed
+        self._lock = threading.Lock()
+        """Of a change of `records`: an eviction may shorten an end while its worker records a hook."""
 
     def begin(self, uid: str, end_by: float) -> None:
-        """Record the end of a pod before its worker begins with it. The caller writes the checkpoint."""
-        self.records.setdefault(uid, EndRecord(end_by))
+        """Record a pod's end or earlier deadline before its worker knows of it. The caller writes the checkpoint."""
+        with self._lock:
+            self._shorten(uid, end_by)
 
     def end_by(self, uid: str, proposed: float) -> float:
         """Record the deadline of a pod's end, and return it: the earlier of `proposed` and the recorded one."""
-        record = self.records.get(uid)
-        if record is None or proposed < record.end_by:
-            self.records[uid] = EndRecord(proposed) if record is None else replace(record, end_by=proposed)
+        with self._lock:
+            is_changed = self._shorten(uid, proposed)
+            end_by = self.records[uid].end_by
+        if is_changed:
             self._changed()
-        return self.records[uid].end_by
+        return end_by
+
+    def _shorten(self, uid: str, proposed: float) -> bool:
+        record = self.records.get(uid)
+        if record is not None and record.end_by <= proposed:
+            return False
+        self.records[uid] = EndRecord(proposed) if record is None else replace(record, end_by=proposed)
+        return True
 
     def container_end_by(self, uid: str, container_id: str, proposed: float) -> float:
         """The same for a container that ends alone. In the end of its pod the deadline is `proposed`."""
@@ -64,9 +79,12 @@ class Ends:
             self._set_hook(uid, container_id, replace(hook, done=True))
 
     def _set_hook(self, uid: str, container_id: str, hook: HookRecord) -> None:
-        record, end = self.records.get(uid), self.containers.get((uid, container_id))
+        end = self.containers.get((uid, container_id))
+        with self._lock:
+            record = self.records.get(uid)
+            if record is not None:
+                self.records[uid] = replace(record, hooks={**record.hooks, container_id: hook})
         if record is not None:
-            self.records[uid] = replace(record, hooks={**record.hooks, container_id: hook})
             self._changed()
         elif end is not None:
             self._set_container(uid, container_id, replace(end, hook=hook))
@@ -77,7 +95,9 @@ class Ends:
 
     def is_to_run(self, uid: str) -> None:
         """Forget the end of a pod that a source wants again, or that a cancelled shutdown of the machine ended."""
-        if self.records.pop(uid, None) is not None:
+        with self._lock:
+            record = self.records.pop(uid, None)
+        if record is not None:
             self._changed()
 
     def keep_containers(self, uid: str, ending: Collection[str]) -> None:

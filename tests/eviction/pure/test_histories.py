@@ -67,7 +67,14 @@ class Node:
             Pod, {"metadata": {"name": uid, "namespace": "n", "uid": uid, "annotations": annotations}, "spec": spec}
         )
         self.workers[uid] = PodWorkerState(
-            uid=uid, namespace="n", name=uid, stage="sync", deleted=False, static=False, pod=pod
+            uid=uid,
+            namespace="n",
+            name=uid,
+            stage=self.rng.choice(["sync", "sync", "sync", "terminating", "terminated"]),
+            deleted=self.rng.random() < 0.1,
+            rejected=self.rng.random() < 0.1,
+            static=False,
+            pod=pod,
         )
         self.use(uid)
 
@@ -136,7 +143,7 @@ class Node:
             assert threshold.signal == "memory.available", "memory goes first"
         found = planning.candidates(self.workers.values(), self.usages, threshold.signal, self.layout)
         if not found:
-            assert all(one.pod is None or is_critical(one.pod) for one in self.workers.values())
+            assert not self.may_go()
             return []
         refused = {}
         while found[len(refused) :] and self.rng.random() < 0.1:  # gone since they were listed
@@ -151,11 +158,20 @@ class Node:
         self.evicted.append(uid)
         return [uid]
 
+    def may_go(self) -> dict[str, Pod]:
+        """The rules anew: a pod that ends may go. Ended, deleted, rejected and critical ones may not."""
+        return {
+            one.uid: one.pod
+            for one in self.workers.values()
+            if one.pod is not None and not is_critical(one.pod)
+            if one.stage in ("sync", "terminating") and not (one.deleted or one.rejected)
+        }
+
     def must_be_right(self, uid: str, signal: str, refused: set[str]) -> None:
         """The rules of the documentation, written anew: no critical pod; above its request before within it."""
-        pods = {one.uid: one.pod for one in self.workers.values() if one.pod is not None}
-        assert not is_critical(pods[uid])
-        others = [one for one in pods if one not in refused and one != uid and not is_critical(pods[one])]
+        pods = self.may_go()
+        assert uid in pods
+        others = [one for one in pods if one not in refused and one != uid]
         if signal == "memory.available" and uid in self.usages:
             assert all(one in self.usages for one in others), "unknown usage goes first"
             assert not self.above(uid, pods) < max((self.above(one, pods) for one in others), default=False)

@@ -10,12 +10,13 @@ from actors.eviction.under_way import (
     Saved,
     Stage,
     Victim,
-    ends,
+    has_begun,
     is_over,
     kill_wait_s,
     left_s,
     parse,
     stages,
+    still_overdue,
     waited_for,
 )
 from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
@@ -29,7 +30,14 @@ VICTIM = Victim(
     involved=ObjectReference(kind="Pod", namespace="ns", name="p", uid="b"),
     message="The node was low on resource: memory.",
 )
-SAVED = Saved(conditions=("MemoryPressure",), boot_id="this", victims=(VICTIM,))
+ENDING = msgspec.structs.replace(VICTIM, ending=True)
+SAVED = Saved(conditions=("MemoryPressure",), boot_id="this", victims=(VICTIM,), overdue={"c": 1})
+
+
+def worker(uid: str, stage: Any, *, released: bool = False) -> PodWorkerState:
+    return PodWorkerState(
+        uid=uid, namespace="ns", name=uid, stage=stage, released=released, deleted=False, static=False
+    )
 
 
 def plain(saved: Saved) -> Any:
@@ -49,9 +57,9 @@ def test_conditions_of_an_earlier_version_are_read() -> None:
 
 @pytest.mark.parametrize("boot_id", ["another", ""])
 def test_evictions_of_another_boot_are_forgotten(boot_id: str) -> None:
-    assert parse(plain(SAVED), boot_id, NOW).victims == ()
-    assert parse(plain(msgspec.structs.replace(SAVED, boot_id=boot_id)), boot_id + "x", NOW).victims == ()
-    assert parse(plain(msgspec.structs.replace(SAVED, boot_id="")), "", NOW).victims == ()
+    for saved, now in ((SAVED, boot_id), (msgspec.structs.replace(SAVED, boot_id=boot_id), boot_id + "x")):
+        assert parse(plain(saved), now, NOW) == Saved(conditions=SAVED.conditions, boot_id=saved.boot_id)
+    assert parse(plain(msgspec.structs.replace(SAVED, boot_id="")), "", NOW) == Saved(conditions=SAVED.conditions)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,7 @@ def test_no_saved_deadline_is_later_than_a_new_one(grace_s: int, killed: bool, l
         {"victims": [{}]},
         {"conditions": [{}]},
         {"victims": [{**plain(SAVED)["victims"][0], "grace_period_s": 2**31}]},
+        {"overdue": {"c": 2**31}},
     ],
 )
 def test_data_of_another_form_is_an_error(data: Any) -> None:
@@ -90,13 +99,9 @@ def test_data_of_another_form_is_an_error(data: Any) -> None:
     ],
 )
 def test_stage_of_a_pod(stage: Any, released: bool, ready: bool, expected: Stage) -> None:
-    pods = [PodWorkerState(uid="a", namespace="ns", name="a", stage="sync", deleted=False, static=False)]
+    pods = [worker("a", "sync")]
     if stage is not None:
-        pods.append(
-            PodWorkerState(
-                uid="b", namespace="ns", name="b", stage=stage, released=released, deleted=False, static=False
-            )
-        )
+        pods.append(worker("b", stage, released=released))
     assert stages(["b"], PodWorkerStates(pods=tuple(pods), sources_ready=ready)) == {"b": expected}
 
 
@@ -121,8 +126,29 @@ def test_stage_of_a_pod(stage: Any, released: bool, ready: bool, expected: Stage
 def test_wait_for_a_pod(before: Stage | None, now: Stage | None, over: bool, begun: bool) -> None:
     first: dict[str, Stage] = {} if before is None else {"b": before}
     second: dict[str, Stage] = {} if now is None else {"b": now}
-    assert is_over("b", second, first) is over
-    assert ends(now or "unknown") is begun
+    assert is_over(VICTIM, second, first) is over
+    assert has_begun(VICTIM, now or "unknown") is begun
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "over"),
+    [
+        ("terminating", True, False),
+        ("terminating", False, True),  # it may have ended so without the request, which is sent again
+        ("terminated", False, False),
+        ("unknown", False, False),
+        ("released", False, True),
+        ("gone", False, True),
+    ],
+)
+def test_wait_for_a_pod_that_ended_before_the_request(now: Stage, told: bool, over: bool) -> None:
+    assert is_over(msgspec.structs.replace(ENDING, told=told), {"b": now}, {}) is over
+    assert not has_begun(ENDING, now)
+
+
+def test_pod_is_overdue_until_it_has_ended() -> None:
+    workers = [worker("a", "terminating"), worker("b", "terminated"), worker("c", "sync"), worker("d", "terminating")]
+    assert still_overdue({"a": 1, "b": 1, "c": 1, "e": 1}, workers) == {"a": 1}
 
 
 @pytest.mark.parametrize(("grace_s", "wait_s"), [(-1, 10), (0, 10), (1, 10), (7, 10), (20, 30), (21, 31), (120, 180)])
@@ -142,7 +168,7 @@ def seconds_of_wait(grace_s: int, *, ended_s: float, released_s: float = float("
             (victim,) = parse(plain(msgspec.structs.replace(SAVED, victims=(victim,))), "this", now).victims
         stage: Stage = "released" if second >= released_s else "terminated" if second >= ended_s else "terminating"
         left = waited_for(victim, stage, now)
-        if left is None or is_over(victim.uid, {victim.uid: stage}, {}):
+        if left is None or is_over(victim, {victim.uid: stage}, {}):
             return second
         victim = left
     raise AssertionError("it is waited for without end")
