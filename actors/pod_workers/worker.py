@@ -376,7 +376,7 @@ class PodWorker(PooledActor):
         self.context.ends.forget(self.pod.metadata.uid)
         self.report.over = True
         self.report.publish(view, self.termination)
-        # Not before its last status is on its way: a shutdown of the machine waits for this stage only.
+        # Not before its last status is on its way: a shutdown of the machine may wait for this stage only.
         self.stage = "terminated"
         self.context.on_terminated(self.pod.metadata.uid)
         return 0.0

@@ -32,7 +32,15 @@ STATIC = {"kubernetes.io/config.source": "file"}
 GRACES = (ShutdownGrace(priority=0, grace_s=20), ShutdownGrace(priority=2_000_000_000, grace_s=10))
 
 
-def row(uid: str, priority: int = 0, grace_s: int | None = None, stage: str = "sync", **meta: object) -> PodWorkerState:
+def row(
+    uid: str,
+    priority: int = 0,
+    grace_s: int | None = None,
+    stage: str = "sync",
+    *,
+    released: bool = False,
+    **meta: object,
+) -> PodWorkerState:
     pod = Pod(
         metadata=ObjectMeta(name=uid, namespace="ns", uid=uid, **meta),  # type: ignore[arg-type]
         spec=PodSpec(containers=(), priority=priority, termination_grace_period_seconds=grace_s),
@@ -42,10 +50,11 @@ def row(uid: str, priority: int = 0, grace_s: int | None = None, stage: str = "s
         uid=uid,
         namespace="ns",
         name=uid,
-        stage=stage,
+        stage=stage,  # type: ignore[arg-type]
+        released=released,
         deleted=False,
         static=static,
-        pod=pod,  # type: ignore[arg-type]
+        pod=pod,
     )
 
 
@@ -101,8 +110,10 @@ class PodWorkers:
         self.told: list[EvictPod] = []
         self.told_at: list[float] = []
         """Monotonic seconds."""
+        self.looks = 0
 
     def list(self, _: ListPodWorkers) -> Message:
+        self.looks += 1
         return PodWorkerStates(pods=tuple(self.rows.values()), sources_ready=True)
 
     def evict(self, request: EvictPod) -> Message:
@@ -140,7 +151,11 @@ def test_machine_waits_for_pods_in_order_and_their_last_status(
     assert one.node["status"]["conditions"][-1]["message"] == "node is shutting down"
     assert one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down
     wait_for(lambda: "Shutdown" in one.reasons(), 10)
-    del workers.rows["web"]
+    workers.rows["web"] = row("web", 0, 30, "terminated")
+    looks = workers.looks
+    wait_for(lambda: workers.looks >= looks + 3 or len(workers.told) > 1, 20, "it waits for the volumes")
+    assert len(workers.told) == 1
+    workers.rows["web"] = row("web", 0, 30, "terminated", released=True)
     wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20)
     assert workers.told[1].grace_period_s == 10
     assert logind.held()

@@ -1,6 +1,8 @@
 """Graceful node shutdown: ends the pods by priority and writes their last status before the machine goes down.
 
-It starts when systemd-logind announces a shutdown. `policy` decides the order and the grace periods.
+It starts when systemd-logind announces a shutdown. `policy` decides the order and the grace periods. Within its period
+a group also waits until its volumes are unmounted, since the CSI driver may be a pod of the next group. Source:
+pkg/kubelet/nodeshutdown/nodeshutdown_manager.go of Kubernetes 1.36 (WaitForAllPodsUnmount).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from actors._host.node import shutdown as words
 from actors._metrics import kubelet as metrics
 from actors.node.shutdown import policy
 from actors.node.shutdown.logind import Logind
-from actors.node.shutdown.policy import Group, PodEnd
+from actors.node.shutdown.policy import Group, PodEnd, Stage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
 from proto.pods.status import Flush
 from proto.wire.errors import ActorError
@@ -91,7 +93,7 @@ class Shutdown:
             left: set[str] = set()
             for group in policy.groups(self._graces, await self._pods()):
                 left |= await self._end(group)
-            await self._wait(left, time.monotonic() + KILLED_S)
+            await self._wait(left, time.monotonic() + KILLED_S, policy.running)
             await self._flush()
         except Cancelled:
             raise  # the shutdown was cancelled: logind's thread has taken the next lock
@@ -114,16 +116,19 @@ class Shutdown:
                 await self._actor.sleep(LOOK_S)
 
     async def _end(self, group: Group) -> set[str]:
-        """UIDs of the pods that did not end in time."""
+        """End a group, and wait until its pods are released. Return the UIDs of pods that still run."""
         log.warning("ending %d pods of priority %d and up within %d s", len(group.pods), group.priority, group.grace_s)
         began = time.monotonic()
         by_uid = {pod.uid: pod for pod in group.pods}
         for pod in group.pods:
             await self._ask_to_end(pod, began)
-        left = await self._wait(set(by_uid), began + group.grace_s, lambda uid: self._ask_to_end(by_uid[uid], began))
-        if left:
-            names = ", ".join(pod.name for pod in group.pods if pod.uid in left)
-            log.warning("pods did not end in time: %s", names)
+        deadline = began + group.grace_s
+        stages = await self._wait(set(by_uid), deadline, set, lambda uid: self._ask_to_end(by_uid[uid], began))
+        left = policy.running(stages)
+        for uids, problem in ((left, "pods did not end"), (stages.keys() - left, "volumes were not unmounted")):
+            if uids:
+                names = ", ".join(pod.name for pod in group.pods if pod.uid in uids)
+                log.warning("%s in time: %s", problem, names)
         return left
 
     async def _ask_to_end(self, pod: PodEnd, began: float) -> None:
@@ -138,21 +143,24 @@ class Shutdown:
             log.warning("cannot end pod %s: %s", pod.name, error)
 
     async def _wait(
-        self, uids: set[str], deadline: float, end: Callable[[str], Coroutine[Any, None, None]] | None = None
-    ) -> set[str]:
-        """Wait until these pods have ended. Return the UIDs of the others.
+        self,
+        uids: set[str],
+        deadline: float,
+        awaited: Callable[[dict[str, Stage]], set[str]],
+        end: Callable[[str], Coroutine[Any, None, None]] | None = None,
+    ) -> dict[str, Stage]:
+        """Wait until `awaited` selects none of these pods. Return UID to stage of pods that are not released.
 
         `end` asks again for a pod that is to run: a restarted pod_workers does not know that a static pod ends.
         """
-        left = uids
-        while left and time.monotonic() < deadline:
+        stages: dict[str, Stage] = dict.fromkeys(uids, "sync")
+        while awaited(stages) and time.monotonic() < deadline:
             await self._actor.sleep(LOOK_S)
-            stages = {row.uid: row.stage for row in await self._pods(with_pods=False) if row.stage != "terminated"}
-            left = left & stages.keys()
-            for uid in left:
-                if end is not None and stages[uid] == "sync":
+            stages = policy.unreleased(stages, await self._pods(with_pods=False))
+            for uid, stage in stages.items():
+                if end is not None and stage == "sync":
                     await end(uid)
-        return left
+        return stages
 
     async def _flush(self) -> None:
         """Wait until the API server has every pod's status, at most FLUSH_S."""

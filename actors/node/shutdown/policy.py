@@ -6,8 +6,8 @@ Source: KEP-2000, KEP-2712 and pkg/kubelet/nodeshutdown of Kubernetes 1.36.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, NamedTuple
 
 from actors._host.node.critical import is_static
 from proto.agent.settings import ShutdownGrace
@@ -15,6 +15,8 @@ from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
 
 DEFAULT_GRACE_S = 30
+
+Stage = Literal["sync", "terminating", "terminated"]
 
 
 class PodEnd(NamedTuple):
@@ -56,6 +58,16 @@ def groups(graces: Iterable[ShutdownGrace], pods: Iterable[PodWorkerState]) -> l
     return [
         Group(one.priority, one.grace_s, tuple(found)) for one, found in zip(ordered, members, strict=True) if found
     ]
+
+
+def unreleased(uids: Collection[str], pods: Iterable[PodWorkerState]) -> dict[str, Stage]:
+    """UID to stage of those of `uids` that run, or have ended and keep volumes or a cgroup."""
+    return {row.uid: row.stage for row in pods if row.uid in uids and not row.released}
+
+
+def running(stages: Mapping[str, Stage]) -> set[str]:
+    """UIDs of the pods that have not ended."""
+    return {uid for uid, stage in stages.items() if stage != "terminated"}
 
 
 def rest_s(grace_s: int, began: float, now: float) -> int:
