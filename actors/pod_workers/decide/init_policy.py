@@ -5,7 +5,7 @@ sidecar has started, the next one starts, and the sidecar is kept running (KEP-7
 last container that the runtime knows decides. All before it are done, even if the runtime has removed them.
 
 Main containers that have all ended wait for a sidecar that is last. If the runtime has removed the init containers, the
-kubelet runs them again then; here an ended main container of the same sandbox shows that they are done.
+kubelet runs them again. Here an ended main container of the same sandbox shows that they are done.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Resizer:
     async def carry_out(self, planned: ResizePlan, pod: Pod, sandbox_id: str) -> bool:
         """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown.
 
-        `sandbox_id`: the present sandbox; empty for one that was just created with these resources.
+        `sandbox_id`: the present sandbox; empty when it was just created with these resources.
         """
         if not (planned.memory or planned.cpu or planned.pod):
             return True

@@ -57,7 +57,7 @@ def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool
 
 
 def _was_initialized(pod: Pod, view: PodView) -> bool:
-    """True once a main container was created in the present sandbox, in whatever state it is.
+    """True once a main container was created in the present sandbox; its state does not matter.
 
     A container of an older sandbox, from before a reboot, does not count: its pod is initialized again.
     """
