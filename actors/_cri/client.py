@@ -23,8 +23,12 @@ REQUEST_SECONDS = 120.0
 """The kubelet's runtimeRequestTimeout."""
 READ_SECONDS = 10.0
 """Deadline of calls that only read. A slower runtime counts as down, and the caller asks again."""
-PULL_SECONDS = 600.0
-"""Deadline of an image pull, so that a pull that hangs does not block its queue. The kubelet has none."""
+PULL_SECONDS = 24 * 3600.0
+"""Deadline of an image pull. The kubelet has none, since a large image on a slow line takes hours.
+
+The embedded runtime and containerd from 1.7 end a pull without progress. The runtime's death ends the call at once,
+with RuntimeDown.
+"""
 
 _SERVICE = {
     method.name: (service.full_name, method)

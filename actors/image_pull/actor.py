@@ -1,8 +1,11 @@
 """The image_pull actor: carries out EnsureImage by the container's pull policy, over CRI's ImageService.
 
 Concurrent requests for an image share one ImageStatus call, and one PullImage call per set of credentials. Each
-registry has one pull at a time, or maxParallelImagePulls limits them over all. A present image may be used only by pods
-that could pull it: `ledger.py` records the pulls. `policy.py` has the decisions, `keyring.py` the credentials.
+registry has one pull at a time, or maxParallelImagePulls limits them over all. A pull may last a day, but after TURN_S
+its registry's next one starts beside it. It goes on when its pods are deleted, as in the kubelet.
+
+A present image may be used only by pods that could pull it: `ledger.py` records the pulls. `policy.py` has the
+decisions, `keyring.py` the credentials.
 
 Calls go through pleg, since pulls are few and a gRPC channel takes 2.5 MB. After a kill, callers get ActorDead and ask
 again, and the runtime has finished the pull or starts it again. Back-offs start over, as in a restarted kubelet.
@@ -16,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from actors._base import Actor, Semaphore, Task, handles
+from actors._base import Actor, Semaphore, Task, first_of, handles
 from actors._base.messaging import waits
 from actors._cri import image_reference
 from actors._cri.call import Call
@@ -44,6 +47,9 @@ NODE_FILES_S = 5.0
 """Deadline for the node's Docker configuration, which may be on a hanging disk."""
 
 SETTLE_AGAIN_S = 30.0
+
+TURN_S = 600.0
+"""Time after which a pull delays its registry's next one no longer: it may hang, or its pods may be gone."""
 
 log = logging.getLogger(__name__)
 
@@ -343,13 +349,21 @@ class ImagePull(Actor):
             try:
                 async with queue:
                     turn.end()
-                    return await self._pull_now(ref, key)
+                    pull = self.spawn(self._pull_now(ref, key), "pull")
+                    await (self._turn(pull) if self.settings.serialize_image_pulls else pull)
             finally:
                 turn.end()
+            return await pull
         finally:
             self.pulls.pop(key, None)
             if all(pull.registry != ref.registry for pull in self.pulls.values()):
                 self.queues.pop(ref.registry, None)
+
+    async def _turn(self, pull: Task[Pulled | Failed]) -> None:
+        """Wait for the pull, at most TURN_S."""
+        limit = self.sleep(TURN_S)
+        await first_of(pull, limit)
+        limit.cancel()
 
     def _pull_queue(self, registry: str) -> Semaphore | None:
         # The kubelet's serializeImagePulls has one queue for the node, so a hanging registry delays all others. One

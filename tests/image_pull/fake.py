@@ -26,10 +26,16 @@ class FakeImages:
         """Of the user u, by image; one without needs none."""
         self.calls: Counter[tuple[str, str]] = Counter()
         self.status_delay_s = 0.0
+        self.seconds_left = 0.0
+        """Of the last pull's deadline when it arrived."""
         self._server = grpc.server(ThreadPoolExecutor(16))
         serve(self, self._server, "ImageService")
         self._server.add_insecure_port(self.endpoint)
         self._server.start()
+
+    def die(self) -> None:
+        """End as a runtime that is killed: its connections close."""
+        self._server.stop(0)
 
     def close(self) -> None:
         for gate in self.gates.values():
@@ -61,6 +67,7 @@ class FakeImages:
     def PullImage(self, request: pb.PullImageRequest, context: Any) -> pb.PullImageResponse:
         name = request.image.image
         self.calls["PullImage", name] += 1
+        self.seconds_left = context.time_remaining()
         if name in self.gates:
             self.gates[name].wait(30)
         if name in self.failures:

@@ -12,6 +12,8 @@ import grpc
 import msgspec
 import pytest
 
+from actors._cri.client import PULL_SECONDS
+from actors.pod_workers.steps.container_start import PULL_DEADLINE_S
 from proto.agent.actor import Describe
 from proto.agent.supervisor import Exited, Started
 from proto.cri import api_pb2 as pb
@@ -92,7 +94,7 @@ def test_an_absent_image_is_pulled_once_for_all_who_want_it(actor: ActorProcess,
 
         def all_wait() -> bool:
             seen = actor.ask(Describe())
-            return seen.tasks == 9 and list(seen.state["pulls"]) == [IMAGE] and not seen.state["inspections"]
+            return seen.tasks == 10 and list(seen.state["pulls"]) == [IMAGE] and not seen.state["inspections"]
 
         wait_for(all_wait, what="eight askers wait for one pull")
         gate.set()
@@ -186,6 +188,51 @@ def test_hanging_registry_delays_its_own_images_only(actor: ActorProcess, images
         gate.set()
         assert first.result().pulled
         assert second.result().pulled
+
+
+def test_slow_pull_may_last_a_day(actor: ActorProcess, images: FakeImages) -> None:
+    assert actor.ask(ensure("busybox")).pulled
+    assert images.seconds_left > 23 * 3600
+    assert PULL_DEADLINE_S > PULL_SECONDS, "image_pull's own error comes first"
+
+
+def test_death_of_the_runtime_ends_its_pulls(actor: ActorProcess, images: FakeImages) -> None:
+    images.hold("dead.example/a:1")
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(refused, actor, ensure(f"dead.example/{one}:1", "Always", pod=one)) for one in "ab"]
+        wait_for(lambda: actor.ask(Describe()).state["pulls"].keys() == {"dead.example/a:1", "dead.example/b:1"})
+        images.die()
+        for one in waiting:
+            reason, message = one.result(5)
+            assert reason == "ErrImagePull"
+            assert "code = Unavailable" in message or "code = Canceled" in message
+    assert actor.ask(Describe()).state["pulls"] == {}
+
+
+@pytest.mark.parametrize("serialize", [True, False])
+def test_hanging_pull_gives_up_its_turn_but_no_limit(images: FakeImages, serialize: bool) -> None:
+    gate = images.hold("dead.example/a:1")
+    process = ActorProcess(
+        "image_pull",
+        peers=("pleg",),
+        prelude="from actors.image_pull import actor as image_pull; image_pull.TURN_S = 0.3\n",
+        container_runtime_endpoint=images.endpoint,
+        serialize_image_pulls=serialize,
+        max_parallel_image_pulls=1,
+    )
+    with process as actor, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(actor.ask, ensure("dead.example/a:1", pod="a"))
+        wait_for(lambda: images.calls["PullImage", "dead.example/a:1"])
+        second = pool.submit(actor.ask, ensure("dead.example/b:1", pod="b"))
+        if serialize:
+            assert second.result(5).pulled
+        else:
+            time.sleep(1.0)
+            assert images.calls["PullImage", "dead.example/b:1"] == 0
+        assert not first.done()
+        gate.set()
+        assert first.result(5).pulled
+        assert second.result(5).pulled
 
 
 def test_parallel_pulls_are_bounded_over_all_registries(images: FakeImages) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actors._base.messaging import tracing
+from actors._cri.client import PULL_SECONDS
 from actors._cri.errors import CriError, RuntimeDown
 from actors._events.recorder import EventType, field_path
 from actors._host.files import paths
@@ -46,8 +47,8 @@ from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
 
-PULL_DEADLINE_S = 3600.0
-"""As long as a pull may last. image_pull has its own deadline, and its death ends the ask at once."""
+PULL_DEADLINE_S = PULL_SECONDS + 3600.0
+"""A pull, and an hour in its queue. After it the next step asks again. The death of image_pull ends the ask at once."""
 FILES_S = 30.0
 """For creating a container's directories and files on the node."""
 SUB_PATHS_S = 60.0
