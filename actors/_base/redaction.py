@@ -47,7 +47,7 @@ _READS = frozenset(
         "RemoveImage",
     ]
 )
-"""Rpcs whose requests have no command lines, variables or credentials."""
+"""Rpcs whose requests have no command lines, variables or credentials, unless an annotation has the whole manifest."""
 _PLAIN = frozenset(
     [
         "Version",
@@ -94,7 +94,7 @@ def is_recorded(kind: type[Message]) -> bool:
 
 def message_body(message: Message, body: bytes) -> bytes | None:
     """The body of a received message; None when it may have secrets."""
-    if isinstance(message, CallRuntime) and message.rpc not in _READS:
+    if isinstance(message, CallRuntime) and (message.rpc not in _READS or _LAST_APPLIED in message.request):
         return None
     return without_variables(body)
 

@@ -265,7 +265,8 @@ class CriCalls:
         deadline = self._request_seconds if timeout is None else timeout
         parse = response_type(rpc).FromString
         read = parse if convert is None else lambda content: convert(parse(content))
-        return counted(self._made(rpc, request.SerializeToString(), deadline, read, absent), deadline)
+        content = request.SerializeToString(deterministic=True)  # a replay finds the answer by the request's digest
+        return counted(self._made(rpc, content, deadline, read, absent), deadline)
 
 
 @functools.cache

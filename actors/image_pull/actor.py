@@ -1,8 +1,8 @@
 """The image_pull actor: carries out EnsureImage by the container's pull policy, over CRI's ImageService.
 
-Concurrent requests for an image share one ImageStatus call, and one PullImage call per set of credentials. Each
-registry has one pull at a time, or maxParallelImagePulls limits them over all. A pull may last a day, but after TURN_S
-its registry's next one starts beside it. It goes on when its pods are deleted, as in the kubelet.
+Concurrent requests for an image share one ImageStatus call, and one PullImage call per PullKey. Each registry has one
+pull at a time, or maxParallelImagePulls limits them over all. A pull may last a day, but after TURN_S its registry's
+next one starts beside it. It goes on when its pods are deleted, as in the kubelet.
 
 A present image may be used only by pods that could pull it: `ledger.py` records the pulls. `policy.py` has the
 decisions, `keyring.py` the credentials.
@@ -54,8 +54,24 @@ TURN_S = 600.0
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-PullKey = tuple[str, tuple[Credentials, ...]]
-"""Image name for the runtime, and the credentials to try."""
+
+
+class Variant(NamedTuple):
+    """An image as the runtime may tell it apart."""
+
+    image: str
+    """Name for the runtime."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    """The pod's annotations by which a runtime chooses how to pull."""
+
+
+class PullKey(NamedTuple):
+    """Pulls with the same key are one. Pods of a workload have it in common; CRI-O has policies for each namespace."""
+
+    variant: Variant
+    tried: tuple[Credentials, ...]
+    """Credentials to try, in order."""
+    namespace: str
 
 
 class Failed(NamedTuple):
@@ -109,10 +125,10 @@ class ImagePull(Actor):
         settings = self.settings
         self.events = Recorder(self.peer("events"))
         self.cri = RelayedCri(self.peer("pleg"))
-        self.presence = policy.Presence()
+        self.presence: policy.Presence[Variant] = policy.Presence()
         self.back_off = policy.PullBackOff(settings.image_pull_initial_back_off_s, settings.image_pull_max_back_off_s)
         self.rate = TokenBucket(settings.registry_pull_qps, settings.registry_burst)
-        self.inspections: dict[str, Task[Present | Failed | None]] = {}
+        self.inspections: dict[Variant, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}
         self._waits = waits.Standing()
         self.queues: dict[str, Semaphore] = {}
@@ -143,11 +159,12 @@ class ImagePull(Actor):
         await self.ledger.prune(message.image_ids, message.time)
 
     def describe(self) -> dict[str, Any]:
-        """Pulls by image with seconds, inspected images, keys in back-off, and counts of CRI calls."""
+        """Pulls by image with seconds of the oldest, inspected images, keys in back-off, and counts of CRI calls."""
         now = time.monotonic()
+        newest_first = reversed(self.pulls.items())
         return {
-            "pulls": {image: round(now - pull.since, 1) for (image, _), pull in self.pulls.items()},
-            "inspections": list(self.inspections),
+            "pulls": {key.variant.image: round(now - pull.since, 1) for key, pull in newest_first},
+            "inspections": [variant.image for variant in self.inspections],
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
             "credential_providers": self.plugins.describe(),
@@ -162,14 +179,13 @@ class ImagePull(Actor):
         except image_reference.InvalidImageName as error:
             self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
-        key = ref.image
         if request.policy == "Always":
-            return self._pull_for(request, ref, key, "unknown")
-        found = self.presence.get(key, time.monotonic())
+            return self._pull_for(request, ref, "unknown")
+        found = self.presence.get(_variant(request, ref), time.monotonic())
         if found is None:
-            return self._find_or_pull(request, ref, key)
+            return self._find_or_pull(request, ref)
         answer = self.ledger.may_use(request.image, ref, found.image_ref)
-        return self._present(request, found) if answer == "yes" else self._verify(request, ref, key, found, answer)
+        return self._present(request, found) if answer == "yes" else self._verify(request, ref, found, answer)
 
     def _present(self, request: EnsureImage, found: Present) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), "true", "false")
@@ -188,24 +204,23 @@ class ImagePull(Actor):
         )
         self.events.object(container, kind, reason, message)
 
-    async def _find_or_pull(self, request: EnsureImage, ref: Reference, key: str) -> ImageEnsured:
-        inspection = self.inspections.get(key)
+    async def _find_or_pull(self, request: EnsureImage, ref: Reference) -> ImageEnsured:
+        variant = _variant(request, ref)
+        inspection = self.inspections.get(variant)
         if inspection is None:
-            inspection = self.inspections[key] = self.spawn(self._inspect(key), "inspect")
+            inspection = self.inspections[variant] = self.spawn(self._inspect(variant, request.annotations), "inspect")
         found = await inspection
         if isinstance(found, Failed):
             self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
         if found is not None:
             answer = self.ledger.may_use(request.image, ref, found.image_ref)
-            return await self._verify(request, ref, key, found, answer)
+            return await self._verify(request, ref, found, answer)
         if request.policy == "Never":
             raise self._never(request)
-        return await self._pull_for(request, ref, key, "false")
+        return await self._pull_for(request, ref, "false")
 
-    async def _verify(
-        self, request: EnsureImage, ref: Reference, key: str, found: Present, answer: Answer
-    ) -> ImageEnsured:
+    async def _verify(self, request: EnsureImage, ref: Reference, found: Present, answer: Answer) -> ImageEnsured:
         """Let the pod use a present image if it may; otherwise pull it with the pod's credentials."""
         if answer == "credentials":
             own = await self._pod_credentials(request, ref)
@@ -219,7 +234,7 @@ class ImagePull(Actor):
             return self._present(request, found)
         if request.policy == "Never":
             raise self._never(request)
-        return await self._pull_for(request, ref, key, "true")
+        return await self._pull_for(request, ref, "true")
 
     def _never(self, request: EnsureImage) -> Refused:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), "false", "false")
@@ -227,22 +242,22 @@ class ImagePull(Actor):
         self._event(request, "Warning", "ErrImageNeverPull", message)
         return Refused("ErrImageNeverPull", message)
 
-    async def _inspect(self, key: str) -> Present | Failed | None:
+    async def _inspect(self, variant: Variant, annotations: Mapping[str, str]) -> Present | Failed | None:
         try:
-            return await self._image_status(key, key)
+            return await self._image_status(variant, pb.ImageSpec(image=variant.image, annotations=annotations))
         except CriError as error:
-            return Failed("ImageInspectError", policy.inspect_message(key, error.grpc_text()))
+            return Failed("ImageInspectError", policy.inspect_message(variant.image, error.grpc_text()))
         finally:
-            del self.inspections[key]
+            del self.inspections[variant]
 
-    async def _image_status(self, key: str, image: str) -> Present | None:
+    async def _image_status(self, variant: Variant, spec: pb.ImageSpec) -> Present | None:
         self.calls["ImageStatus"] += 1
-        status = await self._call(self.cri.image_status, image)
+        status = await self._call(self.cri.image_status, spec)
         if status is None or not status.id:
             return None
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
         found = Present(status.id, user, status.size)
-        self.presence.put(key, found, time.monotonic())
+        self.presence.put(variant, found, time.monotonic())
         return found
 
     async def _call(self, call: Callable[..., Call[T]], *args: Any) -> T:
@@ -252,10 +267,10 @@ class ImagePull(Actor):
         except RelayLost:
             return await call(*args)
 
-    async def _pull_for(self, request: EnsureImage, ref: Reference, key: str, present: str) -> ImageEnsured:
+    async def _pull_for(self, request: EnsureImage, ref: Reference, present: str) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
         began = time.monotonic()
-        waits.on_behalf_of(waits.Subject(f"image/{key}"))
+        waits.on_behalf_of(waits.Subject(f"image/{ref.image}"))
         own = await self._pod_credentials(request, ref)
         tried = tuple(own.keyring.lookup(ref.repository)) if isinstance(own.keyring, Keyring) else own.keyring
         back_off_key = policy.back_off_key(request.pod_uid, request.image)
@@ -269,15 +284,15 @@ class ImagePull(Actor):
         if isinstance(found, Failed):
             outcome: Pulled | Failed = found
         else:
-            pull = self._shared_pull(ref, (key, found.tried), began)
-            with waits.waiting("condition", f"image/{key}", "its pull", subject=_subject(request)):
+            pull = self._shared_pull(request, ref, found.tried, began)
+            with waits.waiting("condition", f"image/{ref.image}", "its pull", subject=_subject(request)):
                 outcome = await pull
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
             self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
             self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, tried)
-            self._record_back_off(back_off_key, key, outcome.message, now)
+            self._record_back_off(back_off_key, ref.image, outcome.message, now)
             raise Refused(*outcome)
         self.back_off.forget_old(now)
         self._waits.drop(back_off_key)
@@ -289,12 +304,12 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulled", message)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
 
-    def _record_back_off(self, back_off_key: str, key: str, error: str, now: float) -> None:
+    def _record_back_off(self, back_off_key: str, image: str, error: str, now: float) -> None:
         remaining = self.back_off.remaining(now)
         self._waits.keep(set(remaining))
         next_try = now + remaining.get(back_off_key, 0.0)
         self._waits.put(
-            back_off_key, waits.Subject(f"image/{key}"), "retry", "its pull", error=error, next_try=next_try
+            back_off_key, waits.Subject(f"image/{image}"), "retry", "its pull", error=error, next_try=next_try
         )
 
     async def _pod_credentials(self, request: EnsureImage, ref: Reference) -> PodCredentials:
@@ -330,26 +345,29 @@ class ImagePull(Actor):
         accounts = {one: account for one, account in plugins.accounts.items() if one not in of_node}
         return ToTry(keyring.lookup((secrets, node, plugins.keyring), ref.repository), accounts)
 
-    def _shared_pull(self, ref: Reference, key: PullKey, now: float) -> Task[Pulled | Failed]:
-        """The pull with this key that is queued or in progress, else a new one."""
+    def _shared_pull(
+        self, request: EnsureImage, ref: Reference, tried: tuple[Credentials, ...], now: float
+    ) -> Task[Pulled | Failed]:
+        """The same pull that is queued or in progress, else a new one with this request's sandbox."""
+        key = PullKey(_variant(request, ref), tried, request.pod_namespace)
         pull = self.pulls.get(key)
         if pull is not None:
             return pull.task
-        task = self.spawn(self._pull(ref, key), "pull")
+        task = self.spawn(self._pull(request, ref, key), "pull")
         if not task.done():
             self.pulls[key] = Pull(ref.registry, now, task)
         return task
 
-    async def _pull(self, ref: Reference, key: PullKey) -> Pulled | Failed:
+    async def _pull(self, request: EnsureImage, ref: Reference, key: PullKey) -> Pulled | Failed:
         try:
             queue = self._pull_queue(ref.registry)
             if queue is None:
-                return await self._pull_now(ref, key)
+                return await self._pull_now(request, key)
             turn = waits.begin("queue", f"host/{ref.registry}", f"pulls of {ref.registry} that began before")
             try:
                 async with queue:
                     turn.end()
-                    pull = self.spawn(self._pull_now(ref, key), "pull")
+                    pull = self.spawn(self._pull_now(request, key), "pull")
                     await (self._turn(pull) if self.settings.serialize_image_pulls else pull)
             finally:
                 turn.end()
@@ -373,34 +391,50 @@ class ImagePull(Actor):
         width = self.settings.max_parallel_image_pulls
         return self.queues.setdefault("", Semaphore(width)) if width is not None else None
 
-    async def _pull_now(self, ref: Reference, key: PullKey) -> Pulled | Failed:
+    async def _pull_now(self, request: EnsureImage, key: PullKey) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.try_take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
+        image, sandbox = key.variant.image, _sandbox(request)
+        spec = pb.ImageSpec(image=image, annotations=request.annotations)
         errors: list[str] = []
-        for one in key[1] or (None,):
+        for one in key.tried or (None,):
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
-                image_ref = await self._call(self.cri.pull_image, ref.image, auth)
+                image_ref = await self._call(self.cri.pull_image, spec, auth, sandbox)
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue
-            return Pulled(await self._pulled(key[0], image_ref), time.monotonic() - began, one)
-        return Failed(*policy.pull_error(ref.image, errors))
+            spec.image = image_ref
+            return Pulled(await self._pulled(key.variant, spec), time.monotonic() - began, one)
+        return Failed(*policy.pull_error(image, errors))
 
-    async def _pulled(self, image: str, image_ref: str) -> Present:
+    async def _pulled(self, variant: Variant, spec: pb.ImageSpec) -> Present:
         try:
-            found = await self._image_status(image, image_ref)
+            found = await self._image_status(variant, spec)
         except CriError:
             found = None  # the image is present, only its user is unknown
-        return found or Present(image_ref, "")
+        return found or Present(spec.image, "")
 
 
 def _subject(request: EnsureImage) -> waits.Subject:
     outer = waits.SUBJECT.get()
     ask = outer.ask if outer is not None else None
     return waits.Subject(f"pod/{request.pod_namespace}/{request.pod_name}", request.pod_uid, ask)
+
+
+def _variant(request: EnsureImage, ref: Reference) -> Variant:
+    return Variant(ref.image, policy.choosing(request.annotations))
+
+
+def _sandbox(request: EnsureImage) -> pb.PodSandboxConfig | None:
+    """The config of the pod's sandbox, by which a runtime chooses policies, credentials and the cgroup of a pull."""
+    if not request.sandbox_config:
+        return None
+    config = pb.PodSandboxConfig.FromString(request.sandbox_config)
+    config.annotations.update(request.annotations)
+    return config
 
 
 def _identity(request: EnsureImage) -> PodIdentity:

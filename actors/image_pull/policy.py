@@ -6,10 +6,13 @@ k8s.io/client-go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
+from typing import Generic, TypeVar
 
 from proto.common.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
 
 PRESENT_FOR_S = 2.0
 """Time for which a found image counts as present without asking the runtime again.
@@ -18,6 +21,12 @@ An image can be deleted between the answer and CreateContainer, by hand or by ga
 window, too; two seconds make it longer. The result is the same: CreateContainer fails, and the pod's later retry asks
 the runtime and pulls. In return a hundred pods of one image that start together cost a handful of ImageStatus calls. An
 absent image is never remembered.
+"""
+
+_OF_RUNTIMES = ("io.containerd.", "io.kubernetes.cri-o.")
+"""Beginnings of the annotations by which runtimes choose, such as containerd's io.containerd.cri.runtime-handler.
+
+The pods of a workload have these in common. Others may differ, such as the addresses that a network plugin notes.
 """
 
 REGISTRY_UNAVAILABLE = "RegistryUnavailable"
@@ -36,17 +45,17 @@ class Present:
 
 
 @dataclass(slots=True)
-class Presence:
+class Presence(Generic[K]):
     """Images found a moment ago, by key; see PRESENT_FOR_S."""
 
-    _found: dict[str, tuple[Present, float]] = field(default_factory=dict)
+    _found: dict[K, tuple[Present, float]] = field(default_factory=dict)
 
-    def get(self, key: str, now: float) -> Present | None:
+    def get(self, key: K, now: float) -> Present | None:
         """The image, if it was seen at most PRESENT_FOR_S ago."""
         entry = self._found.get(key)
         return entry[0] if entry is not None and now < entry[1] else None
 
-    def put(self, key: str, image: Present, now: float) -> None:
+    def put(self, key: K, image: Present, now: float) -> None:
         """Remember an image, and drop expired ones."""
         self._found = {known: entry for known, entry in self._found.items() if now < entry[1]}
         self._found[key] = (image, now + PRESENT_FOR_S)
@@ -109,6 +118,11 @@ class PullBackOff:
 
     def _expired(self, entry: _PullDelay, now: float) -> bool:
         return self._delays.is_reset(entry.last, now)
+
+
+def choosing(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A pod's annotations by which a runtime may choose how it pulls an image, by name."""
+    return tuple(sorted((name, value) for name, value in annotations.items() if name.startswith(_OF_RUNTIMES)))
 
 
 def back_off_key(pod_uid: str, image: str) -> str:

@@ -38,6 +38,10 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """Names of the pod's imagePullSecrets, in the spec's order."""
     service_account: str = ""
     """The pod's service account, for credential providers; empty for a pod without one."""
+    sandbox_config: bytes = b""
+    """The serialized PodSandboxConfig of the pod without its annotations, for PullImage; empty: none is passed."""
+    annotations: dict[str, str] = {}
+    """The pod's annotations, for PodSandboxConfig and ImageSpec. At most 256 KiB, as their validation checks."""
 
 
 class ImagesPresent(Message, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from proto.agent.actor import Ping
 from proto.agent.recording import Kind, Recording
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.node import server
+from proto.node import image_pull, server
 from proto.pods import pod_workers, status
 from proto.pods.objects import ApiObject, GetObjects, GetToken, ObjectRef, Objects, Token
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
@@ -263,6 +263,16 @@ def pod_messages() -> dict[str, object]:
         "served": server.SetPod(pod=served),
         "all served": server.SetPods(pods=(served,)),
         "admission": resources.AdmitPod(pod=pod),
+        "image": image_pull.EnsureImage(
+            pod_uid="u",
+            pod_namespace="a",
+            pod_name="web",
+            container="c",
+            image="i",
+            policy="Always",
+            sandbox_config=pb.PodSandboxConfig(hostname="web").SerializeToString(),
+            annotations=pod.metadata.annotations,
+        ),
         "grant": resources.ContainerGrant(grant=Grant(environment={"TOKEN": CANARY.decode()})),
         "workers": pod_workers.PodWorkerStates(pods=(worker,), sources_ready=True),
     }
@@ -283,6 +293,19 @@ def test_variables_of_pods_are_recorded_without_values(name: str, tmp_path: Path
     assert received == answered
     assert isinstance(codec.decode(received, type(message)), type(message))
     assert redaction.HIDDEN.encode() in received
+
+
+@pytest.mark.parametrize("name", ["", "note", redaction.LAST_APPLIED])
+def test_image_is_asked_for_without_a_manifest_in_an_annotation(name: str, tmp_path: Path) -> None:
+    spec = pb.ImageSpec(image="i", annotations={name: CANARY.decode()} if name else {})
+    request = pb.ImageStatusRequest(image=spec).SerializeToString()
+    call = CallRuntime(rpc="ImageStatus", request=request, timeout_s=1.0)
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    one.message(codec.encode_header(MessageKind.ASK, "CallRuntime", "image_pull", 1, 1), codec.encode(call), call)
+    (found,) = recording.read(path.read_bytes())
+    assert (found.frames[0].payload[-1] is None) == (name == redaction.LAST_APPLIED)
+    assert (CANARY in path.read_bytes()) == (name == "note")
 
 
 def test_checkpoints_are_recorded_without_variables(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ class FakeImages:
         self.status_delay_s = 0.0
         self.seconds_left = 0.0
         """Of the last pull's deadline when it arrived."""
+        self.asked: list[pb.ImageSpec] = []
+        """Of the calls of ImageStatus."""
+        self.pulls: list[pb.PullImageRequest] = []
         self._server = grpc.server(ThreadPoolExecutor(16))
         serve(self, self._server, "ImageService")
         self._server.add_insecure_port(self.endpoint)
@@ -55,6 +58,7 @@ class FakeImages:
     def ImageStatus(self, request: pb.ImageStatusRequest, context: Any) -> pb.ImageStatusResponse:
         name = request.image.image
         self.calls["ImageStatus", name] += 1
+        self.asked.append(request.image)
         if name in self.failures:
             context.abort(*self.failures[name])
         if self.status_delay_s:
@@ -68,6 +72,7 @@ class FakeImages:
         name = request.image.image
         self.calls["PullImage", name] += 1
         self.seconds_left = context.time_remaining()
+        self.pulls.append(request)
         if name in self.gates:
             self.gates[name].wait(30)
         if name in self.failures:

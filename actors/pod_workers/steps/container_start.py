@@ -121,6 +121,8 @@ class ContainerStart:
             field_path=where,
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
             service_account=self.pod.spec.service_account_name or "",
+            sandbox_config=self._sandbox_without_annotations(),
+            annotations=meta.annotations,
         )
         began = time.monotonic()
         try:
@@ -131,6 +133,13 @@ class ContainerStart:
         if answer.pulled:
             self.pulling_s += time.monotonic() - began
         return answer
+
+    def _sandbox_without_annotations(self) -> bytes:
+        """The sandbox's config for a pull, in the same bytes for the same pod. Its annotations are beside it."""
+        config = pb.PodSandboxConfig()
+        config.CopyFrom(self.sandbox_config)
+        config.ClearField("annotations")
+        return bytes(config.SerializeToString(deterministic=True))
 
     async def fetch_objects(self) -> None:
         """Read the variables' sources: after the pull, which may take long, and before any file is written."""

@@ -97,6 +97,12 @@ def test_back_off_holds_for_the_tried_credentials_only() -> None:
     assert back_off.refusal("k", 11, ("new",)) is None
 
 
+def test_annotations_of_runtimes_alone_choose_a_pull() -> None:
+    of_runtimes = {"io.kubernetes.cri-o.Devices": "/dev/x", "io.containerd.cri.runtime-handler": "kata"}
+    others = {"io.containerd": "x", "k8s.v1.cni.cncf.io/network-status": "[]", "kubernetes.io/config.hash": "1"}
+    assert policy.choosing(others | of_runtimes) == tuple(sorted(of_runtimes.items()))
+
+
 @pytest.mark.parametrize(
     ("uid", "username", "user"), [(1000, "", "1000"), (0, "", "0"), (None, "app", "app"), (None, "", "0")]
 )
