@@ -399,6 +399,9 @@ class ImagePull(Actor):
         spec = pb.ImageSpec(image=image, annotations=request.annotations)
         errors: list[str] = []
         for one in key.tried or (None,):
+            if one is not None and not one.is_utf8:
+                errors.append(policy.NOT_UTF8)
+                continue
             self.calls["PullImage"] += 1
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:

@@ -39,6 +39,11 @@ class Credentials(NamedTuple):
     def __repr__(self) -> str:
         return "Credentials(...)"
 
+    @property
+    def is_utf8(self) -> bool:
+        """False for bytes that CRI cannot carry; they are kept as surrogate escapes."""
+        return not any("\udc80" <= character <= "\udcff" for character in self.username + self.password)
+
 
 class KeyringError(Exception):
     """A Docker configuration is invalid; the message never holds its content."""
@@ -105,9 +110,10 @@ def _credentials(registry: str, entry: Any) -> Credentials:
 
 
 def _decoded(registry: str, auth: str) -> tuple[str, str]:
-    # `auth` is base64 of USER:PASSWORD, padded or not.
+    # `auth` is base64 of USER:PASSWORD, padded or not, perhaps in several lines, as Go's decoder takes it.
+    auth = auth.replace("\r", "").replace("\n", "")
     try:
-        text = base64.b64decode(auth + "=" * (-len(auth) % 4), validate=True).decode()
+        text = base64.b64decode(auth + "=" * (-len(auth) % 4), validate=True).decode(errors="surrogateescape")
     except (binascii.Error, ValueError):
         raise KeyringError(f"the auth of {registry} must be formatted as base64(username:password)") from None
     username, colon, password = text.partition(":")

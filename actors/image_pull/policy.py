@@ -32,6 +32,7 @@ The pods of a workload have these in common. Others may differ, such as the addr
 REGISTRY_UNAVAILABLE = "RegistryUnavailable"
 SIGNATURE_VALIDATION_FAILED = "SignatureValidationFailed"
 PULL_QPS_EXCEEDED = "pull QPS exceeded"
+NOT_UTF8 = "cannot use credentials for the registry: user or password is not UTF-8; correct the pull secret's auth"
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def credential_hash(credentials: Credentials) -> str:
     text = json.dumps({name: one for name, one in fields.items() if one}, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def images_of(intents: Iterable[str], names: Iterable[str]) -> list[str]:

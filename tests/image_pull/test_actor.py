@@ -1,5 +1,6 @@
 """The image_pull process with a controlled image service."""
 
+import base64
 import contextlib
 import json
 import time
@@ -12,6 +13,7 @@ import grpc
 import msgspec
 import pytest
 
+from actors.image_pull.policy import NOT_UTF8
 from proto.agent.actor import Describe
 from proto.agent.supervisor import Exited, Started
 from proto.cri import api_pb2 as pb
@@ -348,8 +350,12 @@ def test_ready_while_the_runtime_is_down(tmp_path: Path) -> None:
 # Credentials of pulled images
 
 
+def packed(password: str) -> str:
+    return base64.b64encode(f"u:{password}".encode("latin-1")).decode()
+
+
 def with_secrets(actor: ActorProcess, **passwords: str) -> None:
-    """Pull Secrets of that name for registry.example, with that password of the user u."""
+    """Pull Secrets of that name for registry.example, with that password of the user u, in Latin-1."""
 
     def answer(request: GetObjects) -> Objects:
         found = {ref: passwords[ref.name] for ref in request.refs if ref.name in passwords}
@@ -362,7 +368,7 @@ def with_secrets(actor: ActorProcess, **passwords: str) -> None:
                     secret_type="kubernetes.io/dockerconfigjson",
                     data={
                         ".dockerconfigjson": json.dumps(
-                            {"auths": {"registry.example": {"username": "u", "password": password}}}
+                            {"auths": {"registry.example": {"auth": packed(password)}}}
                         ).encode()
                     },
                 )
@@ -418,6 +424,13 @@ def test_image_pulled_with_a_secret_is_for_pods_with_that_secret(guarded: ActorP
     assert [(one["name"], one["uid"]) for one in allowed] == [("copy", "uid-copy"), ("good", "uid-good")]
     assert "right" not in json.dumps(record)
     assert records(guarded, "pulling") == []
+
+
+def test_credentials_that_are_not_utf8_leave_the_others(guarded: ActorProcess, images: FakeImages) -> None:
+    with_secrets(guarded, odd="für", good="right")
+    assert refused(guarded, of_pod("a", "odd")) == ("ErrImagePull", NOT_UTF8)
+    assert images.pulls == []
+    assert guarded.ask(of_pod("b", "odd", "good")).pulled
 
 
 def test_policy_never_hides_images_pulled_with_other_credentials(guarded: ActorProcess) -> None:

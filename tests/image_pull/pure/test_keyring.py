@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.image_pull import credentials, keyring
+from actors.image_pull import credentials, keyring, verification
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from proto.pods.objects import ApiObject, ObjectRef
 
@@ -86,6 +86,9 @@ def test_several_keyrings_go_in_order_and_each_credential_once() -> None:
         ({"username": "u", "password": "p"}, ("u", "p")),
         ({"auth": b64("u:p:q")}, ("u", "p:q")),
         ({"auth": b64("user:p").rstrip("=")}, ("user", "p")),
+        ({"auth": base64.encodebytes(b"u:" + b"p" * 100).decode()}, ("u", "p" * 100)),
+        ({"auth": "dXNl\r\ncjpw\n"}, ("user", "p")),
+        ({"auth": "dXNlcj\r\npwcA\n==\n"}, ("user", "pp")),
         ({"auth": b64("u:p"), "username": "x", "password": "y"}, ("u", "p")),
         ({}, ("", "")),
     ],
@@ -103,6 +106,8 @@ def test_an_entry(entry: dict[str, Any], expected: tuple[str, str]) -> None:
         ('{"auths": [1]}', "must be a JSON object of registries"),
         ('{"auths": {"r.io": {"auth": "hunter2!"}}}', "the auth of r.io must be formatted as base64"),
         (json.dumps({"auths": {"r.io": {"auth": b64("hunter2")}}}), "the auth of r.io must be formatted as base64"),
+        (json.dumps({"auths": {"r.io": {"auth": "\n"}}}), "the auth of r.io must be formatted as base64"),
+        (json.dumps({"auths": {"r.io": {"auth": "dXNl cjpw"}}}), "the auth of r.io must be formatted as base64"),
         ('{"auths": {"r.io": {"password": 5}}}', "the entry of r.io must hold text"),
     ],
 )
@@ -110,6 +115,22 @@ def test_invalid_configuration_error_does_not_show_content(content: str, problem
     with pytest.raises(KeyringError, match=f"^{problem}") as raised:
         keyring.docker_config_json(content.encode())
     assert "hunter2" not in str(raised.value)
+
+
+LATIN = {"auth": base64.b64encode("u:für".encode("latin-1")).decode()}
+
+
+def test_other_registries_stay_beside_an_entry_that_is_not_utf8() -> None:
+    entries = {"r.io": LATIN, "q.io": {"auth": b64("u:für")}}
+    ref, found = secret("a", *keyring.DOCKER_CONFIG_JSON, json.dumps({"auths": entries}))
+    ring = credentials.of_secrets([ref], {ref: found})
+    assert ring.lookup("q.io/x") == [("u", "für")]
+    (odd,) = ring.lookup("r.io/x")
+    assert not odd.is_utf8
+    assert Credentials("u", "für").is_utf8
+    (held,) = credentials.held_by([ref], {ref: found}, "r.io/x")
+    other = keyring.docker_cfg(json.dumps({"r.io": {"auth": base64.b64encode(b"u:f\xfdr").decode()}}).encode())
+    assert held.credential_hash != verification.credential_hash(other["r.io"])
 
 
 def secret(name: str, kind: str, key: str, content: str) -> tuple[ObjectRef, ApiObject]:
