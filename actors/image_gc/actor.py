@@ -1,6 +1,7 @@
 """The image_gc actor: observes the use of images, and removes unused ones when the disk fills or they age.
 
-While the runtime also runs another agent's pods, no image is removed: their use is not known here.
+While the runtime also runs another agent's pods, no image is removed: their use is not known here. Nor is one removed
+while it is not known which images containers mount as volumes.
 
 It runs one collection at a time. A checkpoint keeps the times of images' first sight and last use across restarts.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ from actors._metrics import kubelet as metrics
 from actors.image_gc import collection, policy
 from actors.image_gc.collection import Look, Tally
 from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
+from actors.image_gc.mounts import ImageMounts
 from actors.image_gc.policy import ImageView, Limits, Protection, Seen, Victim
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
@@ -69,6 +72,7 @@ class ImageGc(Actor):
         self._events = Recorder(self.peer("events"))
         self._failed_before = False
         self._kept: frozenset[str] | None = None
+        self._mounts = ImageMounts(self)
         path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
         loss = "after a restart all images count as unused"
         self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S, sync=True)
@@ -184,15 +188,22 @@ class ImageGc(Actor):
 
     async def _list_images(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
         """Return the images and the names in use, and record both."""
-        listed = await cri.list_images()
-        in_use = images_in_use(await cri.list_containers())
+        images = [image_view(image) for image in await cri.list_images()]
+        in_use = await self._names_in_use(cri, images)
         now = time.time()
-        images = [image_view(image) for image in listed]
         detected = now if self._initialized else policy.LONG_AGO
         self._seen = policy.observe(self._seen, images, in_use, detected, now)
         self._initialized = True
         await self._save()
         return images, in_use
+
+    async def _names_in_use(self, cri: RelayedCri, images: Sequence[ImageView]) -> frozenset[str]:
+        """Return the names by which containers use images. Mounts are read only if one of `images` might go."""
+        containers = await cri.list_containers()
+        names, kept = images_in_use(containers), self._kept or frozenset()
+        if all(policy.why_stays(one, names, kept, self._protection) for one in images):
+            return names
+        return names | await self._mounts.of(cri, [one.id for one in containers])
 
     async def _save(self) -> None:
         images = {image: (seen.first_detected, seen.last_used) for image, seen in self._seen.items()}
@@ -255,7 +266,7 @@ class ImageGc(Actor):
         """Remove an image if no container uses it now: earlier removals may have taken minutes."""
         image = victim.image
         try:
-            if policy.is_used(image, images_in_use(await cri.list_containers())):
+            if policy.is_used(image, await self._names_in_use(cri, [image])):
                 return "in use"
             await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))
         except CriError as error:

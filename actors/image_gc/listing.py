@@ -35,6 +35,12 @@ def images_in_use(containers: Iterable[pb.Container]) -> frozenset[str]:
     return frozenset(used - {""})
 
 
+def mounted_images(status: pb.ContainerStatus) -> frozenset[str]:
+    """Return all names by which a container's mounts refer to images; none from a runtime without image volumes."""
+    images = [mount.image for mount in status.mounts if mount.HasField("image")]
+    return frozenset(name for image in images for name in (image.image, image.image_ref) if name)
+
+
 def pods_in(sandboxes: Iterable[pb.PodSandbox]) -> set[str]:
     """Return the UIDs of pods in a list of sandboxes. A sandbox without UID belongs to no node agent."""
     return {one.labels[POD_UID] for one in sandboxes if one.labels.get(POD_UID)}

@@ -22,6 +22,10 @@ class ListRuntime(FakeRuntime):
         self.sandbox_image = ""
         self.layers: dict[str, int] = {}
         """Bytes of writable layers by container ID."""
+        self.mounts: dict[str, list[pb.Mount]] = {}
+        """Mounts by container ID."""
+        self.unreadable: dict[str, grpc.StatusCode] = {}
+        """Containers whose status is an error."""
         self.stuck: set[str] = set()
         """IDs that cannot be removed."""
         self.calls: list[tuple[str, str]] = []
@@ -38,6 +42,13 @@ class ListRuntime(FakeRuntime):
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         return pb.StatusResponse(info={"config": json.dumps({"sandboxImage": self.sandbox_image})})
+
+    def ContainerStatus(self, request: pb.ContainerStatusRequest, context: Any) -> pb.ContainerStatusResponse:
+        identity = request.container_id
+        self.calls.append(("ContainerStatus", identity))
+        if identity in self.unreadable:
+            context.abort(self.unreadable[identity], f"{identity} is broken")
+        return pb.ContainerStatusResponse(status=pb.ContainerStatus(id=identity, mounts=self.mounts.get(identity)))
 
     def ListImages(self, request: pb.ListImagesRequest, context: Any) -> pb.ListImagesResponse:
         return pb.ListImagesResponse(images=list(self.images.values()))

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from actors._cri.client import Cri
 from actors._host.files.own_pods import mark_pod
+from actors.image_gc.mounts import AT_ONCE
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.node.image_gc import CollectGarbage, DeleteUnusedImages, PlanCollection
@@ -16,9 +18,11 @@ from proto.pods.events import RecordEvent
 from proto.wire.errors import Refused
 from tests.containerd import BUSYBOX, PAUSE, ContainerdInstance
 from tests.containerd.images import Image
-from tests.containerd.pods import run_pod
+from tests.containerd.pods import container_config, run_pod, sandbox_config
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.image_gc.runtime import ListRuntime, list_runtime
+from tests.runtime.build import Made, entry, tar
+from tests.runtime.instance import EmbeddedInstance
 
 
 def node(available: int, capacity: int = 1000) -> NodeStats:
@@ -81,6 +85,96 @@ def test_images_in_use_pinned_or_for_sandboxes_stay(runtime: ListRuntime) -> Non
         settled(actor)
         assert actor.ask(DeleteUnusedImages()).removed == ("sha3",)
         assert sorted(runtime.images) == ["sha0", "sha1", "sha2"]
+
+
+def mounts(runtime: ListRuntime, container: str, *images: str) -> None:
+    """Put a container there that mounts the images, in a pod with other volumes."""
+    mounted = [pb.Mount(container_path=f"/{one}", image=pb.ImageSpec(image=one)) for one in images]
+    runtime.mounts[container] = [pb.Mount(container_path="/tmp", host_path="/x"), *mounted]
+    runtime.containers[container] = pb.Container(id=container, image_ref="sha0", state=pb.CONTAINER_EXITED)
+
+
+def test_images_that_are_mounted_as_volumes_stay(runtime: ListRuntime) -> None:
+    mounts(runtime, "c1", "sha1")
+    runtime.mounts["c1"][1].image.image_ref = "sha2"
+    mounts(runtime, "c2")
+    with image_gc(runtime) as actor:
+        settled(actor)
+        assert actor.ask(DeleteUnusedImages()).removed == ("sha3",)
+        runtime.containers["c2"] = pb.Container(id="c2", image_ref="sha0")
+        del runtime.containers["c1"]
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha1", "sha2"]
+
+
+def test_mounts_of_a_container_are_read_once(runtime: ListRuntime) -> None:
+    for number in range(20):
+        mounts(runtime, f"c{number}", "sha1")
+    with image_gc(runtime) as actor:
+        settled(actor)
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha2", "sha3"]
+        mounts(runtime, "new", "sha1")
+        runtime.images["more"] = pb.Image(id="more", repo_digests=["r@more"], size=30)
+        assert actor.ask(DeleteUnusedImages()).removed == ()  # it is new
+        assert actor.ask(DeleteUnusedImages()).removed == ("more",)
+        assert sorted(runtime.removed("ContainerStatus")) == sorted(runtime.containers)
+
+
+def test_mounts_are_not_read_where_no_image_could_go(runtime: ListRuntime) -> None:
+    mounts(runtime, "c", "sha1")
+    with image_gc(runtime, protected_images=("tag*",)) as actor:
+        settled(actor)
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        assert runtime.removed("ContainerStatus") == []
+
+
+def test_no_image_goes_while_mounts_are_unknown(runtime: ListRuntime) -> None:
+    mounts(runtime, "c", "sha1")
+    mounts(runtime, "gone", "sha2")
+    runtime.unreadable = {"c": grpc.StatusCode.UNKNOWN, "gone": grpc.StatusCode.NOT_FOUND}
+    with image_gc(runtime) as actor:
+        with pytest.raises(Refused, match="cannot read the mounts of container c: c is broken") as caught:
+            actor.ask(DeleteUnusedImages())
+        assert caught.value.reason == "ImageGCFailed"
+        assert len(runtime.images) == 4
+        runtime.unreadable["c"] = grpc.StatusCode.NOT_FOUND
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha1", "sha2", "sha3"]
+
+
+def test_late_mounts_leave_all_images_until_they_are_read(runtime: ListRuntime) -> None:
+    for number in range(3 * AT_ONCE):
+        mounts(runtime, f"c{number}", "sha1")
+    process = image_gc(runtime)
+    process.prelude = "from actors.image_gc import mounts; mounts.READ_S = 0.0\n"  # AT_ONCE containers a look
+    with process as actor:
+        with pytest.raises(Refused, match="containers are not known after 0 s") as caught:
+            actor.ask(DeleteUnusedImages())
+        assert caught.value.reason == "ImageGCFailed"
+        assert len(runtime.images) == 4
+
+        def removed() -> tuple[str, ...]:
+            try:
+                return actor.ask(DeleteUnusedImages()).removed
+            except Refused:
+                return ()
+
+        assert sorted(wait_for(removed, 10, "all mounts are read")) == ["sha2", "sha3"]
+        assert sorted(runtime.removed("ContainerStatus")) == sorted(runtime.containers)
+
+
+def test_image_that_gets_mounted_during_a_collection_stays(runtime: ListRuntime) -> None:
+    with image_gc(runtime) as actor:
+        settled(actor)
+        free = disk(runtime, 0)
+
+        def mount_meanwhile(request: GetNodeStats) -> NodeStats:
+            if len(runtime.images) == 3:
+                mounts(runtime, "c", "sha1")
+            return free(request)
+
+        actor.peers["stats"].answers[GetNodeStats] = mount_meanwhile
+        with pytest.raises(Refused, match="only found 90 bytes"):
+            actor.ask(CollectGarbage())
+        assert list(runtime.images) == ["sha1"]
 
 
 def test_no_image_goes_while_the_runtime_has_a_foreign_pod(runtime: ListRuntime) -> None:
@@ -286,3 +380,25 @@ def test_on_containerd_only_unused_images_go(containerd: ContainerdInstance, cri
         wait_for(lambda: cri.image_status(extra.name).result() is None, 10, "it is gone")
         for needed in (BUSYBOX, PAUSE):
             assert cri.image_status(needed).result() is not None
+
+
+def test_on_the_embedded_runtime_a_mounted_image_stays(embedded: EmbeddedInstance, tmp_path: Path) -> None:
+    mounted, loose = (f"registry.test/{name}:1" for name in ("mounted", "loose"))
+    for name in (mounted, loose):
+        archive = Made(tar(entry("file", name.encode())), name=name).write_archive(tmp_path / "image.tar")
+        embedded.cri.pull_image(f"oci-archive:{archive}").result()
+    sandbox, config = sandbox_config("mounts"), container_config(["sleep", "1000"])
+    config.mounts.append(pb.Mount(container_path="/image", image=pb.ImageSpec(image=mounted), readonly=True))
+    embedded.cri.create_container(embedded.cri.run_pod_sandbox(sandbox).result(), config, sandbox).result()
+    settings: dict[str, Any] = {"container_runtime_endpoint": embedded.endpoint, "image_minimum_gc_age_s": 0.0}
+    settings["collect_local_images"] = True
+    try:
+        with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
+            actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 1 << 40)
+            names = [one.name for one in actor.ask(PlanCollection(available_bytes=0), 30).victims]
+            assert loose in names
+            assert mounted not in names
+    finally:
+        embedded.remove_pods()
+        for name in (mounted, loose):
+            embedded.cri.remove_image(name).result()
