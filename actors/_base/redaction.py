@@ -75,7 +75,7 @@ _PLAIN = frozenset(
         "ImageFsInfo",
     ]
 )
-"""Rpcs whose answers are recorded as they are."""
+"""Rpcs whose answers are recorded as they are, unless an annotation has the whole manifest."""
 
 
 def settings(given: Settings) -> Settings:
@@ -140,18 +140,21 @@ def _document(text: bytes | str) -> bytes | str:
 def answer_of(request: Message) -> Callable[[bytes], bytes] | None:
     """The function that removes secrets from the answer to this request; None when there are none."""
     if isinstance(request, CallRuntime):
-        return None if request.rpc in _PLAIN else lambda body: _runtime_answer(request.rpc, body)
+        return lambda body: _runtime_answer(request.rpc, body)
     return _ANSWERS.get(type(request).__name__, without_variables)
 
 
 def response(rpc: str, answer: bytes) -> bytes:
     """The bytes of a CRI response without secrets."""
-    return answer if rpc in _PLAIN else _without_secrets(rpc, answer)
+    shown = answer if rpc in _PLAIN else _without_secrets(rpc, answer)
+    return _without_manifests(rpc, shown) if _LAST_APPLIED in shown else shown
 
 
 def _runtime_answer(rpc: str, body: bytes) -> bytes:
+    if rpc in _PLAIN and _LAST_APPLIED not in body:
+        return body
     answer = codec.decode(body, RuntimeAnswer)
-    return codec.encode(RuntimeAnswer(response=_without_secrets(rpc, answer.response)))
+    return codec.encode(RuntimeAnswer(response=response(rpc, answer.response)))
 
 
 def _without_secrets(rpc: str, answer: bytes) -> bytes:
@@ -168,6 +171,25 @@ def _without_secrets(rpc: str, answer: bytes) -> bytes:
     if pid:
         given.info["info"] = f'{{"pid":{pid}}}'
     return bytes(given.SerializeToString())
+
+
+def _without_manifests(rpc: str, answer: bytes) -> bytes:
+    """Hide the annotation of sandboxes, containers and images that kubectl fills with the whole manifest."""
+    given = _parsed(rpc, answer)
+    _hide_manifests(given)
+    return bytes(given.SerializeToString())
+
+
+def _hide_manifests(message: Any) -> None:
+    for field, value in message.ListFields():
+        if field.name == "annotations":
+            if LAST_APPLIED in value:
+                value[LAST_APPLIED] = HIDDEN
+        elif field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        else:
+            for one in value if field.is_repeated else [value]:
+                _hide_manifests(one)
 
 
 def _parsed(rpc: str, content: bytes) -> Any:

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -306,6 +307,32 @@ def test_image_is_asked_for_without_a_manifest_in_an_annotation(name: str, tmp_p
     (found,) = recording.read(path.read_bytes())
     assert (found.frames[0].payload[-1] is None) == (name == redaction.LAST_APPLIED)
     assert (CANARY in path.read_bytes()) == (name == "note")
+
+
+MANIFEST = {redaction.LAST_APPLIED: CANARY.decode(), "note": "x"}
+
+
+@pytest.mark.parametrize(
+    ("rpc", "response"),
+    [
+        ("ListPodSandbox", pb.ListPodSandboxResponse(items=[pb.PodSandbox(id="s", annotations=MANIFEST)])),
+        ("PodSandboxStatus", pb.PodSandboxStatusResponse(status=pb.PodSandboxStatus(id="s", annotations=MANIFEST))),
+        ("ListContainers", pb.ListContainersResponse(containers=[pb.Container(id="c", annotations=MANIFEST)])),
+        ("ContainerStatus", pb.ContainerStatusResponse(status=pb.ContainerStatus(id="c", annotations=MANIFEST))),
+        ("ListImages", pb.ListImagesResponse(images=[pb.Image(spec=pb.ImageSpec(image="i", annotations=MANIFEST))])),
+    ],
+)
+def test_answers_of_the_runtime_are_recorded_without_manifests(rpc: str, response: Any, tmp_path: Path) -> None:
+    path = tmp_path / "recorder" / "toy-1.rec"
+    one = recorder.Recorder(path, "toy", 1, 65_536)
+    one.runtime(rpc, 1, response.SerializeToString())
+    answer = codec.encode(RuntimeAnswer(response=response.SerializeToString()))
+    one.answer("pleg", CallRuntime(rpc=rpc, request=b"", timeout_s=1.0), 1, answer)
+    assert CANARY not in path.read_bytes()
+    (found,) = recording.read(path.read_bytes())
+    direct, relayed = (frame.payload[-1] for frame in found.frames)
+    assert codec.decode(relayed, RuntimeAnswer).response == direct
+    assert str(type(response).FromString(direct)) == str(response).replace(CANARY.decode(), redaction.HIDDEN)
 
 
 def test_checkpoints_are_recorded_without_variables(tmp_path: Path) -> None:
