@@ -78,7 +78,7 @@ class Node(Actor):
     def on_set_volumes_in_use(self, message: SetVolumesInUse) -> None:
         """Only a Node lists them."""
         if self._report is not None:
-            self._report.set_volumes_in_use(tuple(sorted(message.volumes)))
+            self._report.set_volumes_in_use(tuple(sorted(message.volumes)), message.number)
 
     @handles(SetDevices)
     def on_set_devices(self, message: SetDevices) -> None:

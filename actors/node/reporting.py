@@ -66,7 +66,9 @@ class NodeReport:
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
         self._volumes_in_use: tuple[str, ...] | None = None
-        self._volumes_reported: tuple[str, ...] | None = None
+        self._volumes_number = 0
+        """Number of that list."""
+        self._volumes_reported: tuple[tuple[str, ...], int] | None = None
         self._was_ready = False
         self._failures = 0
         self._last_error = ""
@@ -103,9 +105,9 @@ class NodeReport:
         """Write the status at once, as something in it has changed."""
         self._due.set(None)
 
-    def set_volumes_in_use(self, volumes: tuple[str, ...]) -> None:
-        """Write them at once, as nothing is mounted before the Node says so."""
-        self._volumes_in_use, self._volumes_reported = volumes, None
+    def set_volumes_in_use(self, volumes: tuple[str, ...], number: int) -> None:
+        """Write them at once, as nothing is mounted before the Node says so. `number`: see SetVolumesInUse."""
+        self._volumes_in_use, self._volumes_number, self._volumes_reported = volumes, number, None
         self.report_now()
 
     def set_devices(self, devices: SetDevices) -> None:
@@ -200,6 +202,7 @@ class NodeReport:
         settings, stored = self._settings, node.get("status") or {}
         self._check_reboot(node)
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
+        number = self._volumes_number  # of the list that is written, although another one may come meanwhile
         wanted = await self._status.compute(stored, self._volumes_in_use)
         external = settings.cloud_provider == "external"
         meta = policy.metadata_patch(node, architecture(), settings.node_ip, external)
@@ -211,18 +214,18 @@ class NodeReport:
             after = await self._heartbeat.patch(f"{self._path}/status", patch)
             self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
             self._actor.spawn(self._file.save(policy.saved(self._written, time.time())), "save")
-        self._confirm_volumes(wanted.get("volumesInUse"))
+        self._confirm_volumes(wanted.get("volumesInUse"), number)
         self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
         if not self._was_ready and wanted["conditions"][-1]["status"] == "True":
             self._was_ready = True
             self._startup.ready()
             log.info("the node is Ready")
 
-    def _confirm_volumes(self, reported: tuple[str, ...] | None) -> None:
+    def _confirm_volumes(self, reported: tuple[str, ...] | None, number: int) -> None:
         """Tell volume which volumes the Node now lists as in use."""
-        if reported is not None and reported != self._volumes_reported:
-            self._volumes_reported = reported
-            self._actor.peer("volume").tell(VolumesInUseReported(volumes=reported))
+        if reported is not None and (reported, number) != self._volumes_reported:
+            self._volumes_reported = (reported, number)
+            self._actor.peer("volume").tell(VolumesInUseReported(volumes=reported, number=number))
 
     async def _read(self) -> Object:
         """Get the Node from the server's cache, then from etcd, as the cache may lag. A deleted one is registered."""

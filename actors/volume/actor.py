@@ -174,7 +174,7 @@ class VolumeManager(Actor):
     @handles(VolumesInUseReported)
     def volumes_in_use_reported(self, message: VolumesInUseReported) -> None:
         """Node has reported these volumes as in use to the API server."""
-        self.reconciler.in_use.reported(frozenset(message.volumes))
+        self.reconciler.in_use.reported(frozenset(message.volumes), message.number)
 
     async def _read_node(self) -> None:
         # A volume's node affinity is checked against the labels that the API server has.

@@ -13,6 +13,8 @@ class SetVolumesInUse(Message, frozen=True, kw_only=True):
 
     volumes: tuple[str, ...]
     """Unique volume names, `kubernetes.io/csi/DRIVER^HANDLE`."""
+    number: int = 0
+    """Grows with each list, also over restarts of volume; the confirmation has it."""
 
 
 class SetDevices(Message, frozen=True, kw_only=True):

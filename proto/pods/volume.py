@@ -156,3 +156,5 @@ class VolumesInUseReported(Message, frozen=True, kw_only=True):
 
     volumes: tuple[str, ...]
     """Unique names, as in proto.node.node.SetVolumesInUse."""
+    number: int = 0
+    """Of the SetVolumesInUse whose list was written; 0: the list was the Node's, and volume had told none."""

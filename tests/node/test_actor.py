@@ -416,10 +416,13 @@ def test_standalone_runtime_gets_the_configured_pod_cidr(server: FaultyServer, t
 def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, node_status_update_frequency_s=60.0) as one:
         wait_for(one.ready, 20)
-        one.process.tell(SetVolumesInUse(volumes=("kubernetes.io/csi/d^b", "kubernetes.io/csi/d^a")))
+        names = ("kubernetes.io/csi/d^b", "kubernetes.io/csi/d^a")
+        one.process.tell(SetVolumesInUse(volumes=names, number=7))
         (back,) = wait_for(lambda: one.process.peers["volume"].of(VolumesInUseReported), 10)
         assert one.node["status"]["volumesInUse"] == ["kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b"]
-        assert back.volumes == ("kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b")
+        assert (back.volumes, back.number) == (tuple(sorted(names)), 7)
+        one.process.tell(SetVolumesInUse(volumes=names, number=8))
+        wait_for(lambda: one.process.peers["volume"].of(VolumesInUseReported)[-1].number == 8, 10, "each list is")
         one.process.tell(SetVolumesInUse(volumes=()))
         wait_for(lambda: not one.node["status"]["volumesInUse"], 10)
 

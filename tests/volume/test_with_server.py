@@ -17,6 +17,7 @@ from proto.node.node import SetVolumesInUse
 from proto.pods.events import RecordEvent
 from proto.pods.objects import (
     ApiObject,
+    FailedObject,
     GetObjects,
     GetToken,
     ObjectRef,
@@ -38,8 +39,8 @@ from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, re
 UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
 SOON = (
     QUICK
-    + "from actors.volume.reconcile import reconciler as r; r.ANNOUNCE_S = 0.5; r.SOONEST_RENEWAL_S = 0.05\n"
-    + "from actors.volume.drivers import limits; limits.LOOK_S = 0.2\n"
+    + "from actors.volume.reconcile import reconciler as r; r.SOONEST_RENEWAL_S = 0.05\n"
+    + "from actors.volume.drivers import attachments, limits; attachments.ANNOUNCE_S = 0.5; limits.LOOK_S = 0.2\n"
     + "from actors.volume import policy; policy.MAY_ATTACH_S = 3.0\n"
 )
 
@@ -50,6 +51,11 @@ class Server:
     def __init__(self, actor: ActorProcess) -> None:
         self.actor = actor
         self.attached = False
+        self.detaching = False
+        """The Node no longer lists what is attached."""
+        self.detached = False
+        """The attachment that was read a moment ago is no longer attached."""
+        self.node_error = ""
         self.attach_error: dict[str, Any] | None = None
         self.reports = True
         self.issued = 0
@@ -75,19 +81,27 @@ class Server:
         }  # fmt: skip
 
     def objects(self, request: GetObjects) -> Objects:
-        found, missing = [], []
+        found, missing, failed = [], [], []
         for ref in request.refs:
             document = self.documents.get((ref.kind, ref.name))
             if ref.kind == "VolumeAttachment":
-                document = {"status": {"attached": self.attached, "attachmentMetadata": {"device": "/dev/x"}}}
+                attached = self.attached and not (request.fresh and self.detached)
+                status = {"attached": attached, "attachmentMetadata": {"device": "/dev/x"}}
+                document = {"metadata": {"name": ref.name, "uid": "a"}, "status": status}
                 if self.attach_error is not None:
-                    document["status"]["attachError"] = self.attach_error
+                    status["attachError"] = self.attach_error
+            elif ref.kind == "Node" and self.node_error:
+                failed.append(FailedObject(ref=ref, message=self.node_error))
+                continue
+            elif ref.kind == "Node" and self.attached:
+                names = () if self.detaching else self.in_use()[-1]
+                document = (document or {}) | {"status": {"volumesAttached": [{"name": name} for name in names]}}
             if document is not None:
                 document = {"metadata": {"name": ref.name}, **document}
                 found.append(ApiObject(ref=ref, resource_version="1", document=document))
             elif ref.name:
                 missing.append(ref)
-        return Objects(found=tuple(found), missing=tuple(missing))
+        return Objects(found=tuple(found), missing=tuple(missing), failed=tuple(failed))
 
     def token(self, _: GetToken) -> Token:
         self.issued += 1
@@ -101,11 +115,19 @@ class Server:
 
     def in_use(self) -> list[tuple[str, ...]]:
         """Volumes in use as reported to the Node, in order."""
-        told = self.actor.peers["node"].of(SetVolumesInUse)
-        return [one.volumes for one in told]
+        return [one.volumes for one in self.told()]
 
-    def report(self) -> None:
-        self.actor.tell(VolumesInUseReported(volumes=self.in_use()[-1]))
+    def told(self) -> list[SetVolumesInUse]:
+        return self.actor.peers["node"].of(SetVolumesInUse)
+
+    def report(self, told: SetVolumesInUse | None = None) -> None:
+        """The Node has this list, by default the last one."""
+        told = told or self.told()[-1]
+        self.actor.tell(VolumesInUseReported(volumes=told.volumes, number=told.number))
+
+    def fresh_reads(self) -> list[ObjectRef]:
+        """Objects that were read from the API server, past any cache."""
+        return [ref for one in self.actor.peers["objects"].of(GetObjects) if one.fresh for ref in one.refs]
 
 
 @pytest.fixture
@@ -176,14 +198,77 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
     assert {audience: one["token"][:4] for audience, one in tokens.items()} == {"a": "jwt-", "": "jwt-"}
     assert "csi.storage.k8s.io/serviceAccount.tokens" not in staged.volume_context
-    told = len(server.in_use())
+    told, fresh = len(server.in_use()), len(server.fresh_reads())
     server.actor.restart()
     wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation knows from the disk")
     assert server.in_use()[-1] == (UNIQUE,)
     registered(server.actor, driver)
+    server.detaching = True
     assert retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths == paths
+    assert len(server.fresh_reads()) == fresh, "what is mounted is not checked again"
     retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
+@pytest.mark.needs("mounts")
+def test_volume_that_is_being_detached_is_not_mounted(server: Server, driver: Driver) -> None:
+    server.attached = server.detaching = True
+    assert "VolumesInUse" in refusal(server)
+    assert server.fresh_reads() == [], "nothing that is read before the report counts"
+    server.report()
+    wait_for(lambda: "Volume not attached according to node status" in refusal(server), 20, "the Node does not list it")
+    server.detaching, server.detached = False, True
+    wait_for(lambda: "has not been attached yet" in refusal(server), 20, "its attachment is read again")
+    server.detached, server.node_error = False, "nodes are down"
+    wait_for(lambda: "failed fetching node from API server: nodes are down" in refusal(server), 20, "it is unknown")
+    assert driver.of("NodeStageVolume") == driver.of("NodePublishVolume") == []
+    server.node_error = ""
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_only_a_report_after_the_last_use_counts(server: Server, driver: Driver) -> None:
+    server.attached = True
+    refusal(server)
+    first = server.told()[-1]
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+    wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+    calls = len(driver.of("NodeStageVolume"))
+    assert "VolumesInUse" in refusal(server)
+    server.report(first)  # written before the Node lost the volume
+    assert "VolumesInUse" in refusal(server)
+    assert len(driver.of("NodeStageVolume")) == calls
+    assert server.told()[-1].number > first.number
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_the_node_is_read_once_for_all_volumes_of_a_pod(server: Server, driver: Driver) -> None:
+    server.attached = True
+    more = server.documents["PersistentVolume", "pv-1"]["spec"]
+    source = {"driver": "csi.test", "volumeHandle": "vol-2"}
+    server.documents["PersistentVolume", "pv-2"] = {"spec": more | {"claimRef": {"uid": "c2"}, "csi": source}}
+    server.documents["PersistentVolumeClaim", "more"] = {
+        "metadata": {"name": "more", "namespace": "default", "uid": "c2"},
+        "spec": {"volumeName": "pv-2"},
+        "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+    }
+    volumes = (claim(), claim("more", "w"))
+    with pytest.raises(Refused, match="VolumesInUse"):
+        server.actor.ask(MountPod(pod=in_default(*volumes)))
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(*volumes)))
+    before = len(server.fresh_reads())
+    retry_forbidden(server.actor, MountPod(pod=in_default(*volumes, uid="other")))
+    assert [ref.kind for ref in server.fresh_reads()[before:]] == ["Node", "VolumeAttachment", "VolumeAttachment"]
+    assert len(driver.of("NodePublishVolume")) == 4
+    for uid in (UID, "other"):
+        retry_forbidden(server.actor, UnmountPod(pod_uid=uid))
 
 
 @pytest.mark.needs("mounts")

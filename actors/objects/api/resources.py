@@ -81,6 +81,7 @@ def api_object(kind: str, item: Object) -> ApiObject:
     elif kind == "Node":
         document = node_document(item)
         version = content_version(document)
+        document["status"] = {"volumesAttached": _volumes_attached(item)}
     else:
         document = without_nulls(item)
         document["metadata"].pop("managedFields", None)
@@ -88,10 +89,16 @@ def api_object(kind: str, item: Object) -> ApiObject:
 
 
 def node_document(item: Object) -> Object:
-    """The fields that admission and volumes use; a Node is written every few seconds, mostly without changing them."""
+    """The fields whose changes are told; a Node is written every few seconds, mostly without changing them."""
     meta, spec = item["metadata"], item.get("spec") or {}
     kept = {name: meta[name] for name in ("name", "uid", "labels", "annotations") if meta.get(name)}
     return {"metadata": kept, "spec": {name: spec[name] for name in ("taints", "unschedulable") if spec.get(name)}}
+
+
+def _volumes_attached(item: Object) -> list[Object]:
+    """Volumes that the attach/detach controller has attached. volume reads them when it needs them."""
+    found = (item.get("status") or {}).get("volumesAttached") or ()
+    return [{"name": one["name"]} for one in found]
 
 
 def _with_data(ref: ObjectRef, version: str, item: Object) -> ApiObject:

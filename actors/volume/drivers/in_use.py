@@ -46,6 +46,11 @@ class InUse:
         self._has_server = bool(actor.settings.kubeconfig)
         self._by_pod: dict[str, set[str]] = {}
         self._reported: frozenset[str] = frozenset()
+        """Volumes that the Node has reported since they were last added."""
+        self._number = actor.bus.incarnation << 32
+        """Of the last list that was sent; more than those of earlier incarnations."""
+        self._since: dict[str, int] = {}
+        """Number of the first of the lists in a row that have the volume."""
         self._known = False
         """The volumes of earlier incarnations are known; a report before that would lack them."""
 
@@ -80,12 +85,22 @@ class InUse:
 
     def tell(self) -> None:
         """Send the list to the node actor: at each change, and when that actor has started."""
-        if self._has_server and self._known:
-            self._actor.peer("node").tell(SetVolumesInUse(volumes=tuple(sorted(self.names()))))
+        if not self._has_server or not self._known:
+            return
+        names = self.names()
+        self._number += 1
+        self._since = {name: self._since.get(name, self._number) for name in names}
+        self._reported &= names
+        self._actor.peer("node").tell(SetVolumesInUse(volumes=tuple(sorted(names)), number=self._number))
 
-    def reported(self, names: frozenset[str]) -> None:
-        """Node has written these names to its status."""
-        self._reported = names
+    def reported(self, names: frozenset[str], number: int) -> None:
+        """Node has written these names, of the list with this number, to its status.
+
+        A list from before a volume was dropped does not count for it: the Node's next write lacks the volume.
+        """
+        self._reported = frozenset(
+            name for name, since in self._since.items() if name in names and (name in self._reported or since <= number)
+        )
         more, self._more = self._more, Future()
         more.set(None)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -17,6 +16,7 @@ from actors._base import Actor
 from actors._base.messaging import waits
 from actors._objects.peer import objects_of
 from actors.volume import policy
+from actors.volume.drivers.attachments import NOT_IN_USE, Attachments
 from actors.volume.drivers.in_use import InUse
 from actors.volume.drivers.limits import Limits
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
@@ -39,8 +39,6 @@ from actors.volume.steps.volumes import HostPath, Local, ReadFile, SubPath
 from proto.pods.objects import ObjectRef, SetClaimCapacity, Token
 from proto.pods.pod_workers import VolumesMounted
 
-NOT_IN_USE = "Volume has not been added to the list of VolumesInUse in the node's volume status"
-ANNOUNCE_S = 3.0
 SOONEST_RENEWAL_S = 1.0
 """Shortest pause before a renewal; with a wrong clock tokens would be requested without a pause."""
 
@@ -65,6 +63,7 @@ class Reconciler:
         self.waits = VolumeWaits()
         self.devices = Devices(actor, pool)
         self.in_use = InUse(actor)
+        self._attachments = Attachments(actor, self.in_use)
         self.reporter = FailureReporter(actor, pool, pods, path, self._recheck)
         self.publisher = Publisher(actor, mounter, pods, self.reporter, self._recheck)
         self.remover = Remover(actor, pool, mounter, self.devices, self.reporter, self._recheck)
@@ -101,12 +100,14 @@ class Reconciler:
         ]
         need = await needed(objects_of(self._actor), pod, due, self._context)
         self._schedule_renewal(uid, pod, need)
-        await self._announce(uid, pod, due, need)
+        attachable = self._attachable(pod, due, need)
+        objects, unattached = await self._attachments.check(uid, attachable, need.objects)
+        need = need._replace(objects=objects)
         todo: dict[str, SetUp] = {}
         for one in due:
             try:
                 _check_read(pod, one, need.failed)
-                step = self._step(uid, pod, one, need)
+                step = self._step(uid, pod, one, need, unattached.get(one.name, NOT_IN_USE))
             except CannotMount as error:
                 self.reporter.failed(uid, pod, one.name, error)
                 self._note_limit(pod, one.name, error.exhausted)
@@ -129,8 +130,11 @@ class Reconciler:
             pod.exhausted[name] = time.monotonic()
             self._actor.spawn(self._limits.ask(driver), "volume limits")
 
-    def _step(self, uid: str, pod: PodVolumes, one: Wanted, need: Needed) -> SetUp | None:
-        """The step that is due for the volume; None when there is none. Raises CannotMount."""
+    def _step(self, uid: str, pod: PodVolumes, one: Wanted, need: Needed, unattached: str) -> SetUp | None:
+        """The step that is due for the volume; None when there is none. Raises CannotMount.
+
+        `unattached`: why a volume that a controller attaches may not be mounted now, see Attachments.
+        """
         if pod.pod is None:
             return None
         actual = pod.actual.get(one.name, NEW)
@@ -147,8 +151,10 @@ class Reconciler:
             if claimed.group is not None:
                 pod.groups[one.name] = claimed.group
             attachment = attached(claimed, context)
-            if attachment is not None and not self.in_use.want(uid, *attachment) and not actual.mounted:
-                raise CannotMount(NOT_IN_USE, stage=ATTACH_FAILED, volume=claimed.name, soon=True)
+            if attachment is not None:
+                self.in_use.want(uid, *attachment)
+            if attachment is not None and not actual.mounted and unattached:
+                raise CannotMount(unattached, stage=ATTACH_FAILED, volume=claimed.name, soon=True)
         step = one.plugin.step(pod.pod, one.volume, context)
         if isinstance(step, CsiMount):
             pod.published[one.name] = step.volume
@@ -164,18 +170,21 @@ class Reconciler:
             pod.actual[one.name] = policy.done(digest, actual.path)
         return None
 
-    async def _announce(self, uid: str, pod: PodVolumes, due: list[Wanted], need: Needed) -> None:
-        """Have the Node report volumes as in use before they are mounted, and wait a moment for the report."""
+    def _attachable(self, pod: PodVolumes, due: list[Wanted], need: Needed) -> dict[str, tuple[str, str]]:
+        """(driver, handle) of the volumes to mount that a controller attaches, by name."""
         context = self._context.with_objects(need.objects, need.tokens)
+        found = {}
         for one in due:
             if pod.pod is None or pod.actual.get(one.name, NEW).mounted:
                 continue
-            with suppress(CannotMount):  # reported by `_step`
+            try:
                 claimed = one.plugin.claimed(pod.pod, one.volume, context)
-                attachment = attached(claimed, context) if claimed is not None else None
-                if attachment is not None:
-                    self.in_use.want(uid, *attachment)
-        await self.in_use.announced(uid, ANNOUNCE_S)
+            except CannotMount:
+                continue  # raised again by `_step`
+            attachment = attached(claimed, context) if claimed is not None else None
+            if attachment is not None:
+                found[one.name] = attachment
+        return found
 
     def set_node_labels(self, labels: Mapping[str, str]) -> None:
         """Take the labels that the API server has for this node."""

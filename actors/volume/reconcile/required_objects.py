@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from proto.wire.errors import ActorDead, ActorError
 class Needed(NamedTuple):
     """Objects and tokens for volumes of a pod."""
 
-    objects: dict[ObjectRef, ApiObject]
+    objects: Mapping[ObjectRef, ApiObject]
     failed: dict[ObjectRef, str]
     """Errors of objects that cannot be read."""
     tokens: dict[GetToken, Token | str]

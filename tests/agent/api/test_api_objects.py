@@ -241,6 +241,8 @@ def test_a_volume_of_a_driver_by_way_of_a_claim(cluster: Cluster) -> None:
         merge = "application/merge-patch+json"
         path = f"{storage}/volumeattachments/{attachment}"
         server.call("PATCH", f"{path}/status", {"status": {"attached": True}}, merge)
+        listed = {"status": {"volumesAttached": [{"name": unique, "devicePath": ""}]}}
+        server.call("PATCH", f"/api/v1/nodes/{NODE}/status", listed, merge)
         wait_for(lambda: cluster.phase("stores") == "Running", 60, "it is attached, mounted, used")
         wait_for((data / "vol-1/file").exists, 30, "the container has written")
         said = driver.of("NodePublishVolume")[0].volume_context
