@@ -275,6 +275,7 @@ class VolumeManager(Actor):
             for name in users:
                 if name in pod.actual:
                     pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
+            pod.republish_users_of(changed)
             pod.changes += 1
             self.spawn(self.reconciler.reconcile(uid, pod), "objects changed")
 

@@ -14,7 +14,7 @@ from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pods.pod_workers import VolumesMounted
-from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
+from proto.pods.volume import GetVolumeUsages, MountPod, ObjectsChanged, UnmountPod
 from proto.v1 import CSIVolumeSource, PersistentVolumeClaimVolumeSource, Pod, Volume
 from proto.wire.errors import ActorError, Refused
 from tests.harness import ActorProcess, Stalls, wait_for
@@ -53,7 +53,15 @@ DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
             }
         }
     },
-    ("PersistentVolume", "pv-again"): {"spec": {"csi": {"driver": "csi.again", "volumeHandle": "vol-1"}}},
+    ("PersistentVolume", "pv-again"): {
+        "spec": {
+            "csi": {
+                "driver": "csi.again",
+                "volumeHandle": "vol-1",
+                "nodePublishSecretRef": {"name": "s", "namespace": "default"},
+            }
+        }
+    },
     ("PersistentVolume", "pv-attached"): {"spec": {"csi": {"driver": "csi.attached", "volumeHandle": "vol-1"}}},
     ("PersistentVolume", "pv-tokens"): {"spec": {"csi": {"driver": "csi.tokens", "volumeHandle": "vol-1"}}},
 }
@@ -267,6 +275,82 @@ def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess
             one.close()
 
 
+DRIVER, SECRET = ObjectRef(kind="CSIDriver", name="csi.again"), ObjectRef(kind="Secret", namespace="default", name="s")
+
+
+def goes_on(driver: Driver, what: str) -> None:
+    calls = len(driver.of("NodePublishVolume"))
+    wait_for(lambda: len(driver.of("NodePublishVolume")) > calls + 1, 20, f"it is published again {what}")
+
+
+@pytest.mark.needs("mounts")
+def test_repeated_publication_goes_on_after_all_that_happens(actor: ActorProcess) -> None:
+    spec, driver = in_default(claim("again")), new_driver(actor, "csi.again").start()
+    try:
+        registered(actor, driver)
+        retry_forbidden(actor, MountPod(pod=spec))
+        goes_on(driver, "and again")
+        actor.tell(ObjectsChanged(full=True))
+        goes_on(driver, "after a change")
+        driver.faults["NodePublishVolume"] = Fault("INTERNAL")
+        goes_on(driver, "after a failure")
+        driver.faults.clear()
+        wait_for(lambda: not actor.ask(Describe()).state["failed"], 20, "it succeeds again")
+        goes_on(driver, "after its recovery")
+        actor.restart()
+        retry_forbidden(actor, MountPod(pod=spec))
+        goes_on(driver, "after a restart, also before its driver has registered")
+        wait_for(lambda: not actor.ask(Describe()).state["failed"], 20, "and there is no error left")
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("changed", [DRIVER, SECRET])
+@pytest.mark.needs("mounts")
+def test_changed_secret_or_driver_is_published_at_once(changed: ObjectRef) -> None:
+    prelude = QUICK.replace("REPUBLISH_S = 0.5", "REPUBLISH_S = 3600.0")
+    with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude, objects_dir="/objects") as actor:
+        actor.peers["objects"].answers[GetObjects] = objects
+        driver = new_driver(actor, "csi.again").start()
+        try:
+            registered(actor, driver)
+            retry_forbidden(actor, MountPod(pod=in_default(claim("again"))))
+            for calls in (1, 2):
+                actor.tell(ObjectsChanged(refs=(changed,)))
+                wait_for(lambda calls=calls: len(driver.of("NodePublishVolume")) > calls, 20, "it is published")
+            retry_forbidden(actor, UnmountPod(pod_uid=UID))
+        finally:
+            driver.close()
+
+
+@pytest.mark.needs("mounts")
+def test_driver_that_begins_or_ends_to_want_publications_gets_them(actor: ActorProcess) -> None:
+    wants = DOCUMENTS["CSIDriver", "csi.again"]["spec"]
+    driver = new_driver(actor, "csi.again").start()
+    try:
+        registered(actor, driver)
+        wants["requiresRepublish"] = False
+        retry_forbidden(actor, MountPod(pod=in_default(claim("again"))))
+        assert len(driver.of("NodePublishVolume")) == 1
+        wants["requiresRepublish"] = True
+        actor.tell(ObjectsChanged(refs=(DRIVER,)))
+        goes_on(driver, "once its CSIDriver says so")
+        wants["requiresRepublish"] = False
+        actor.tell(ObjectsChanged(refs=(DRIVER,)))
+
+        def quiet() -> bool:
+            calls = len(driver.of("NodePublishVolume"))
+            time.sleep(1.2)  # more than twice the period
+            return len(driver.of("NodePublishVolume")) == calls
+
+        wait_for(quiet, 20, "no call comes any more")
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
+    finally:
+        wants["requiresRepublish"] = True
+        driver.close()
+
+
 GROWN = "FileSystemResizeSuccessful"
 
 
@@ -278,8 +362,6 @@ def events(actor: ActorProcess) -> list[RecordEvent]:
 def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess, driver: Driver) -> None:
     driver.capabilities = ALL
     document = DOCUMENTS["PersistentVolume", "pv-1"]
-    from proto.pods.volume import ObjectsChanged  # noqa: PLC0415
-
     try:
         document["spec"]["capacity"] = {"storage": "1Ki"}
         retry_forbidden(actor, MountPod(pod=in_default(claim())))

@@ -147,6 +147,13 @@ def attached(claimed: Claimed, context: Context) -> tuple[str, str] | None:
     return source.driver, source.volume_handle
 
 
+def republishes(driver: str, context: Context) -> bool | None:
+    """True when the driver wants repeated publications; None while its CSIDriver is not known."""
+    if _driver_ref(driver) not in context.objects:
+        return None
+    return bool(_spec(driver, context).requires_republish)
+
+
 def _driver_ref(name: str) -> ObjectRef:
     return ObjectRef(kind="CSIDriver", name=name)
 

@@ -83,6 +83,7 @@ class FailureReporter:
         """Record a failure to set a volume up; the reconciler retries it after its back-off."""
         before = pod.actual.get(name, NEW)
         after = pod.actual[name] = policy.failed(before, error, time.monotonic())
+        pod.settled = -1  # a repeated publication may fail once the pod's volumes are as desired
         if not before.mounted:
             pod.persistent.pop(name, None)
         message = policy.failure_message(name, after)
@@ -129,6 +130,7 @@ class FailureReporter:
         """Record a volume that does not answer, and isolate it while it keeps a helper in the kernel."""
         after = policy.hung(pod.actual.get(name, NEW), hung.since, hung.pid, time.monotonic())
         pod.actual[name] = after
+        pod.settled = -1
         log.error("pod %s: volume %s does not answer", uid, name)
         self.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
         if hung.pid:

@@ -6,6 +6,7 @@ Runs in the actor's mailbox thread, concurrently with the pod's other volumes.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from dataclasses import replace
 from functools import partial
@@ -14,9 +15,9 @@ from typing import Literal
 from actors._base import Actor
 from actors.volume import policy
 from actors.volume.helper.pool import HelperGone, HelperHung
-from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Context
-from actors.volume.plugins.csi import growth, storage_bytes
-from actors.volume.policy import NEW, Actual, Wanted
+from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
+from actors.volume.plugins.csi import growth, republishes, storage_bytes
+from actors.volume.policy import NEW, Wanted
 from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.volume_state import PodVolumes
@@ -53,10 +54,7 @@ class Publisher:
 
     def growth_bytes(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
         """Size in bytes that the volume's file system has to grow to; 0 for no growth."""
-        try:
-            claimed = one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
-        except CannotMount:
-            return 0
+        claimed = _claimed(pod, one, context)
         if claimed is None:
             return 0
         size = storage_bytes(claimed)
@@ -72,12 +70,44 @@ class Publisher:
         self._reporter.not_grown(pod, claimed)
         return 0
 
-    def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
-        """Start the driver's call; the pod is reconciled again after it."""
-        pod.on_disk = pod.csi = True
-        self._mounter.start(pod, name, self._publish(uid, pod, name, step), partial(self._recheck, uid, pod))
+    def is_due(self, pod: PodVolumes, one: Wanted, context: Context) -> bool:
+        """True when the driver of a mounted volume wants it published again now. Plans the first such publication."""
+        name, now = one.name, time.monotonic()
+        actual = pod.actual.get(name, NEW)
+        if not actual.mounted:
+            return False
+        wants = republishes(_driver(pod, one, context), context)
+        if wants is False:
+            pod.republish_at.pop(name, None)
+        elif wants and name not in pod.republish_at:
+            # An earlier incarnation published a volume without digest. Those of all pods are spread over the period.
+            pod.republish_at[name] = 0.0 if actual.digest else now + random.uniform(0.0, REPUBLISH_S)
+        return name in pod.republish_at and pod.republish_at[name] <= now
 
-    async def _publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount) -> None:
+    def schedule(self, uid: str, pod: PodVolumes) -> None:
+        """Set the timer of the pod's next repeated publication. A failed one has its retry instead."""
+        pod.stop_republication()
+        states = {name: pod.actual.get(name, NEW) for name in pod.wanted if name not in pod.driver_calls}
+        times = [
+            pod.republish_at[name]
+            for name, one in states.items()
+            if one.mounted and not one.error and name in pod.republish_at
+        ]
+        if times and not pod.requests:
+            delay_s = max(0.0, min(times) - time.monotonic())
+            pod.republication = self._actor.after(delay_s, self._republish, uid, pod)
+
+    def _republish(self, uid: str, pod: PodVolumes) -> None:
+        pod.stop_republication()
+        pod.changes += 1
+        self._recheck(uid, pod)
+
+    def publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount, as_of: float) -> None:
+        """Start the driver's call; the pod is reconciled again after it. `as_of`: when its objects began to be read."""
+        pod.on_disk = pod.csi = True
+        self._mounter.start(pod, name, self._publish(uid, pod, name, step, as_of), partial(self._recheck, uid, pod))
+
+    async def _publish(self, uid: str, pod: PodVolumes, name: str, step: CsiMount, as_of: float) -> None:
         if step.expand_bytes:
             await self._report_expansion(pod, name, "NodeResizeInProgress")
         try:
@@ -95,14 +125,15 @@ class Publisher:
                 await self._report_expansion(pod, name, _PHASES[outcome.grown], message)
             self._reporter.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
             return
-        pod.republish.discard(name)
+        if not step.republish:
+            pod.republish_at.pop(name, None)
+        elif pod.republish_at.get(name, as_of) <= as_of:  # else an object has changed meanwhile
+            pod.republish_at[name] = time.monotonic() + REPUBLISH_S
         if step.expand_bytes:
             pod.sizes[name] = step.expand_bytes
         if not pod.actual.get(name, NEW).mounted:
             self._reporter.mapped(pod, *map_places(self._root, step))
-        pod.actual[name] = after = policy.done(policy.digest(step), host_path(self._root, step))
-        if step.republish:
-            self._actor.after(REPUBLISH_S, self._republish, uid, pod, name, after)
+        pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
         if outcome.grown == "done":
             self._reporter.grown(pod, step.volume.spec_name)
         if step.expand_bytes and outcome.grown != "refused":
@@ -132,12 +163,6 @@ class Publisher:
         # Until then the claim may still be read with its old status.
         self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 
-    def _republish(self, uid: str, pod: PodVolumes, name: str, as_it_was: Actual) -> None:
-        if pod.actual.get(name) is as_it_was and pod.pod is not None:
-            pod.republish.add(name)
-            pod.changes += 1
-            self._recheck(uid, pod)
-
     async def wait_for_drivers(self, pod: PodVolumes) -> None:
         """Wait for the drivers at most PATIENCE_S, and report volumes that do not answer."""
         missing = [name for name in pod.driver_calls if not pod.actual.get(name, NEW).mounted]
@@ -156,3 +181,21 @@ class Publisher:
             if names:
                 pod.changes += 1
                 self._recheck(uid, pod)
+
+
+def _claimed(pod: PodVolumes, one: Wanted, context: Context) -> Claimed | None:
+    try:
+        return one.plugin.claimed(pod.pod, one.volume, context) if pod.pod is not None else None
+    except CannotMount:
+        return None
+
+
+def _driver(pod: PodVolumes, one: Wanted, context: Context) -> str:
+    """Name of the volume's CSI driver; empty for other volumes, and while its claim cannot be used."""
+    if one.name in pod.published:
+        return pod.published[one.name].driver
+    if one.volume.csi is not None:
+        return one.volume.csi.driver
+    claimed = _claimed(pod, one, context)
+    source = claimed.volume.spec.csi if claimed is not None else None
+    return source.driver if source is not None else ""

@@ -86,6 +86,7 @@ class Reconciler:
         if pod.pod is None:
             return
         self._schedule_retry(uid, pod)
+        self.publisher.schedule(uid, pod)
         if pod.refused and pod.is_mounted:
             pod.refused = False
             self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
@@ -114,7 +115,7 @@ class Reconciler:
             else:
                 pod.exhausted.pop(one.name, None)
                 if isinstance(step, CsiMount):
-                    self.publisher.publish(uid, pod, one.name, step)
+                    self.publisher.publish(uid, pod, one.name, step, now)
                 elif step is not None:
                     todo[one.name] = step
         again = bool(todo) and await self._set_up(uid, pod, todo)
@@ -142,8 +143,10 @@ class Reconciler:
             return HostPath(one.name, actual.path)  # a mounted volume of any kind stays, it only has to answer
         context = self._context.with_objects(need.objects, need.tokens)
         grown = self.publisher.growth_bytes(pod, one, context)
-        again = bool(grown) or one.name in pod.republish
+        again = self.publisher.is_due(pod, one, context) or bool(grown)
         if actual.mounted and one.name in pod.persistent and not again:
+            if actual.error:
+                pod.actual[one.name] = policy.done(actual.digest, actual.path)
             return None  # a mounted PersistentVolume stays, even when its claim changes or goes
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
         if claimed is not None:

@@ -61,7 +61,7 @@ class Remover:
             if failure.hung is not None and failure.hung.pid:
                 self._reporter.removal_hung(uid, pod, failure.hung)
             raise RemovalFailed(str(failure)) from None
-        for known in (pod.published, pod.sizes, pod.republish, pod.growing, pod.reported_growth):
+        for known in (pod.published, pod.sizes, pod.republish_at, pod.growing, pod.reported_growth):
             known.clear()
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:

@@ -61,6 +61,7 @@ async def _objects(
     found: dict[ObjectRef, ApiObject] = {}
     failed: dict[ObjectRef, str] = {}
     asked: set[ObjectRef] = set()
+    named: dict[str, frozenset[ObjectRef]] = {}
     refs = {ref for one in due for ref in one.refs}
     while refs:
         try:
@@ -77,6 +78,9 @@ async def _objects(
                 break
             further = frozenset(one.plugin.further_refs(pod.pod, one.volume, has))
             if further:
-                pod.further_refs[one.name] = further
+                named[one.name] = further
+                # The earlier ones stay until all are read, since one of them may change meanwhile.
+                pod.further_refs[one.name] = pod.further_refs.get(one.name, frozenset()) | further
             refs |= further - asked
+    pod.further_refs.update(named)
     return found, failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from actors._base import Semaphore, Task
@@ -40,8 +41,8 @@ class PodVolumes:
     """The pod has, or may have, CSI volumes."""
     driver_calls: dict[str, DriverCall] = field(default_factory=dict)
     """Calls in progress."""
-    republish: set[str] = field(default_factory=set)
-    """Mounted volumes that are to be published again."""
+    republish_at: dict[str, float] = field(default_factory=dict)
+    """Monotonic seconds of the next publication of mounted volumes whose driver wants repeated ones."""
     published: dict[str, CsiVolume] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes for which the file systems of PersistentVolumes were made."""
@@ -63,6 +64,8 @@ class PodVolumes:
     """The last MountPod was refused, and pod_workers has not been told since that the volumes are mounted."""
     timer: TimerHandle | None = None
     """Timer of the next retry."""
+    republication: TimerHandle | None = None
+    """Timer of the next repeated publication."""
     renewal: TimerHandle | None = None
     """Timer of the next token renewal."""
     renewal_at: float = 0.0
@@ -86,6 +89,7 @@ class PodVolumes:
         self.exhausted.clear()
         self.changes += 1
         self.stop_timer()
+        self.stop_republication()
         self.stop_renewal()
 
     def stop_timer(self) -> None:
@@ -93,6 +97,12 @@ class PodVolumes:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+    def stop_republication(self) -> None:
+        """Cancel the next repeated publication."""
+        if self.republication is not None:
+            self.republication.cancel()
+            self.republication = None
 
     def stop_renewal(self) -> None:
         """Cancel the next token renewal."""
@@ -105,6 +115,13 @@ class PodVolumes:
         kinds = {ObjectRef(kind=ref.kind, namespace=ref.namespace) for ref in changed}
         every = changed | kinds  # a ref without name stands for every object of its kind
         return [name for name in self.wanted if not every.isdisjoint(self.refs_of(name))]
+
+    def republish_users_of(self, changed: frozenset[ObjectRef]) -> None:
+        """Have volumes whose driver wants it published at once, if their CSIDriver or a Secret of theirs changed."""
+        changed = frozenset(ref for ref in changed if ref.kind in ("CSIDriver", "Secret"))
+        for name in self.republish_at:
+            if not changed.isdisjoint(self.refs_of(name)):
+                self.republish_at[name] = time.monotonic()
 
     def refs_of(self, name: str) -> frozenset[ObjectRef]:
         """All objects that the volume uses."""
