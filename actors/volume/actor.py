@@ -243,6 +243,8 @@ class VolumeManager(Actor):
         return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 
     async def _mount(self, uid: str, pod: PodVolumes) -> PodMounted:
+        if not pod.is_mounted:
+            self.reconciler.reporter.watch(pod)
         await self.reconciler.reconcile(uid, pod)
         await self.reconciler.publisher.wait_for_drivers(pod)
         if pod.pod is None:

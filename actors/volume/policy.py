@@ -14,7 +14,7 @@ import msgspec
 
 from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin, not_supported
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin, MigratedPlugin
-from actors.volume.plugins.csi import CsiPlugin
+from actors.volume.plugins.csi import ATTACH_FAILED, CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.mounted import NfsPlugin
@@ -56,8 +56,8 @@ _DISABLED = {
 NOT_IN_TIME = "context deadline exceeded"
 RETRY = Backoff(0.5, cap_s=122.0)
 """The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
-MAY_ATTACH_S = 123.0
-"""Longest wait of a pod for a volume beyond the node's limit; the kubelet's value, for any one try."""
+MAY_WAIT_S = 123.0
+"""Longest wait of a pod for its volumes; the kubelet's podAttachAndMountTimeout."""
 SOON_S = 2.0
 """An attachment takes some seconds, and a node may not watch it."""
 
@@ -226,11 +226,24 @@ def beyond_limit(unmounted: Iterable[str], since: Mapping[str, float], now: floa
     `since`: see PodVolumes.exhausted. Source: VolumeAttachLimitExceededError of pkg/kubelet/volumemanager.
     """
     names = sorted(name for name in unmounted if name in since)
-    if not any(now - since[name] >= MAY_ATTACH_S for name in names):
+    if not any(now - since[name] >= MAY_WAIT_S for name in names):
         return ""
-    lists = f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[{' '.join(names)}]"
-    text = "Node has reached its volume attachment limit, rejecting pod."
-    return f"{text} {lists}, failed to process volumes=[]: {NOT_IN_TIME}"
+    lists = unmounted_message(unmounted, (), NOT_IN_TIME, names)
+    return f"Node has reached its volume attachment limit, rejecting pod. {lists}"
+
+
+def overdue_message(wanted: Iterable[str], actual: Mapping[str, Actual], unix_now: float) -> str:
+    """Message about a pod that has waited MAY_WAIT_S for its volumes; empty when its failures have events like it.
+
+    It is an older kubelet's. That of 1.36 records no event when the wait times out.
+    """
+    states = {name: one for name in wanted if not (one := actual.get(name, NEW)).mounted or one.unresponsive}
+    if not states or any(one.error and not one.stage for one in states.values()):
+        return ""
+    unattached = [name for name, one in states.items() if one.error and one.stage == ATTACH_FAILED]
+    silent = {name: one.hung_since for name, one in states.items() if one.hung_since}
+    error = unresponsive_message(silent, unix_now) if silent else NOT_IN_TIME
+    return f"Unable to attach or mount volumes: {unmounted_message(states, (), error, unattached)}"
 
 
 def unresponsive_message(since: Mapping[str, float], unix_now: float) -> str:
@@ -256,10 +269,12 @@ def not_processed_message(name: str, error: str) -> str:
     return f"Unable to attach or mount volumes: {unmounted_message((name,), (name,), error)}"
 
 
-def unmounted_message(unmounted: Iterable[str], not_processed: Iterable[str], error: str) -> str:
+def unmounted_message(
+    unmounted: Iterable[str], not_processed: Iterable[str], error: str, unattached: Iterable[str] = ()
+) -> str:
     """The kubelet's message for a pod whose volumes did not get ready in time."""
     return (
-        f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[], "
+        f"unmounted volumes=[{' '.join(sorted(unmounted))}], unattached volumes=[{' '.join(sorted(unattached))}], "
         f"failed to process volumes=[{' '.join(sorted(not_processed))}]: {error}"
     )
 

@@ -141,6 +141,13 @@ def test_pod_that_does_not_begin_gives_advice(age_s: float, events: tuple[Event,
     assert bool(line) == bool(expected)
 
 
+def test_volume_that_is_waited_for_without_an_event_gives_advice() -> None:
+    condition = {"type": "PodReadyToStartContainers", "status": "False", "reason": "FailedMount", "message": "not yet"}
+    slow = pod(container=waiting("ContainerCreating"), age_s=20, conditions=[condition])
+    assert said(slow) == "web waits for a volume: not yet; see supervisor why pod/web --run-dir /r"
+    assert said(pod(container=waiting("ContainerCreating"), age_s=5, conditions=[condition])) == ""
+
+
 def test_pods_with_one_obstacle_share_a_line_and_others_count() -> None:
     pulls = [pod(name, waiting("ErrImagePull", UNREACHABLE)) for name in ("a", "b", "c")]
     crash = pod("d", {"state": BACK_OFF})

@@ -202,6 +202,7 @@ def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, drive
     message = refused(actor, MountPod(pod=in_default(claim(), empty("e"))))
     assert "unmounted volumes=[v]" in message
     assert 'volume "v" has not answered for ' in message
+    assert events(actor) == [], "a slow driver is no failure yet"
     began = time.monotonic()
     with Stalls() as machine:
         actor.ask(MountPod(pod=in_default(empty("e"), uid="other")))

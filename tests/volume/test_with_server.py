@@ -29,19 +29,20 @@ from proto.pods.objects import (
 )
 from proto.pods.volume import MountPod, ObjectsChanged, UnmountPod, VolumesInUseReported
 from proto.v1 import ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection
+from proto.waits.table import read
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault
 from tests.volume.test_actor import UID
-from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, registered, retry_forbidden
+from tests.volume.test_csi_actor import QUICK, claim, in_default, new_driver, refused, registered, retry_forbidden
 
 UNIQUE = "kubernetes.io/csi/csi.test^vol-1"
 SOON = (
     QUICK
     + "from actors.volume.reconcile import reconciler as r; r.SOONEST_RENEWAL_S = 0.05\n"
     + "from actors.volume.drivers import attachments, limits; attachments.ANNOUNCE_S = 0.5; limits.LOOK_S = 0.2\n"
-    + "from actors.volume import policy; policy.MAY_ATTACH_S = 3.0\n"
+    + "from actors.volume import policy; policy.MAY_WAIT_S = 3.0\n"
 )
 
 
@@ -55,7 +56,7 @@ class Server:
         """The Node no longer lists what is attached."""
         self.detached = False
         """The attachment that was read a moment ago is no longer attached."""
-        self.node_error = ""
+        self.node_error = self.attachment_error = ""
         self.attach_error: dict[str, Any] | None = None
         self.reports = True
         self.issued = 0
@@ -90,10 +91,10 @@ class Server:
                 document = {"metadata": {"name": ref.name, "uid": "a"}, "status": status}
                 if self.attach_error is not None:
                     status["attachError"] = self.attach_error
-            elif ref.kind == "Node" and self.node_error:
-                failed.append(FailedObject(ref=ref, message=self.node_error))
+            if error := {"Node": self.node_error, "VolumeAttachment": self.attachment_error}.get(ref.kind):
+                failed.append(FailedObject(ref=ref, message=error))
                 continue
-            elif ref.kind == "Node" and self.attached:
+            if ref.kind == "Node" and self.attached:
                 names = () if self.detaching else self.in_use()[-1]
                 document = (document or {}) | {"status": {"volumesAttached": [{"name": name} for name in names]}}
             if document is not None:
@@ -193,6 +194,7 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     assert driver.of("NodeStageVolume") == []
     server.attached = True
     paths = retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths
+    assert mount_events(server) == [], "an attachment that takes its time is no event"
     (staged,), (published,) = driver.of("NodeStageVolume"), driver.of("NodePublishVolume")
     assert dict(staged.publish_context) == {"device": "/dev/x"}
     tokens = json.loads(published.volume_context["csi.storage.k8s.io/serviceAccount.tokens"])
@@ -208,6 +210,43 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     assert len(server.fresh_reads()) == fresh, "what is mounted is not checked again"
     retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
+def mount_events(server: Server) -> list[str]:
+    return [one.message for one in server.actor.peers["events"].of(RecordEvent) if one.reason == "FailedMount"]
+
+
+def waited_for(server: Server) -> dict[str, str]:
+    """What the actor waits for, by subject: `supervisor why` reads it."""
+    found = read(Path(server.actor.settings.run_dir, "waits", "volume"))
+    assert found is not None
+    return {wait.waiter: wait.error for wait in found.waits}
+
+
+@pytest.mark.needs("mounts")
+def test_pod_waits_for_an_attachment_without_events_at_first(server: Server, driver: Driver) -> None:
+    forbidden = 'volumeattachments.storage.k8s.io "csi-1" is forbidden: no relationship found'
+    server.attachment_error = forbidden
+    message = refusal(server)
+    assert message == f'MountVolume.WaitForAttach failed for volume "v" : {forbidden}'
+    assert waited_for(server)["volume/default/p/v"] == forbidden
+    assert mount_events(server) == []
+    lists = "unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded"
+    expected = f"Unable to attach or mount volumes: {lists}"
+    wait_for(lambda: mount_events(server) == [expected] * 2, 20, "each time that it has waited too long")
+    server.attachment_error = ""
+    server.attach_error = {"message": "no such disk"}
+    server.report()
+    wait_for(lambda: refusal(server).endswith("no such disk"), 20, "the controller's error is the pod's")
+    server.attached, server.attach_error = True, None
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    assert set(mount_events(server)) == {expected}
+    driver.faults["NodePublishVolume"] = Fault("INTERNAL")
+    message = refused(server.actor, MountPod(pod=in_default(claim(), uid="other")))
+    assert message in mount_events(server), "a failure of the driver is an event at once"
+    driver.faults.clear()
+    for uid in (UID, "other"):
+        retry_forbidden(server.actor, UnmountPod(pod_uid=uid))
 
 
 @pytest.mark.needs("mounts")

@@ -16,6 +16,7 @@ from actors.volume import policy
 from actors.volume.helper.pool import HelperHung, Pool
 from actors.volume.helper.quarantine import Quarantine, Stuck
 from actors.volume.plugins.base import CannotMount, Claimed
+from actors.volume.plugins.csi import ATTACH_FAILED
 from actors.volume.policy import NEW
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Step
@@ -80,16 +81,37 @@ class FailureReporter:
             self.record(self._pods[uid], f"{what}, processed {files} files." if files else what + SLOW, OWNING)
 
     def failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
-        """Record a failure to set a volume up; the reconciler retries it after its back-off."""
+        """Record a failure to set a volume up; the reconciler retries it after its back-off.
+
+        A wait for the attachment is no event, as in the kubelet (VerifyControllerAttachedVolume): each disk has one.
+        Without an API server it is an event, since no controller will attach the disk.
+        """
         before = pod.actual.get(name, NEW)
         after = pod.actual[name] = policy.failed(before, error, time.monotonic())
         pod.settled = -1  # a repeated publication may fail once the pod's volumes are as desired
         if not before.mounted:
             pod.persistent.pop(name, None)
         message = policy.failure_message(name, after)
+        waits = error.stage == ATTACH_FAILED and bool(self._actor.settings.kubeconfig)
         if before.error != str(error):
-            log.warning("pod %s: %s", uid, message)
+            log.log(logging.INFO if waits else logging.WARNING, "pod %s: %s", uid, message)
+        if waits:
+            return
         self.record(pod, message, _REASONS.get(error.stage.partition(".")[0], FAILED_MOUNT))
+
+    def watch(self, pod: PodVolumes) -> None:
+        """Emit an event each time that the pod has waited MAY_WAIT_S for its volumes."""
+        if pod.overdue is None:
+            pod.overdue = self._actor.after(policy.MAY_WAIT_S, self._overdue, pod)
+
+    def _overdue(self, pod: PodVolumes) -> None:
+        pod.overdue = None
+        if pod.pod is None or pod.is_mounted:
+            return
+        message = policy.overdue_message(pod.wanted, pod.actual, time.time())
+        if message:
+            self.record(pod, message)
+        self.watch(pod)
 
     def record(self, pod: PodVolumes, message: str, reason: str = FAILED_MOUNT) -> None:
         """Emit a Warning event, if the pod still wants its volumes."""

@@ -164,13 +164,11 @@ class Publisher:
         self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 
     async def wait_for_drivers(self, pod: PodVolumes) -> None:
-        """Wait for the drivers at most PATIENCE_S, and report volumes that do not answer."""
+        """Wait for the drivers at most PATIENCE_S, and note volumes that do not answer."""
         missing = [name for name in pod.driver_calls if not pod.actual.get(name, NEW).mounted]
         silent = await self._mounter.wait(pod, missing)
         for name, since in silent.items():
             pod.actual[name] = replace(pod.actual.get(name, NEW), hung_since=since)
-        if silent:
-            self._reporter.record(pod, policy.refusal(pod.wanted, pod.actual, time.time()))
 
     def driver_registered(self, driver: str) -> None:
         """Retry at once the volumes that failed because this driver was not registered."""

@@ -87,6 +87,8 @@ class Reconciler:
             return
         self._schedule_retry(uid, pod)
         self.publisher.schedule(uid, pod)
+        if pod.is_mounted:
+            pod.stop_overdue()
         if pod.refused and pod.is_mounted:
             pod.refused = False
             self._actor.peer("pod_workers").tell(VolumesMounted(pod_uid=uid))
@@ -294,6 +296,8 @@ class Reconciler:
 
 def _check_read(pod: PodVolumes, one: Wanted, failed: Mapping[ObjectRef, str]) -> None:
     """Raises CannotMount when objects of the volume could not be read, except for a mounted PersistentVolume."""
-    unread = [failed[ref] for ref in sorted(pod.refs_of(one.name)) if ref in failed]
+    unread = {ref: failed[ref] for ref in sorted(pod.refs_of(one.name)) if ref in failed}
     if unread and not (one.name in pod.persistent and pod.actual.get(one.name, NEW).mounted):
-        raise CannotMount("; ".join(dict.fromkeys(unread)))
+        # The API server forbids a node to read an attachment until a controller has made it.
+        stage = ATTACH_FAILED if all(ref.kind == "VolumeAttachment" for ref in unread) else SET_UP_FAILED
+        raise CannotMount("; ".join(dict.fromkeys(unread.values())), stage=stage)

@@ -64,6 +64,8 @@ class PodVolumes:
     """The last MountPod was refused, and pod_workers has not been told since that the volumes are mounted."""
     timer: TimerHandle | None = None
     """Timer of the next retry."""
+    overdue: TimerHandle | None = None
+    """Timer of the event about volumes that are not mounted in time."""
     republication: TimerHandle | None = None
     """Timer of the next repeated publication."""
     renewal: TimerHandle | None = None
@@ -89,6 +91,7 @@ class PodVolumes:
         self.exhausted.clear()
         self.changes += 1
         self.stop_timer()
+        self.stop_overdue()
         self.stop_republication()
         self.stop_renewal()
 
@@ -97,6 +100,12 @@ class PodVolumes:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+    def stop_overdue(self) -> None:
+        """Cancel the event about volumes that are not mounted in time."""
+        if self.overdue is not None:
+            self.overdue.cancel()
+            self.overdue = None
 
     def stop_republication(self) -> None:
         """Cancel the next repeated publication."""

@@ -219,6 +219,15 @@ def _not_begun(
             return Obstacle(pod.metadata.name, f"cannot begin: {_cause(event.message)}", f"see {tool('events')}")
     if start is None or now - seconds_of(start) < STARTING_S:
         return None
+    return _slow(pod, events, tool)
+
+
+def _slow(pod: Pod, events: Sequence[Event], tool: Tool) -> Obstacle:
+    """The obstacle of a pod without a started container that has had its time, and no event of a failure."""
+    for condition in pod.status.conditions:
+        if condition.reason == "FailedMount":
+            what = f"waits for a volume: {_cause(condition.message)}"
+            return Obstacle(pod.metadata.name, what, f"see {tool(f'why pod/{pod.metadata.name}')}")
     images = [event for event in events if event.reason in ("Pulling", "Pulled")]
     if images and images[0].reason == "Pulling":
         what = _cause(images[0].message)

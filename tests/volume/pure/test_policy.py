@@ -1,5 +1,6 @@
 """Tables of desired volumes, due steps, removal and tmpfs sizes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from actors.volume import policy
 from actors.volume.plugins import empty_dir
 from actors.volume.plugins.base import CannotMount
+from actors.volume.plugins.csi import ATTACH_FAILED
 from actors.volume.policy import NEW, Actual, Wanted
 from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.places import CSI
@@ -167,6 +169,26 @@ def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
         "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[], "
         'failed to process volumes=[]: context deadline exceeded: volume "b" has not answered for 8 s'
     )
+
+
+def test_a_pod_that_waits_too_long_names_its_volumes() -> None:
+    states = {
+        "attached-late": policy.failed(NEW, CannotMount("not attached", stage=ATTACH_FAILED), 0.0),
+        "failed": policy.failed(NEW, CannotMount("no such file"), 0.0),
+        "mounted": Actual(mounted=True),
+        "slow": replace(NEW, hung_since=100.0),
+    }
+    text = "Unable to attach or mount volumes: unmounted volumes={}, unattached volumes={}, "
+    text += "failed to process volumes=[]: {}"
+    slow = 'context deadline exceeded: volume "slow" has not answered for 125 s'
+    expected = text.format("[attached-late failed slow]", "[attached-late]", slow)
+    assert policy.overdue_message(states, states, 225.0) == expected
+    del states["slow"]
+    expected = text.format("[attached-late failed]", "[attached-late]", "context deadline exceeded")
+    assert policy.overdue_message(states, states, 225.0) == expected
+    assert policy.overdue_message(["mounted"], states, 225.0) == ""
+    states["unbound"] = policy.failed(NEW, CannotMount("PVC is not bound", stage=""), 0.0)
+    assert policy.overdue_message(states, states, 225.0) == "", "each failure has that event"
 
 
 @pytest.mark.parametrize(
