@@ -15,6 +15,7 @@ from actors._host.machine import Machine, read_machine
 from actors._host.node.addresses import host_ips
 from actors._host.node.shutdown import NOT_READY
 from actors.node import node_info, policy
+from actors.node.node_resources import Resources, resources
 from actors.node.policy import Object
 from actors.node.runtime_status import NodeRuntime, RuntimeStatus
 from proto.agent.supervisor import AgentHealth, GetAgentHealth
@@ -63,18 +64,18 @@ class NodeStatus:
         problems = [*runtime.problems, pleg, csi_node, NOT_READY if self._shutting_down() else ""]
         agent = policy.AgentProblems(health.degraded, health.configuration, storage)
         now = rfc3339.now()
-        devices = self.devices or SetDevices(
-            capacity=policy.devices_of(stored.get("capacity") or {}),
-            allocatable=policy.devices_of(stored.get("allocatable") or {}),
+        amounts = Resources(
+            policy.quantities(capacity(found, settings)), policy.quantities(allocatable(found, settings))
         )
+        amounts = resources(amounts, stored, self.devices)
         pressures = policy.pressures_of(known) if pressures is None else pressures
         status: Object = {
             "addresses": policy.addresses(
                 settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),
                 settings.cloud_provider == "external", stored.get("addresses") or (),
             ),
-            "capacity": policy.with_devices(capacity(found, settings), devices.capacity),
-            "allocatable": policy.with_devices(allocatable(found, settings), devices.allocatable),
+            "capacity": amounts.capacity,
+            "allocatable": amounts.allocatable,
             "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
             "declaredFeatures": node_info.declared_features(settings),

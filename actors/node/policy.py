@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from actors.node import node_resources
+from actors.node.node_resources import Resources
 from proto.common import rfc3339
 from proto.common.backoff import Backoff
 from proto.v1.scalars.duration import SECOND, format_duration
@@ -161,6 +163,12 @@ def is_other_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     return "" not in machine_ids(stored) and not set(machine_ids(stored)) & set(machine_ids(own))
 
 
+def is_replaced_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """True when an ID of the Node's nodeInfo is known and differs: the machine or its system is a new one."""
+    pairs = zip(machine_ids(stored), machine_ids(own), strict=True)
+    return any(before and now and before != now for before, now in pairs)
+
+
 def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """True when this machine has booted since its Node was written."""
     return stored.get("bootID") not in (None, "", own.get("bootID")) and not is_other_machine(stored, own)
@@ -255,11 +263,6 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: _cpu(amount) if name == "cpu" else _plain(name, amount) for name, amount in amounts.items()}
 
 
-def with_devices(amounts: Mapping[str, int], devices: Mapping[str, int]) -> dict[str, str]:
-    """Format amounts and numbers of devices, which are decimal. No device plugin replaces a resource of the machine."""
-    return {name: str(count) for name, count in sorted(devices.items())} | quantities(amounts)
-
-
 def _cpu(milli: int) -> str:
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
@@ -324,12 +327,6 @@ def pressures_of(stored: Iterable[Object]) -> tuple[str, ...]:
     return tuple(one["type"] for one in stored if one.get("type") in PRESSURES and one.get("status") == "True")
 
 
-def devices_of(stored: Mapping[str, Any]) -> dict[str, int]:
-    """The whole numbers of extended resources in a capacity or allocatable of the Node, by name."""
-    named = {name: str(amount) for name, amount in stored.items() if "/" in name}
-    return {name: int(amount) for name, amount in named.items() if amount.isascii() and amount.isdecimal()}
-
-
 def due(wanted: Object, stored: Object, last: WrittenStatus | None, report_s: float, now: float) -> bool:
     """True when the status has to be written: never written, changed on either side, or older than `report_s`."""
     if last is None or now - last.at >= report_s:
@@ -353,11 +350,9 @@ def _our_fields(stored: Object, wanted: Object) -> Object:
 
 
 def patch_of(wanted: Object, stored: Object) -> Object:
-    """The strategic merge patch for the status: all of our fields, and nulls for stale huge page sizes."""
-    patch = dict(wanted)
-    for name in ("capacity", "allocatable"):
-        gone = (stored.get(name) or {}).keys() - wanted.get(name, {}).keys()
-        patch[name] = wanted.get(name, {}) | dict.fromkeys((key for key in gone if key.startswith("hugepages-")), None)
+    """The strategic merge patch for the status: all of our fields."""
+    amounts = Resources(wanted.get("capacity") or {}, wanted.get("allocatable") or {})
+    patch = wanted | node_resources.patch_of(amounts, stored)
     # The server would merge addresses by type, and two of one type into one.
     patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch}

@@ -11,6 +11,7 @@ from actors._host.machine import architecture
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, NotFound
 from actors.node import policy
+from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
 from proto.agent.settings import Settings
 
@@ -24,8 +25,13 @@ class Registered(NamedTuple):
     created: bool
 
 
-async def register(client: KubeClient, settings: Settings, status: Object) -> Registered:
-    """Create the Node with `status`, or restore the default labels of the existing one. Raises ApiError."""
+async def register(client: KubeClient, settings: Settings, status: Object, *, had_devices: bool) -> Registered:
+    """Create the Node with `status`, or restore the default labels of the existing one. Raises ApiError.
+
+    If the existing one was written by a machine that is replaced, its extended resources are set to 0: what that had
+    is not here. `had_devices`: this machine had device plugins, which report theirs again. The kubelet asks for their
+    checkpoint alone, and finds its own socket in that directory (kubernetes/kubernetes#126943).
+    """
     path = f"/api/v1/nodes/{settings.node_name}"
     wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
     try:
@@ -38,7 +44,15 @@ async def register(client: KubeClient, settings: Settings, status: Object) -> Re
             found = await client.get(path)
     log.info("the Node %s exists already", settings.node_name)
     patch = policy.metadata_patch_of(found, wanted)
-    return Registered(found if patch is None else await client.patch(path, patch, MERGE), created=False)
+    if patch is not None:
+        found = await client.patch(path, patch, MERGE)
+    stored = found.get("status") or {}
+    replaced = policy.is_replaced_machine(stored.get("nodeInfo") or {}, status["nodeInfo"])
+    reset = reset_patch(stored) if replaced and not had_devices else None
+    if reset is not None:
+        log.info("the Node was another machine's: its extended resources are 0 until they are reported again")
+        found = await client.patch(f"{path}/status", reset)
+    return Registered(found, created=False)
 
 
 def _taints(settings: Settings) -> list[Object]:

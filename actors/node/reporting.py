@@ -8,6 +8,7 @@ what was written last, so that a restart writes no status in which nothing has c
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
@@ -39,7 +40,7 @@ FAST_S = 0.2
 """Status interval until the node was Ready once, at most for FAST_FOR_S: users wait for a new node."""
 FAST_FOR_S = 60.0
 STATUS_TRIES = 5
-SAVE_S = 5.0
+DISK_S = 5.0
 NODE = Subject("node")
 
 
@@ -61,7 +62,7 @@ class NodeReport:
         self._written: WrittenStatus | None = None
         path = f"{paths.checkpoints_dir(settings.root_dir)}/node.json"
         loss = "a restart now would write the Node's status once more"
-        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=SAVE_S)
+        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
         self._saved = self._load()
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
@@ -172,9 +173,10 @@ class NodeReport:
         while not self._uid:
             try:
                 self._startup.attempted()
-                node, created = await register(
-                    self._ordinary, self._settings, await self._status.compute({}, self._volumes_in_use)
-                )
+                status = await self._status.compute({}, self._volumes_in_use)
+                checkpoint = paths.device_checkpoint(self._settings.root_dir)
+                had_devices = await self._actor.blocking(DISK_S, os.path.lexists, checkpoint)
+                node, created = await register(self._ordinary, self._settings, status, had_devices=had_devices)
             except (ApiError, OSError, AskTimeout) as error:
                 self._log_error(error)
                 failures += 1

@@ -548,6 +548,7 @@ class PodWorkers(Actor):
     @handles(ResourcesState)
     def on_resources_state(self, state: ResourcesState) -> None:
         """From resources: what it assigns to containers."""
+        self.api_gate.set_device_resources(state.device_resources)
         self.assignments.state_changed(state)
         for worker in self.workers.values():
             if worker.sync.waits_for_claims:

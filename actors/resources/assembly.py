@@ -12,6 +12,7 @@ from typing import Any
 from actors._base import Actor
 from actors._cgroup.quantities.allocatable import withheld
 from actors._host import system
+from actors._host.files import paths
 from actors._host.machine import read_machine
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.devices.directory import Directory
@@ -33,9 +34,6 @@ from proto.agent.settings import Settings
 from proto.v1.scalars.quantity import milli_value
 
 log = logging.getLogger(__name__)
-
-DEVICE_PLUGINS = "device-plugins"
-"""The directory of device plugins and their registration socket below --root-dir."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +155,7 @@ def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceMana
     except TopologyError as error:
         log.warning("%s; devices get no topology hints", error)
         numa_nodes = ()
-    directory = Directory(f"{actor.settings.root_dir}/{DEVICE_PLUGINS}", system.boot_id())
+    directory = Directory(paths.device_plugins_dir(actor.settings.root_dir), system.boot_id())
     manager = DeviceManager(actor, directory, numa_nodes, changed)
     try:
         manager.load()

@@ -436,6 +436,53 @@ def test_devices_are_in_the_next_status_beside_the_machine(server: FaultyServer,
         assert (found["vendor.test/gpu"], found["cpu"] != "7") == ("0", True)
 
 
+def test_resource_of_an_administrator_becomes_allocatable(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        one.process.tell(SetDevices(capacity={"vendor.test/gpu": 2}, allocatable={"vendor.test/gpu": 1}))
+        wait_for(lambda: "vendor.test/gpu" in one.node["status"]["capacity"], 20)
+
+        def give(**amounts: str) -> None:
+            patch = {"status": {"capacity": {"admin.test/dongle": amounts.get("dongle")}}}
+            one.server.put(NODE, one.server.patched(one.node, patch))
+
+        def allocatable() -> dict[str, str]:
+            found = one.node["status"]["allocatable"]
+            return {name.partition("/")[2]: amount for name, amount in found.items() if "/" in name}
+
+        for amount in ("4", "1"):
+            give(dongle=amount)
+            wait_for(lambda amount=amount: allocatable() == {"gpu": "1", "dongle": amount}, 20)
+            assert one.node["status"]["capacity"]["admin.test/dongle"] == amount
+        give()
+        wait_for(lambda: allocatable() == {"gpu": "1"}, 20)
+
+
+@pytest.mark.parametrize(
+    ("other_machine", "had_plugins", "left"), [(True, False, "0"), (True, True, "8"), (False, False, "8")]
+)
+def test_resources_of_a_replaced_machine_are_reset(
+    server: FaultyServer, tmp_path: Path, other_machine: bool, had_plugins: bool, left: str
+) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.state()["status_age_s"] is not None, 20)
+        one.process.kill()
+        gpus = {"vendor.test/gpu": "8"}
+        info = one.node["status"]["nodeInfo"] | ({"machineID": "m-before"} if other_machine else {})
+        one.server.put(
+            NODE, one.server.patched(one.node, {"status": {"capacity": gpus, "allocatable": gpus, "nodeInfo": info}})
+        )
+        checkpoint = Path(one.process.settings.root_dir, "device-plugins", "kubelet_internal_checkpoint")
+        checkpoint.parent.mkdir(parents=True)
+        if had_plugins:
+            checkpoint.write_text("{}")
+        one.process.start()
+        wait_for(lambda: one.state()["status_age_s"] is not None, 20)
+        found = one.node["status"]
+        assert [found[name]["vendor.test/gpu"] for name in ("capacity", "allocatable")] == [left, left]
+
+
 def test_external_cloud_sets_addresses_and_gets_the_provided_ip(server: FaultyServer, tmp_path: Path) -> None:
     with world(server, tmp_path, cloud_provider="external") as one:
         wait_for(one.ready, 20)

@@ -15,6 +15,8 @@ SUBPATHS = "volume-subpaths"
 """Directory of a pod for subPath mounts, by volume, container and mount."""
 VOLUME_DEVICES = "volumeDevices"
 """Directory of a pod for links to raw block devices."""
+DEVICE_CHECKPOINT = "kubelet_internal_checkpoint"
+"""File in the directory of device plugins."""
 
 
 def pods_dir(root: str) -> str:
@@ -70,6 +72,16 @@ def container_dir(root: str, uid: str, container: str) -> str:
 def etc_hosts_path(root: str, uid: str) -> str:
     """The pod's /etc/hosts."""
     return f"{pod_dir(root, uid)}/etc-hosts"
+
+
+def device_plugins_dir(root: str) -> str:
+    """Sockets of device plugins, and their checkpoint."""
+    return f"{root}/device-plugins"
+
+
+def device_checkpoint(root: str) -> str:
+    """The checkpoint of device plugins. A root directory without one has had no plugin."""
+    return f"{device_plugins_dir(root)}/{DEVICE_CHECKPOINT}"
 
 
 def checkpoints_dir(root: str) -> str:

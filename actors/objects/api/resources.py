@@ -12,6 +12,7 @@ from actors._files.typed import without_nulls
 from actors.objects.parsing.load import content_version
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.cluster import Service
+from proto.v1.scalars.resource_name import is_extended
 
 Object = dict[str, Any]
 
@@ -92,7 +93,12 @@ def node_document(item: Object) -> Object:
     """The fields whose changes are told; a Node is written every few seconds, mostly without changing them."""
     meta, spec = item["metadata"], item.get("spec") or {}
     kept = {name: meta[name] for name in ("name", "uid", "labels", "annotations") if meta.get(name)}
-    return {"metadata": kept, "spec": {name: spec[name] for name in ("taints", "unschedulable") if spec.get(name)}}
+    allocatable = (item.get("status") or {}).get("allocatable") or {}
+    return {
+        "metadata": kept,
+        "spec": {name: spec[name] for name in ("taints", "unschedulable") if spec.get(name)},
+        "status": {"allocatable": {name: amount for name, amount in allocatable.items() if is_extended(name)}},
+    }
 
 
 def _volumes_attached(item: Object) -> list[Object]:

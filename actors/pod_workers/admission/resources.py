@@ -14,6 +14,7 @@ from actors._cgroup.quantities.allocatable import Amounts, amount
 from actors._cgroup.quantities.qos import QosClass, qos_class
 from actors.pod_workers.admission.ports import HostPort, host_ports
 from proto.v1 import Pod
+from proto.v1.scalars.resource_name import is_extended
 
 FIRST = ("cpu", "memory", "ephemeral-storage")
 """Checked in this order, before the others."""
@@ -85,8 +86,3 @@ def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, 
 def _is_elsewhere(name: str, allocatable: Mapping[str, int]) -> bool:
     """An extended resource that this node lacks is the cluster's: the scheduler alone counts it."""
     return is_extended(name) and name not in allocatable
-
-
-def is_extended(name: str) -> bool:
-    """A name with a domain that is not Kubernetes' own."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from actors._base import Actor
@@ -36,6 +36,9 @@ class ApiAdmissionGate:
         self._checkpoint = ApiPodCheckpoint(actor) if API in actor.settings.pod_sources else None
         self._node = OwnNode(actor, self._node_read) if actor.settings.kubeconfig else None
         self._node_known = self._node is None
+        self._known: KnownNode | None = None
+        self._machine = admission_queue.node.allocatable
+        self._plugins: Collection[str] | None = None
         self._alone = False
 
     def recover(self) -> None:
@@ -85,8 +88,20 @@ class ApiAdmissionGate:
             self._queue.advance()
 
     def _apply(self, known: KnownNode | None) -> None:
+        self._known = known or self._known
         if known is not None:
             self._queue.node = replace(self._queue.node, labels=dict(known.labels), taints=known.taints)
+            self._count_resources()
+
+    def set_device_resources(self, names: Collection[str]) -> None:
+        """Extended resources of device plugins, which the resources actor counts. Admission counts the others."""
+        self._plugins = names
+        self._count_resources()
+
+    def _count_resources(self) -> None:
+        if self._known is not None:
+            counted = self._known.counted(self._plugins)
+            self._queue.node = replace(self._queue.node, allocatable=counted | self._machine)
 
     def _go_alone(self) -> None:
         if self._desired.restored:

@@ -1,4 +1,4 @@
-"""Reads our own Node object: the labels and taints that admission checks pods against.
+"""Reads our own Node object: the labels, taints and extended resources that admission checks pods against.
 
 The objects actor fetches it. The last known values are on disk, so that a reboot without the API server admits the
 same pods as before. Source: GetCachedNode of pkg/kubelet, and generalFilter of pkg/kubelet/lifecycle/predicate.go,
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from actors._base import Actor
+from actors._cgroup.quantities.allocatable import Amounts, amount
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from proto.agent.settings import Taint
 from proto.pods.objects import ObjectRef
+from proto.v1.scalars.quantity import QuantityError
+from proto.v1.scalars.resource_name import is_extended
 from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
@@ -34,18 +38,39 @@ class KnownNode:
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    extended: Mapping[str, str] = field(default_factory=dict)
+    """Quantities of extended resources in status.allocatable, of device plugins and of administrators."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> KnownNode:
         """From the object's JSON form, or from `plain`."""
         labels = (document.get("metadata") or {}).get("labels") or {}
         taints = (document.get("spec") or {}).get("taints") or ()
-        return cls(dict(labels), tuple(map(_taint, taints)))
+        allocatable = (document.get("status") or {}).get("allocatable") or {}
+        extended = {name: str(amount) for name, amount in allocatable.items() if is_extended(name)}
+        return cls(dict(labels), tuple(map(_taint, taints)), extended)
 
     def plain(self) -> dict[str, Any]:
         """For the checkpoint."""
         taints = [{"key": one.key, "effect": one.effect, "value": one.value} for one in self.taints]
-        return {"metadata": {"labels": dict(self.labels)}, "spec": {"taints": taints}}
+        return {
+            "metadata": {"labels": dict(self.labels)},
+            "spec": {"taints": taints},
+            "status": {"allocatable": dict(self.extended)},
+        }
+
+    def counted(self, plugins: Collection[str] | None) -> Amounts:
+        """Extended resources whose requests admission adds up itself: an administrator's.
+
+        The resources actor counts those of device plugins. `plugins`: their names; None while any may be one.
+        """
+        found: Amounts = {}
+        if plugins is None:
+            return found
+        for name in self.extended.keys() - set(plugins):
+            with suppress(QuantityError):  # another server's notation
+                found[name] = amount(name, self.extended[name])
+        return found
 
 
 def _taint(one: Mapping[str, Any]) -> Taint:

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from actors._host.files.hashing import fnv1a_32
+from actors._host.files.paths import DEVICE_CHECKPOINT
 from actors.resources.devices.holdings import Holding
 from proto.common import untrusted
 
-FILE = "kubelet_internal_checkpoint"
+FILE = DEVICE_CHECKPOINT
 MOST_BYTES = 64 << 20
 _NIL = "<nil>"
 
