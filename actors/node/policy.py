@@ -137,19 +137,20 @@ def addresses(name: str, found: Iterable[str], given: bool, external: bool, befo
     ]
 
 
-def metadata_patch(node: Object, architecture: str, node_ip: str, external: bool) -> Object:
+def metadata_patch(node: Object, architecture: str, provided: Iterable[str]) -> Object:
     """The metadata to patch with the status; empty when nothing differs.
 
-    Changed labels of the operating system and the architecture are restored (updateNode of the kubelet). The annotation
-    tells an external cloud provider which of the machine's addresses is the node's.
+    Changed labels of the operating system and the architecture are restored (updateNode of the kubelet). `provided` are
+    the addresses of --node-ip for an external cloud provider. Without any, the Node has no such annotation.
     """
     meta = node["metadata"]
     has = meta.get("labels") or {}
     machine = {OS: "linux", ARCH: architecture}
     changed = {key: value for key, value in machine.items() if has.get(key) != value}
     patch: Object = {"labels": changed} if changed else {}
-    if external and (meta.get("annotations") or {}).get(PROVIDED_IP) != (node_ip or None):
-        patch["annotations"] = {PROVIDED_IP: node_ip or None}
+    annotation = ",".join(provided) or None
+    if (meta.get("annotations") or {}).get(PROVIDED_IP) != annotation:
+        patch["annotations"] = {PROVIDED_IP: annotation}
     return {"metadata": patch} if patch else {}
 
 

@@ -21,6 +21,7 @@ from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
+from actors._host.node.addresses import configured_ips
 from actors._kube.client import connect
 from actors._kube.errors import ApiError, NotFound
 from actors.node import node_info, policy
@@ -206,8 +207,8 @@ class NodeReport:
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
         number = self._volumes_number  # of the list that is written, although another one may come meanwhile
         wanted = await self._status.compute(stored, self._volumes_in_use)
-        external = settings.cloud_provider == "external"
-        meta = policy.metadata_patch(node, architecture(), settings.node_ip, external)
+        provided = configured_ips(settings.node_ip) if settings.cloud_provider == "external" else ()
+        meta = policy.metadata_patch(node, architecture(), provided)
         saved, self._saved = self._saved, None
         last = self._written or policy.restored(saved, wanted, stored, time.time(), time.monotonic())
         self._written = last

@@ -104,6 +104,29 @@ def test_existing_node_gets_default_labels_and_keeps_the_rest() -> None:
     assert policy.metadata_patch_of(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
+@pytest.mark.parametrize(
+    ("stored", "provided", "patch"),
+    [
+        (None, (), None),
+        (None, ("192.0.2.7",), "192.0.2.7"),
+        ("192.0.2.7", ("192.0.2.7", "fd00::7"), "192.0.2.7,fd00::7"),
+    ],
+)
+def test_cloud_provider_gets_the_addresses_of_node_ip(
+    stored: str | None, provided: tuple[str, ...], patch: str | None
+) -> None:
+    labels = {policy.OS: "linux", policy.ARCH: "amd64"}
+    node = {"metadata": {"labels": labels, "annotations": {policy.PROVIDED_IP: stored} if stored else None}}
+    wanted = {"metadata": {"annotations": {policy.PROVIDED_IP: patch}}} if patch else {}
+    assert policy.metadata_patch(node, "amd64", provided) == wanted
+
+
+def test_annotation_of_a_former_cloud_provider_is_removed() -> None:
+    labels = {policy.OS: "linux", policy.ARCH: "amd64"}
+    node = {"metadata": {"labels": labels, "annotations": {policy.PROVIDED_IP: "192.0.2.7"}}}
+    assert policy.metadata_patch(node, "amd64", ()) == {"metadata": {"annotations": {policy.PROVIDED_IP: None}}}
+
+
 def test_lease_keeps_its_fields_and_gets_its_node_as_owner() -> None:
     first = policy.lease("n", "", 40, "t0", None)
     assert "ownerReferences" not in first["metadata"]
