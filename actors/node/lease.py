@@ -30,9 +30,13 @@ TRIES_AT_ONCE = 5
 class Lease:
     """State: the Lease as the server has it, and the time of the last renewal."""
 
-    def __init__(self, actor: Actor, client: KubeClient, uid: Callable[[], str], rebuild: Callable[[], None]) -> None:
+    def __init__(
+        self, actor: Actor, client: KubeClient, uid: Callable[[], str], rebuild: Callable[[], None],
+        *, may_create: Callable[[], bool],
+    ) -> None:  # fmt: skip
         """`uid` returns the Node's UID, empty while unknown; `rebuild` replaces the connections."""
         self._actor, self._client, self._uid, self._rebuild = actor, client, uid, rebuild
+        self._may_create = may_create
         self._name = actor.settings.node_name
         self._duration_s = actor.settings.node_lease_duration_s
         self._known: Object | None = None
@@ -63,7 +67,7 @@ class Lease:
             self._known = None  # read it again
             self._failures += 1
             self._log_error(error)
-            if self._failures > 1:
+            if self._failures > 1 and not isinstance(error, NotFound):
                 self._rebuild()
             return False
         if self._failures:
@@ -94,6 +98,8 @@ class Lease:
             try:
                 existing = await self._client.get(path)
             except NotFound:
+                if not self._may_create():
+                    raise
                 existing = None
             self.found = self.found or existing
         now = rfc3339.micros(datetime.now(UTC))

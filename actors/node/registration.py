@@ -7,15 +7,56 @@ import time
 from datetime import datetime
 from typing import NamedTuple
 
+from actors._base import Actor
+from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
+from actors._host.system import boot_id, pid_of
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, NotFound
 from actors.node import policy
 from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
 from proto.agent.settings import Settings
+from proto.common import procfs
 
 log = logging.getLogger(__name__)
+
+
+DISK_S = 5.0
+
+
+class Registration:
+    """Whether this run of the agent has registered its Node, which it does once, as the kubelet.
+
+    A Node that is deleted afterwards stays away: its administrator meant it. A restarted actor goes on like the one
+    before, so RUN_DIR has the fact, with the process of the supervisor. An upgrade keeps that process.
+    """
+
+    def __init__(self, actor: Actor) -> None:
+        """Read the file; blocks."""
+        self._agent = _agent(actor)
+        path = f"{actor.settings.run_dir}/node-registered.json"
+        loss = "after a restart of the actor a deleted Node would be registered again"
+        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
+        self.done = self._saved = self._agent != "" and self._file.load() == self._agent
+
+    def complete(self) -> None:
+        """The Node is registered; `save` follows."""
+        self.done = True
+
+    async def save(self) -> None:
+        """Write the file if there is something to write; once more with each call until it succeeds."""
+        if self.done and not self._saved:
+            self._saved = await self._file.save(self._agent)
+
+
+def _agent(actor: Actor) -> str:
+    """Identity of the supervisor's process; empty if unknown, as in a replay."""
+    try:
+        pid = pid_of(actor.bus.supervisor_pidfd)
+    except OSError:
+        return ""
+    return f"{boot_id()} {pid} {procfs.start_time(pid)}"
 
 
 class Registered(NamedTuple):

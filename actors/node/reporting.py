@@ -28,7 +28,7 @@ from actors.node import node_info, policy
 from actors.node.lease import Lease
 from actors.node.node_status import NodeStatus
 from actors.node.policy import Object, SavedWrite, WrittenStatus
-from actors.node.registration import is_fresh, register
+from actors.node.registration import Registration, is_fresh, register
 from actors.node.runtime_status import NodeRuntime
 from actors.node.startup import NodeStartup
 from proto.node.node import SetDevices
@@ -58,7 +58,10 @@ class NodeReport:
             heartbeat_s = min(heartbeat_s, settings.node_lease_duration_s)
         self._ordinary = connect(actor, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
         self._heartbeat = connect(actor, settings.kubeconfig, timeout_s=heartbeat_s)
-        self._lease = Lease(actor, self._heartbeat, lambda: self._uid, self._rebuild_connections)
+        self._registration = Registration(actor)
+        self._lease = Lease(
+            actor, self._heartbeat, lambda: self._uid, self._rebuild_connections, may_create=self._may_have_lease
+        )
         self._uid = ""
         self._written: WrittenStatus | None = None
         path = f"{paths.checkpoints_dir(settings.root_dir)}/node.json"
@@ -136,13 +139,14 @@ class NodeReport:
         """Register if necessary and write the status if it is due. Errors are logged; the loop tries again."""
         on_behalf_of(NODE)
         try:
-            if self._settings.register_node and not self._uid:
+            if self._settings.register_node and not self._registration.done:
                 await self._register()
+            await self._registration.save()
             for attempt in range(STATUS_TRIES):
                 try:
                     await self._write_status()
                 except ApiError as error:
-                    if attempt == STATUS_TRIES - 1:
+                    if attempt == STATUS_TRIES - 1 or isinstance(error, NotFound):
                         raise
                     log.debug("cannot write the node status: %s", error)
                     self._rebuild_connections()
@@ -161,9 +165,16 @@ class NodeReport:
         for client in (self._ordinary, self._heartbeat):
             client.session.rebuild()
 
+    def _may_have_lease(self) -> bool:
+        """False once the Node was deleted: a Lease without an owner would stay for good."""
+        return bool(self._uid) or not self._registration.done
+
     def _log_error(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"
-        self._waits.put("api", NODE, "retry", "its Node cannot be written", error=str(error))
+        said = str(error)
+        if isinstance(error, NotFound) and self._registration.done:
+            said += "; it was deleted after this agent had registered it; restart the agent to register it again"
+        self._waits.put("api", NODE, "retry", "its Node cannot be written", error=said)
+        text = f"{type(error).__name__}: {said}"
         if text != self._last_error:
             log.warning("cannot write the Node %s: %s; tried again", self._settings.node_name, text)
         self._last_error = text
@@ -171,7 +182,7 @@ class NodeReport:
     async def _register(self) -> None:
         """Create the Node or adopt the existing one. Tries until it succeeds."""
         failures = 0
-        while not self._uid:
+        while not self._registration.done:
             try:
                 self._startup.attempted()
                 status = await self._status.compute({}, self._volumes_in_use)
@@ -184,6 +195,7 @@ class NodeReport:
                 await self._actor.sleep(policy.REGISTER_RETRY.delay_s(failures))
                 continue
             self._remember(node)
+            self._registration.complete()
             if created:
                 self._startup.created()
                 self._record_transitions([], (node.get("status") or {}).get("conditions") or [])
@@ -231,7 +243,10 @@ class NodeReport:
             self._actor.peer("volume").tell(VolumesInUseReported(volumes=reported, number=number))
 
     async def _read(self) -> Object:
-        """Get the Node from the server's cache, then from etcd, as the cache may lag. A deleted one is registered."""
+        """Get the Node from the server's cache, then from etcd, as the cache may lag. Raises ApiError.
+
+        A deleted one stays away, see Registration.
+        """
         try:
             return await self._heartbeat.get(self._path, {"resourceVersion": "0"})
         except NotFound:
@@ -240,9 +255,7 @@ class NodeReport:
             return await self._heartbeat.get(self._path)
         except NotFound:
             self._uid, self._written, self._conditions = "", None, []
-            if self._settings.register_node:
-                await self._register()
-            return await self._heartbeat.get(self._path)
+            raise
 
     def _check_reboot(self, node: Object) -> None:
         """Compare the Node's machine with this one: record a reboot, or look for a name conflict."""

@@ -32,6 +32,8 @@ from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Sta
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 GOOD = [cri.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
+SUPERVISOR = "import os; from actors._host import system; system.pid_of = lambda descriptor: os.getppid(); "
+"""The harness is the supervisor, and its descriptor is no pidfd."""
 OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
 
 
@@ -138,6 +140,10 @@ class World:
     def state(self) -> dict[str, Any]:
         return self.process.ask(Describe()).state
 
+    def forget_run(self) -> None:
+        """The next start is that of another agent, which registers the node."""
+        Path(self.process.settings.run_dir, "node-registered.json").unlink(missing_ok=True)
+
     def renewed(self) -> str:
         return str(self.lease.get("spec", {}).get("renewTime", ""))
 
@@ -163,7 +169,7 @@ def world(
     }
     runtime = Runtime()
     names = ("pleg", "eviction", "events", "volume", "objects", *(peers or {}))
-    process = ActorProcess("node", None, names, **(fields | settings))
+    process = ActorProcess("node", None, names, prelude=SUPERVISOR, **(fields | settings))
     for name, answers in (peers or {}).items():
         process.peers[name].answers.update(answers)
     process.peers["pleg"].answers[CallRuntime] = runtime
@@ -354,6 +360,7 @@ def test_node_is_ready_once_its_csi_node_is_written(server: FaultyServer, tmp_pa
         one.process.peers["objects"].answers[GetCsiNodeState] = lambda _: CsiNodeState(written=next(states, True))
         one.process.kill()
         one.server.kept.pop(NODE, None)
+        one.forget_run()
         one.process.start()
         wait_for(lambda: one.node and condition(one, "Ready")[2] == "CSINode is not yet initialized", 10)
         wait_for(one.ready, 20)
@@ -411,6 +418,33 @@ def test_standalone_runtime_gets_the_configured_pod_cidr(server: FaultyServer, t
         wait_for(lambda: not one.state()["pod_cidr"], 10)
         one.runtime.up = True
         wait_for(lambda: len(one.runtime.cidrs) == 2, 10)
+
+
+def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        wait_for(one.renewed, 10)
+        before = one.node["metadata"]["uid"]
+        for path in (NODE, f"{LEASES}/n"):
+            one.server.kept.pop(path)
+        wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
+        one.process.restart()
+        wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
+        looks = len(server.of("GET", NODE))
+        wait_for(lambda: len(server.of("GET", NODE)) >= looks + 4, 20, "looks for the Node")
+        assert not one.node
+        assert not one.lease, "its owner is gone"
+        assert not one.state()["registered"]
+        one.server.put(NODE, {"metadata": {"name": "n", "uid": "made-by-hand"}, "spec": {}})
+        wait_for(one.ready, 20)
+        wait_for(one.renewed, 20)
+        assert one.lease["metadata"]["ownerReferences"][0]["uid"] == "made-by-hand"
+        one.process.kill()
+        one.server.kept.pop(NODE)
+        one.forget_run()
+        one.process.start()
+        wait_for(one.ready, 20)
+        assert one.node["metadata"]["uid"] not in (before, "made-by-hand")
 
 
 def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServer, tmp_path: Path) -> None:
@@ -477,6 +511,7 @@ def test_resources_of_a_replaced_machine_are_reset(
         checkpoint.parent.mkdir(parents=True)
         if had_plugins:
             checkpoint.write_text("{}")
+        one.forget_run()
         one.process.start()
         wait_for(lambda: one.state()["status_age_s"] is not None, 20)
         found = one.node["status"]

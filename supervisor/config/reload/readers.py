@@ -41,7 +41,7 @@ _READ_BY = {
         image_pull_initial_back_off_s image_pull_max_back_off_s
     """,
     "node": """
-        root_dir kubeconfig kube_api_qps kube_api_burst register_node provider_id cloud_provider
+        run_dir root_dir kubeconfig kube_api_qps kube_api_burst register_node provider_id cloud_provider
         node_status_update_frequency_s node_status_report_frequency_s node_lease_duration_s node_status_max_images
         shutdown_grace pod_cidr node_name node_ip server_port extend_websockets_to_kubelet max_pods node_labels
         register_with_taints system_reserved kube_reserved eviction_hard local_storage_capacity_isolation

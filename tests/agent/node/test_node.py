@@ -26,10 +26,11 @@ def joined(containerd: ContainerdInstance, control_plane: ControlPlane) -> Itera
     with closing(Agent(containerd, NAME)) as agent:
         timing = {"nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "5m"}
         agent.config.write_text(json.dumps(yaml.safe_load(agent.config.read_text()) | timing))
-        agent.start(
+        agent.flags += [
             "--kubeconfig", str(control_plane.kubeconfig(NAME)), "--node-labels", "disk=fast",
-            "--register-with-taints", "dedicated=ci:NoSchedule", wait=False,
-        )  # fmt: skip
+            "--register-with-taints", "dedicated=ci:NoSchedule",
+        ]  # fmt: skip
+        agent.start(wait=False)
         wait_for(lambda: condition(control_plane.get(NODE), "Ready") == "True", 60, f"Ready; log: {agent.log}")
         wait_for(agent.all_ready, 30)
         yield agent
@@ -134,17 +135,26 @@ def test_the_node_actor_killed_goes_on_where_it_was(joined: Agent, control_plane
     assert times[0] == times[1]
 
 
-def test_a_deleted_node_comes_back(joined: Agent, control_plane: ControlPlane) -> None:
+def test_a_deleted_node_comes_back_with_the_next_agent(joined: Agent, control_plane: ControlPlane) -> None:
     before = control_plane.call("DELETE", NODE)["details"]["uid"]
-    node = wait_for(lambda: control_plane.get(NODE), 30, "the node is registered again")
+    hint = "restart the agent to register it again"
+    wait_for(lambda: hint in joined.log.read_text(), 30, "the node stays away")
+    joined.kill_actors("node")
+    wait_for(lambda: joined.log.read_text().count(hint) > 1, 30, "it stays away from the next actor, too")
+    assert control_plane.get(NODE) is None
+    joined.stop()
+    joined.start(wait=False)
+    node = wait_for(lambda: control_plane.get(NODE), 60, "the node is registered again")
     assert node["metadata"]["uid"] != before
-    wait_for(lambda: condition(control_plane.get(NODE), "Ready") == "True", 30, "Ready again")
+    wait_for(lambda: condition(control_plane.get(NODE), "Ready") == "True", 60, "Ready again")
+    wait_for(joined.all_ready, 30)
 
 
 def test_a_server_that_was_away_finds_everything_as_it_was(joined: Agent, control_plane: ControlPlane) -> None:
     pids = {name: row["pid"] for name, row in joined.rows().items()}
+    said = joined.log.read_text().count("cannot renew the Lease")
     control_plane.stop("kube-apiserver")
-    wait_for(lambda: "cannot renew the Lease" in joined.log.read_text(), 60, "the loss is told")
+    wait_for(lambda: joined.log.read_text().count("cannot renew the Lease") > said, 60, "the loss is told")
     control_plane.start_api()
     wait_renewed(control_plane)
     assert condition(control_plane.call("GET", NODE), "Ready") == "True"
