@@ -143,7 +143,7 @@ class _ManagedCertificate:
         if pem != self._pem:
             self._has = await self._read(pem)
             self._pem, self._got = pem, None
-        wanted = self._wanted()
+        wanted = await self._wanted()
         if self._is_due(self._has, wanted):
             await self._replace(wanted)
         has = self._has
@@ -162,8 +162,10 @@ class _ManagedCertificate:
         """Certificate and key in use (PEM); empty without any. Blocks."""
         return self._store.read()
 
-    def _wanted(self) -> Names:
-        return policy.server_names(self._actor.settings.node_name, host_ips(self._actor.settings.node_ip))
+    async def _wanted(self) -> Names:
+        settings = self._actor.settings
+        addresses = await self._actor.blocking(DISK_S, host_ips, settings.node_name, settings.node_ip)
+        return policy.server_names(settings.node_name, addresses)
 
     def _is_due(self, has: Certificate | None, wanted: Names) -> bool:
         return has is None or self._due_in_s(has) <= 0 or not policy.covers(has.names, wanted)
@@ -200,7 +202,7 @@ class _ClientCertificate(_ManagedCertificate):
     def __init__(self, actor: Certificates, store: Store) -> None:
         super().__init__(actor, CLIENT, store)
 
-    def _wanted(self) -> Names:
+    async def _wanted(self) -> Names:
         return policy.client_names(self._actor.settings.node_name)
 
     async def _check(self) -> float:

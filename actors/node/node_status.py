@@ -12,7 +12,7 @@ from actors._base import Actor, gather
 from actors._cgroup.quantities.allocatable import allocatable, capacity
 from actors._host.files import paths
 from actors._host.machine import Machine, read_machine
-from actors._host.node.addresses import host_ips
+from actors._host.node.addresses import LOOKUP_S, NoAddressError, node_ips
 from actors._host.node.shutdown import NOT_READY
 from actors.node import node_info, policy
 from actors.node.node_resources import Resources, resources
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 DISK_S = 5.0
 PRESSURE_S = 2.0
+ADDRESSES_S = LOOKUP_S + 3.0
+LOOK_S = 10.0
+"""The node's name is looked up as often as by the kubelet, also while a new node is reported more often."""
 
 
 class NodeStatus:
@@ -39,6 +42,10 @@ class NodeStatus:
         self._actor, self._runtime, self._shutting_down = actor, runtime, shutting_down
         self.devices: SetDevices | None = None
         """None until resources has told them; the status then repeats those of the Node."""
+        self.no_address = ""
+        """Why the node has no address; empty when it has one."""
+        self._own: tuple[str, ...] | None = None
+        self._looked_at = -LOOK_S
         self._machine: Machine | None = None
         self._pressures: tuple[str, ...] | None = None
         self._health = AgentHealth(degraded=(), configuration="")
@@ -56,8 +63,9 @@ class NodeStatus:
             self._read_machine, self._runtime.read, self._pressure, self._pleg_problem, self._check_storage,
             self._ask_for_health, self._ask_for_csi_node,
         )  # fmt: skip
-        found, runtime, pressures, pleg, storage, health, written = await gather(
-            *[self._actor.spawn(read(), read.__name__) for read in reads]
+        found, runtime, pressures, pleg, storage, health, written, addresses = await gather(
+            *[self._actor.spawn(read(), read.__name__) for read in reads],
+            self._actor.spawn(self._addresses(stored), "_addresses"),
         )
         self._wait_for_runtime(runtime, known)
         csi_node = policy.csi_node_problem(known, time.monotonic() - self._began, written=written)
@@ -70,10 +78,6 @@ class NodeStatus:
         amounts = resources(amounts, stored, self.devices)
         pressures = policy.pressures_of(known) if pressures is None else pressures
         status: Object = {
-            "addresses": policy.addresses(
-                settings.node_name, host_ips(settings.node_ip), bool(settings.node_ip),
-                settings.cloud_provider == "external", stored.get("addresses") or (),
-            ),
             "capacity": amounts.capacity,
             "allocatable": amounts.allocatable,
             "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
@@ -86,7 +90,38 @@ class NodeStatus:
             volumes_in_use = tuple(stored.get("volumesInUse") or ()) or None
         if volumes_in_use is not None:
             status["volumesInUse"] = volumes_in_use
+        if addresses is not None:
+            status["addresses"] = addresses
         return status
+
+    async def _addresses(self, stored: Object) -> list[Object] | None:
+        """status.addresses; None to leave those of the Node: an external cloud provider's, or while none is found.
+
+        Until an external provider has set them, the node's own are used if there is a --node-ip.
+        """
+        settings = self._actor.settings
+        external = settings.cloud_provider == "external"
+        found = () if external and not settings.node_ip else await self._own_addresses()
+        if found is None or (external and stored.get("addresses")):
+            return None
+        return policy.addresses(settings.node_name, found)
+
+    async def _own_addresses(self) -> tuple[str, ...] | None:
+        """None while none is found, which is logged once."""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return self._own
+        settings, problem = self._actor.settings, ""
+        try:
+            self._own = await self._actor.blocking(ADDRESSES_S, node_ips, settings.node_name, settings.node_ip)
+        except AskTimeout as error:  # all threads are in use
+            log.warning("cannot look for the node's addresses: %s; reporting the last ones", error)
+            return self._own
+        except NoAddressError as error:
+            self._own, problem = None, str(error)
+            if problem != self.no_address:
+                log.error("the Node has no address: %s", problem)
+        self.no_address, self._looked_at = problem, time.monotonic()
+        return self._own
 
     async def _read_machine(self) -> Machine:
         try:

@@ -126,30 +126,28 @@ def metadata_patch_of(node: Object, wanted: Mapping[str, str]) -> Object | None:
     return {"metadata": patch} if patch else None
 
 
-def addresses(name: str, found: Iterable[str], given: bool, external: bool, before: Iterable[Object]) -> list[Object]:
-    """status.addresses. An external cloud provider sets them; until then ours are used if --node-ip is `given`."""
-    before = list(before)
-    if external and (before or not given):
-        return before
+def addresses(name: str, found: Iterable[str]) -> list[Object]:
+    """status.addresses of a node with these IP addresses."""
     return [
         *({"type": "InternalIP", "address": address} for address in found),
         {"type": "Hostname", "address": name},
     ]
 
 
-def metadata_patch(node: Object, architecture: str, provided: Iterable[str]) -> Object:
+def metadata_patch(node: Object, architecture: str, provided: Iterable[str] | None) -> Object:
     """The metadata to patch with the status; empty when nothing differs.
 
     Changed labels of the operating system and the architecture are restored (updateNode of the kubelet). `provided` are
-    the addresses of --node-ip for an external cloud provider. Without any, the Node has no such annotation.
+    the addresses of --node-ip for an external cloud provider. Without any, the Node has no such annotation. None: they
+    are not the node's, and the annotation stays as it is.
     """
     meta = node["metadata"]
     has = meta.get("labels") or {}
     machine = {OS: "linux", ARCH: architecture}
     changed = {key: value for key, value in machine.items() if has.get(key) != value}
     patch: Object = {"labels": changed} if changed else {}
-    annotation = ",".join(provided) or None
-    if (meta.get("annotations") or {}).get(PROVIDED_IP) != annotation:
+    annotation = ",".join(provided or ()) or None
+    if provided is not None and (meta.get("annotations") or {}).get(PROVIDED_IP) != annotation:
         patch["annotations"] = {PROVIDED_IP: annotation}
     return {"metadata": patch} if patch else {}
 
@@ -355,7 +353,8 @@ def patch_of(wanted: Object, stored: Object) -> Object:
     amounts = Resources(wanted.get("capacity") or {}, wanted.get("allocatable") or {})
     patch = wanted | node_resources.patch_of(amounts, stored)
     # The server would merge addresses by type, and two of one type into one.
-    patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
+    if "addresses" in wanted:
+        patch["addresses"] = [*wanted["addresses"], {"$patch": "replace"}]
     return {"status": patch}
 
 

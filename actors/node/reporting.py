@@ -101,6 +101,7 @@ class NodeReport:
             "registered": bool(self._uid),
             "conditions": {one["type"]: one["status"] for one in self._conditions},
             "status_age_s": round(time.monotonic() - self._written.at, 1) if self._written else None,
+            "no_address": self._status.no_address,
             "last_error": self._last_error,
             "name_held_by": self._name_conflict,
             **self._lease.describe(),
@@ -219,8 +220,7 @@ class NodeReport:
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
         number = self._volumes_number  # of the list that is written, although another one may come meanwhile
         wanted = await self._status.compute(stored, self._volumes_in_use)
-        provided = configured_ips(settings.node_ip) if settings.cloud_provider == "external" else ()
-        meta = policy.metadata_patch(node, architecture(), provided)
+        meta = policy.metadata_patch(node, architecture(), self._provided_ips())
         saved, self._saved = self._saved, None
         last = self._written or policy.restored(saved, wanted, stored, time.time(), time.monotonic())
         self._written = last
@@ -235,6 +235,12 @@ class NodeReport:
             self._was_ready = True
             self._startup.ready()
             log.info("the node is Ready")
+
+    def _provided_ips(self) -> tuple[str, ...] | None:
+        """What an external cloud provider is told of --node-ip; None when it is not this node's."""
+        if self._settings.cloud_provider != "external":
+            return ()
+        return configured_ips(self._settings.node_ip) if not self._status.no_address else None
 
     def _confirm_volumes(self, reported: tuple[str, ...] | None, number: int) -> None:
         """Tell volume which volumes the Node now lists as in use."""

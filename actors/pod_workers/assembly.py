@@ -46,7 +46,7 @@ def read_host_info(settings: Settings) -> HostInfo:
         machine=machine,
         node=node_info(settings, machine),
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
-        host_ips=host_ips(settings.node_ip),
+        host_ips=host_ips(settings.node_name, settings.node_ip),
         masked_paths=thermal_throttle_paths(),
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from actors._host.node.addresses import LOOPBACK, default_address
 from proto.agent import registry
 from proto.agent.actor import GetMetrics
 from proto.agent.supervisor import ListActors
@@ -60,17 +61,21 @@ class Agent:
         self.port = free_port()
         """The server's, if the agent has one. Agents of other test processes have others."""
         self.process: subprocess.Popen[bytes] | None = None
+        self.node_ip = LOOPBACK
+        """Of the last start: a Node has no address of loopback."""
         self.flags: list[str] = []
         """Further ones, of every start."""
 
     def start(self, *flags: str, wait: bool = True) -> None:
         """Start the supervisor; with `wait` until every actor is ready."""
+        in_cluster = any(str(flag).startswith("--kubeconfig") for flag in (*self.flags, *flags))
+        self.node_ip = (default_address(4) if in_cluster else "") or LOOPBACK
         command = [
             sys.executable, "-m", self.module, "start",
             "--run-dir", self.run_dir, "--root-dir", self.root_dir, "--pod-manifest-path", self.manifests,
             "--container-runtime-endpoint", self.containerd.endpoint, "--hostname-override", self.node,
             "--container-logs-dir", self.dir / "container-logs", "--cert-dir", self.dir / "pki",
-            "--node-ip", "127.0.0.1", f"--port={self.port}",
+            "--node-ip", self.node_ip, f"--port={self.port}",
             "--tune-kernel=false", "--make-iptables-util-chains=false", "--healthz-port=0", "--config", self.config,
             *self.flags, *flags,
         ]  # fmt: skip

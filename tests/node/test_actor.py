@@ -32,8 +32,15 @@ from tests.kube.faulty_server import Call, FaultyServer, Half, Reply, Reset, Sta
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 GOOD = [cri.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
+NODE_IP = "192.0.2.7"
 SUPERVISOR = "import os; from actors._host import system; system.pid_of = lambda descriptor: os.getppid(); "
 """The harness is the supervisor, and its descriptor is no pidfd."""
+ADDRESS = f"""
+from actors._host.node import addresses
+kernels = addresses._source_address
+addresses._source_address = lambda family, to: to if to == {NODE_IP!r} else kernels(family, to)
+"""
+"""An interface has the address, also on a machine without a network."""
 OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
 
 
@@ -162,14 +169,14 @@ def world(
     fields: dict[str, Any] = {
         "kubeconfig": str(server.kubeconfig(tmp_path / "kubeconfig")),
         "node_name": "n",
-        "node_ip": "192.0.2.7",
+        "node_ip": NODE_IP,
         "node_status_update_frequency_s": 0.5,
         "node_lease_duration_s": 2.0,
         "make_iptables_util_chains": False,
     }
     runtime = Runtime()
     names = ("pleg", "eviction", "events", "volume", "objects", *(peers or {}))
-    process = ActorProcess("node", None, names, prelude=SUPERVISOR, **(fields | settings))
+    process = ActorProcess("node", None, names, prelude=f"{SUPERVISOR}\n{ADDRESS}\n", **(fields | settings))
     for name, answers in (peers or {}).items():
         process.peers[name].answers.update(answers)
     process.peers["pleg"].answers[CallRuntime] = runtime
@@ -531,6 +538,37 @@ def test_external_cloud_sets_addresses_and_gets_the_provided_ip(server: FaultySe
         wait_for(lambda: one.renewed() > before, 10)
         time.sleep(1.2)  # two looks
         assert one.node["status"]["addresses"] == cloud
+
+
+@pytest.mark.parametrize(
+    ("node_ip", "wanted"),
+    [
+        ("", [{"type": "Hostname", "address": "n"}]),
+        (f" {NODE_IP} ", [{"type": "InternalIP", "address": NODE_IP}, {"type": "Hostname", "address": "n"}]),
+    ],
+)
+def test_node_has_its_own_addresses_until_the_cloud_sets_them(
+    server: FaultyServer, tmp_path: Path, node_ip: str, wanted: list[dict[str, str]]
+) -> None:
+    with world(server, tmp_path, cloud_provider="external", node_ip=node_ip) as one:
+        wait_for(one.ready, 20)
+        assert one.node["status"]["addresses"] == wanted
+
+
+@pytest.mark.parametrize("cloud", ["", "external"])
+def test_node_ip_of_another_machine_is_not_reported(server: FaultyServer, tmp_path: Path, cloud: str) -> None:
+    with world(server, tmp_path, node_ip="127.0.0.1", cloud_provider=cloud) as one:
+        wait_for(one.ready, 20)
+        wait_for(lambda: one.state()["no_address"].startswith("cannot use --node-ip 127.0.0.1: "), 20)
+        assert "addresses" not in one.node["status"]
+        assert "alpha.kubernetes.io/provided-node-ip" not in one.node["metadata"]["annotations"]
+        before = [{"type": "InternalIP", "address": "203.0.113.9"}]
+        one.server.put(NODE, one.node | {"status": one.node["status"] | {"addresses": before}})
+        written = len(server.of("PATCH", f"{NODE}/status"))
+        one.process.tell(SetVolumesInUse(volumes=("kubernetes.io/csi/d^a",)))
+        wait_for(lambda: len(server.of("PATCH", f"{NODE}/status")) > written, 20)
+        wait_for(lambda: one.node["status"].get("volumesInUse"), 20)
+        assert one.node["status"]["addresses"] == before
 
 
 def test_node_name_of_another_machine_is_reported(server: FaultyServer, tmp_path: Path) -> None:

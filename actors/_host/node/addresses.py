@@ -1,51 +1,109 @@
-"""Finds the node's addresses, which are reported as hostIP and probed for host-network pods."""
+"""Finds the node's addresses, which are reported as hostIP and probed for host-network pods.
+
+Source: NodeAddress in pkg/kubelet/nodestatus, validateNodeIP in pkg/kubelet, and ResolveBindAddress in
+apimachinery/pkg/util/net of Kubernetes 1.36.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
+import threading
 
 log = logging.getLogger(__name__)
 
+LOOKUP_S = 2.0
+"""Longest wait for the node's name. The search goes on without it, as after a name that does not exist."""
+LOOPBACK = "127.0.0.1"
 # TEST-NET-1 and its IPv6 counterpart. No host has these addresses, so only the default route leads to them.
-_NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-_UNSPECIFIED = {"0.0.0.0": _NOWHERE[0], "::": _NOWHERE[1]}
-"""Value of --node-ip to the family in which the address is looked up."""
-_MAPPED = bytes(10) + b"\xff\xff"
-"""The first bytes of an IPv6 address that stands for an IPv4 one."""
+_NOWHERE = {4: (socket.AF_INET, "192.0.2.1"), 6: (socket.AF_INET6, "2001:db8::1")}
+
+IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class NoAddressError(Exception):
+    """The node has no address that others can reach; the message says why."""
+
+
+def parsed(text: str) -> IP | None:
+    """The address in a text; None for other texts. ::ffff:192.0.2.1 stands for 192.0.2.1, as in Go."""
+    try:
+        found = ipaddress.ip_address(text.strip())
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def configured_ips(text: str) -> tuple[str, ...]:
     """The addresses of --node-ip: one, or two with a comma. None for 0.0.0.0 and ::, which name a family."""
-    given = tuple(_canonical(address.strip()) for address in text.split(",") if address.strip())
-    return () if given and given[0] in _UNSPECIFIED else given
+    given = [found for part in text.split(",") if (found := parsed(part)) is not None]
+    return () if given and given[0].is_unspecified else tuple(map(str, given))
 
 
-def _canonical(address: str) -> str:
-    """The usual notation: 2001:DB8:0::1 is 2001:db8::1, and ::ffff:192.0.2.1 is 192.0.2.1, as in Go."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        packed = socket.inet_pton(family, address)
-    except OSError:  # refused when the agent started
-        return address
-    if packed[:-4] == _MAPPED:
-        family, packed = socket.AF_INET, packed[-4:]
-    return socket.inet_ntop(family, packed)
+def node_ips(name: str, configured: str) -> tuple[str, ...]:
+    """The node's addresses: those of --node-ip, or one of its name, or the source address of the default route.
+
+    `name` may be an address. IPv4 is preferred, unless --node-ip is ::. Blocks for LOOKUP_S at most. Raises
+    NoAddressError.
+    """
+    given, named = configured_ips(configured), parsed(name)
+    for one in given:
+        if problem := _problem(one):
+            raise NoAddressError(f"cannot use --node-ip {one}: {problem}; give an address of this machine")
+    if given or named is not None:
+        return given or (str(named),)
+    wanted = parsed(configured)
+    families = (6, 4) if wanted is not None and wanted.version == 6 else (4, 6)
+    usable = [one for one in _resolver.addresses(name) if not _problem(one)]
+    usable = usable or [found for family in families if (found := default_address(family))]
+    usable.sort(key=lambda one: families.index(6 if ":" in one else 4))  # stable
+    if not usable:
+        raise NoAddressError(f"the name {name} has no address of this machine, and there is no default route")
+    return (usable[0],)
 
 
-def host_ips(configured: str) -> tuple[str, ...]:
-    """Return the addresses of --node-ip, or the source addresses of the default routes.
+def host_ips(name: str, configured: str) -> tuple[str, ...]:
+    """The addresses of pods on the host's network without a Node: --node-ip, whatever it is, or those of `node_ips`.
 
-    IPv4 comes first. Without any route the answer is 127.0.0.1: pods still run on a machine that has no network.
+    Blocks as that does. Pods run on a machine without a network, too: at 127.0.0.1.
     """
     if given := configured_ips(configured):
         return given
-    family = _canonical(configured.strip())
-    ways = [_UNSPECIFIED[family]] if configured else _NOWHERE
-    found = [address for family, nowhere in ways if (address := _source_address(family, nowhere))]
-    if not found:
-        log.warning("cannot find a default route: hostIP is 127.0.0.1; set --node-ip")
-    return tuple(found) or ("127.0.0.1",)
+    try:
+        return node_ips(name, configured)
+    except NoAddressError as error:
+        log.warning("%s: hostIP is %s", error, LOOPBACK)
+        return (LOOPBACK,)
+
+
+def default_address(family: int) -> str:
+    """The source address of the default route, for 4 or 6; empty without one that others can reach."""
+    found = parsed(_source_address(*_NOWHERE[family]))
+    return "" if found is None or _kind(found) else str(found)
+
+
+def _problem(address: str) -> str:
+    """Why this is no address of the node; empty when it is one."""
+    found = parsed(address)
+    if found is None:
+        return "it is no IP address"
+    if kind := _kind(found):
+        return f"it is {kind} address"
+    # The kernel sends to an own address from that address, and to others from another one.
+    family, _ = _NOWHERE[found.version]
+    return "" if _source_address(family, str(found)) == str(found) else "no interface has it"
+
+
+def _kind(address: IP) -> str:
+    """The kind of an address that is no node's; empty for others."""
+    kinds = {
+        "a loopback": address.is_loopback,
+        "a multicast": address.is_multicast,
+        "a link-local": address.is_link_local,
+        "an unspecified": address.is_unspecified,
+    }
+    return next((kind for kind, holds in kinds.items() if holds), "")
 
 
 def _source_address(family: socket.AddressFamily, destination: str) -> str:
@@ -57,3 +115,34 @@ def _source_address(family: socket.AddressFamily, destination: str) -> str:
     except OSError:
         return ""
     return address
+
+
+class _Resolver:
+    """Looks the node's name up in a thread of its own, as getaddrinfo has no deadline. Usable from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._found: tuple[str, ...] = ()
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Those of the name. While the resolver is silent or fails for a while: those found last."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return self._found  # somebody waits for it already, or it hangs
+            self._thread = thread = threading.Thread(target=self._look_up, args=(name,), name="lookup", daemon=True)
+            thread.start()
+        thread.join(LOOKUP_S)
+        return self._found
+
+    def _look_up(self, name: str) -> None:
+        try:
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # UnicodeError: labels that are too long or empty
+            if not isinstance(error, socket.gaierror) or error.errno != socket.EAI_AGAIN:
+                self._found = ()
+            return
+        self._found = tuple(str(answer[4][0]) for answer in answers)
+
+
+_resolver = _Resolver()

@@ -126,7 +126,7 @@ def test_stateful_set_starts_in_order_and_recreates_a_pod(cluster: Cluster) -> N
 def test_a_daemon_set_runs_on_the_node_and_is_replaced_in_place(cluster: Cluster) -> None:
     cluster.apply(workload("DaemonSet", "agent", template("agent", hostNetwork=True)))
     (before,) = cluster.wait_ready("app=agent", 1).values()
-    assert before["status"]["podIP"] == before["status"]["hostIP"] == "127.0.0.1"
+    assert before["status"]["podIP"] == before["status"]["hostIP"] == cluster.agent.node_ip
     cluster.kubectl("set", "env", "daemonset/agent", "VERSION=2")
     cluster.kubectl("rollout", "status", "daemonset/agent", "--timeout=90s")
     (after,) = cluster.wait_ready("app=agent", 1).values()
@@ -165,7 +165,10 @@ def test_get_and_describe_show_a_pod_as_it_is(cluster: Cluster) -> None:
     line = wait_for(backs_off, 60, "its state in one word")
     assert line[0] == "shown"
     assert line[1] == "1/2"
-    parts = (rf"Node: +{NAME}/127.0.0.1", "Exit Code: +7", "Reason: +CrashLoopBackOff", "Status: +Running")
+    parts = (
+        rf"Node: +{NAME}/{re.escape(cluster.agent.node_ip)}", "Exit Code: +7", "Reason: +CrashLoopBackOff",
+        "Status: +Running",
+    )  # fmt: skip
     described = ""
 
     def is_described() -> bool:

@@ -57,7 +57,7 @@ def test_token_leads_to_certificates_that_are_rotated(
             conclude(control_plane, wait_for(waits, 20, "a request for the serving certificate"), "Approved")
             wait_for(server.exists, 20, "the serving certificate")
             names = pki.read(server.read_bytes()).names
-            assert (names.dns_names, names.addresses) == ((NAME,), ("127.0.0.1",))
+            assert (names.dns_names, names.addresses) == ((NAME,), (agent.node_ip,))
 
             os.kill(agent.rows()["certificates"]["pid"], signal.SIGKILL)
             wait_for(lambda: client.readlink() != first, 60, "the client certificate is replaced")

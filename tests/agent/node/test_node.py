@@ -74,7 +74,7 @@ def test_the_node_is_what_the_kubelet_would_write(joined: Agent, control_plane: 
     assert node["metadata"]["annotations"]["volumes.kubernetes.io/controller-managed-attach-detach"] == "true"
     assert {"key": "dedicated", "value": "ci", "effect": "NoSchedule"} in node["spec"]["taints"]
     assert status["addresses"] == [
-        {"type": "InternalIP", "address": "127.0.0.1"},
+        {"type": "InternalIP", "address": joined.node_ip},
         {"type": "Hostname", "address": NAME},
     ]
     reasons = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}

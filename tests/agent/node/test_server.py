@@ -95,7 +95,6 @@ def served(containerd: ContainerdInstance, control_plane: ControlPlane) -> Itera
         site = Site(agent, control_plane, agent.port)
         site.allow("system:kubelet-api-admin", "Group", "kubelet-clients")
         config = {
-            "address": "127.0.0.1",
             "authentication": {"x509": {"clientCAFile": str(control_plane.dir / "pki" / "ca.crt")}},
             "authorization": {"webhook": {"cacheUnauthorizedTTL": "1s", "cacheAuthorizedTTL": "1s"}},
             "containerLogMaxSize": "256Ki",
