@@ -14,9 +14,9 @@ import random
 import time
 from typing import Any
 
-from actors._base import Actor
+from actors._base import Actor, Future, handles
+from actors._base.messaging.tasks import first_of
 from actors._events.recorder import Recorder
-from actors._host.node.addresses import host_ips
 from actors._kube.client import KubeClient, connect
 from actors._kube.connection import kubeconfig as kube
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
@@ -27,9 +27,10 @@ from actors._pki import pki
 from actors._pki.pki import Certificate, Names, PkiError
 from actors.certificates import kubeconfig, policy
 from actors.certificates.policy import CLIENT, SERVER, Purpose
-from actors.certificates.request import DISK_S, NotSigned, Source, obtain
+from actors.certificates.request import DISK_S, NamesChanged, NotSigned, Source, obtain
 from actors.certificates.store import Store
 from proto.common import rfc3339
+from proto.node.certificates import SetNodeAddresses
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Certificates(Actor):
         """Start empty; the loops read the state from disk."""
         self._events = Recorder(self.peer("events"))
         self._managed: dict[str, _ManagedCertificate] = {}
+        self.server_names: Names | None = None
+        """None while the Node has no IP address, as far as node has told."""
         self.streams = Streams(self.bus)
 
     def on_ready(self) -> None:
@@ -61,6 +64,15 @@ class Certificates(Actor):
     def _manage(self, purpose: Purpose, managed: _ManagedCertificate) -> None:
         self._managed[purpose.what] = managed
         self.spawn(managed.run(), purpose.what)
+
+    @handles(SetNodeAddresses)
+    def on_node_addresses(self, message: SetNodeAddresses) -> None:
+        """From node: the serving certificate is for these."""
+        names = policy.server_names(self.settings.node_name, message.addresses)
+        if names != self.server_names:
+            self.server_names = names
+            if SERVER.what in self._managed:
+                self._managed[SERVER.what].names_changed()
 
     def say(self, kind: Any, reason: str, message: str) -> None:
         """Emit an event of this node."""
@@ -88,7 +100,13 @@ class _ManagedCertificate:
         self._got: tuple[float, float] | None = None
         """(remaining seconds at the receipt of the present certificate, time of the receipt by CLOCK_BOOTTIME)."""
         self._waits_for = ""
+        self._waits_for_names = False
+        self._changed: Future[None] = Future()
         self._problem = ""
+
+    def names_changed(self) -> None:
+        """Look at once whether the present certificate has them."""
+        self._changed.set(None)
 
     def describe(self) -> dict[str, Any]:
         """State for consoles."""
@@ -98,6 +116,7 @@ class _ManagedCertificate:
             "expires_in_s": round(has.not_after - time.time()) if has else None,
             "replaced_in_s": round(self._due_in_s(has)) if has else None,
             "waits_for_request": self._waits_for,
+            "waits_for_addresses": self._waits_for_names,
             "problem": self._problem,
         }
 
@@ -110,9 +129,13 @@ class _ManagedCertificate:
         """Loop forever: check, request a new certificate if it is due, wait."""
         failures = 0
         while True:
+            self._changed = Future()
             try:
                 wait_s = await self._check()
                 failures, self._problem = 0, ""
+            except NamesChanged as error:
+                log.info("%s: another one follows", error)
+                continue
             except (ApiError, NotSigned, PkiError, KubeconfigError, OSError, AskTimeout) as error:
                 failures += 1
                 wait_s = policy.RETRY.delay_s(failures, random.random)
@@ -120,7 +143,9 @@ class _ManagedCertificate:
                 self._report_problem(error)
             finally:
                 self._waits_for = ""
-            await self._actor.sleep(wait_s)
+            pause = self._actor.sleep(wait_s)
+            await first_of(pause, self._changed)
+            pause.cancel()
 
     def _report_problem(self, error: Exception) -> None:
         text = f"cannot get the {self._purpose.what}: {error}"
@@ -143,11 +168,21 @@ class _ManagedCertificate:
         if pem != self._pem:
             self._has = await self._read(pem)
             self._pem, self._got = pem, None
-        wanted = await self._wanted()
-        if self._is_due(self._has, wanted):
+        wanted = self._wanted()
+        if wanted is not None and self._is_due(self._has, wanted):
             await self._replace(wanted)
         has = self._has
-        return LOOK_S if has is None else max(0.0, min(LOOK_S, self._due_in_s(has)))
+        due_s = LOOK_S if has is None else self._due_in_s(has)
+        if wanted is None:
+            self._wait_for_names(needed=has is None or due_s <= 0)
+            return LOOK_S
+        self._waits_for_names = False
+        return max(0.0, min(LOOK_S, due_s))
+
+    def _wait_for_names(self, *, needed: bool) -> None:
+        if needed and not self._waits_for_names:
+            log.info("the %s waits until the Node has an IP address", self._purpose.what)
+        self._waits_for_names = needed
 
     async def _read(self, pem: bytes) -> Certificate | None:
         if not pem:
@@ -162,10 +197,9 @@ class _ManagedCertificate:
         """Certificate and key in use (PEM); empty without any. Blocks."""
         return self._store.read()
 
-    async def _wanted(self) -> Names:
-        settings = self._actor.settings
-        addresses = await self._actor.blocking(DISK_S, host_ips, settings.node_name, settings.node_ip)
-        return policy.server_names(settings.node_name, addresses)
+    def _wanted(self) -> Names | None:
+        """None while they are not known: then no certificate is requested."""
+        return self._actor.server_names
 
     def _is_due(self, has: Certificate | None, wanted: Names) -> bool:
         return has is None or self._due_in_s(has) <= 0 or not policy.covers(has.names, wanted)
@@ -180,7 +214,7 @@ class _ManagedCertificate:
     async def _take(self, client: KubeClient, wanted: Names, prefix: str) -> None:
         source = Source(self._purpose, client, self._actor.streams, self._store, prefix)
         try:
-            new = await obtain(self._actor, source, wanted, self._waiting)
+            new = await obtain(self._actor, source, wanted, self._waiting, self._changed)
         finally:
             client.close()
         self._pem = await self._actor.blocking(DISK_S, self._store.replace, new.certificate, new.key, time.time())
@@ -202,7 +236,7 @@ class _ClientCertificate(_ManagedCertificate):
     def __init__(self, actor: Certificates, store: Store) -> None:
         super().__init__(actor, CLIENT, store)
 
-    async def _wanted(self) -> Names:
+    def _wanted(self) -> Names | None:
         return policy.client_names(self._actor.settings.node_name)
 
     async def _check(self) -> float:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from actors._host.node.addresses import parsed
 from actors._pki.pki import Names
 from proto.common.backoff import Backoff
+from proto.node.certificates import NodeAddress
 
 Object = dict[str, Any]
 
@@ -58,11 +60,21 @@ def client_names(node: str) -> Names:
     return Names(common_name=f"system:node:{node}", organizations=("system:nodes",))
 
 
-def server_names(node: str, addresses: tuple[str, ...]) -> Names:
-    """Names of the serving certificate: the node's name, and its addresses as in its status."""
-    return Names(
-        common_name=f"system:node:{node}", organizations=("system:nodes",), dns_names=(node,), addresses=addresses
-    )
+def server_names(node: str, addresses: Iterable[NodeAddress]) -> Names | None:
+    """Names of the serving certificate: those of the Node's status. None without an IP address: as the kubelet, wait.
+
+    A Hostname may be an IP address.
+    """
+    dns, ips = set(), set()
+    for one in addresses:
+        ip = parsed(one.address) if one.type in ("InternalIP", "ExternalIP", "Hostname") else None
+        if ip is not None:
+            ips.add(str(ip))
+        elif one.type in ("InternalDNS", "ExternalDNS", "Hostname") and one.address and one.address.isascii():
+            dns.add(one.address)
+    if not ips:
+        return None
+    return msgspec.structs.replace(client_names(node), dns_names=tuple(sorted(dns)), addresses=tuple(sorted(ips)))
 
 
 class Receipt(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from actors._base import Actor, Future
+from actors._base.messaging.tasks import first_of
 from actors._kube.client import KubeClient
 from actors._kube.connection.stream import Streams
 from actors._kube.errors import AlreadyExists, ApiError
@@ -28,6 +29,10 @@ DISK_S = 10.0
 
 class NotSigned(Exception):
     """The request was denied, failed or deleted; the message has the cluster's reason."""
+
+
+class NamesChanged(Exception):
+    """The certificate is to have other names than the request; another one follows."""
 
 
 class _DecisionListener(Listener):
@@ -69,10 +74,13 @@ class Source(NamedTuple):
     """Prefix of the request's name."""
 
 
-async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[str], None]) -> Obtained:
+async def obtain(
+    actor: Actor, source: Source, names: Names, waiting: Callable[[str], None], changed: Future[None]
+) -> Obtained:  # fmt: skip
     """Request a certificate, and wait for its signature without limit; `waiting` gets the request's name.
 
-    Raises ApiError, NotSigned, PkiError, OSError, AskTimeout.
+    `changed`: other names are wanted, so wait no longer. Raises NamesChanged then, and ApiError, NotSigned, PkiError,
+    OSError, AskTimeout.
     """
     purpose, client, _, store, prefix = source
     signing = await actor.blocking(pki.DEADLINE_S + DISK_S, _request, store, names)
@@ -83,7 +91,7 @@ async def obtain(actor: Actor, source: Source, names: Names, waiting: Callable[[
         found = await client.get(f"{policy.REQUESTS}/{name}")
     if policy.outcome(found) is None:
         waiting(name)
-        found = await _decided(actor, source, name)
+        found = await _decided(actor, source, name, changed)
     match policy.outcome(found):
         case Issued(certificate):
             try:
@@ -110,13 +118,16 @@ def _request(store: Store, names: Names) -> Signing:
     return signing
 
 
-async def _decided(actor: Actor, source: Source, name: str) -> Object:
+async def _decided(actor: Actor, source: Source, name: str, changed: Future[None]) -> Object:
     # The request once it is signed, denied or failed; empty when it was deleted.
     decided: Future[Object] = Future()
     position = Position(policy.REQUESTS, {"fieldSelector": f"metadata.name={name}"}, exact=True)
     follower = Follower(actor, source.client, source.streams, position, _DecisionListener(decided, source.purpose))
     follower.start()
     try:
+        await first_of(decided, changed)
+        if not decided.done():
+            raise NamesChanged(f"request {name} has former names")
         return await decided
     finally:
         follower.stop()

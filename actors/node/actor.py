@@ -70,9 +70,11 @@ class Node(Actor):
         }
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Tell a new pod_workers of a shutdown under way: by default it admits pods."""
+        """Tell a peer the Node's addresses, and pod_workers of a shutdown under way: by default it admits pods."""
         if name == "pod_workers" and self._shutdown is not None:
             self._shutdown.tell_pod_workers()
+        if self._report is not None:
+            self._report.tell_addresses(name)
 
     @handles(SetVolumesInUse)
     def on_set_volumes_in_use(self, message: SetVolumesInUse) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
-from actors._host.node.addresses import configured_ips
+from actors._host.node.addresses import configured_ips, primary_ips
 from actors._kube.client import connect
 from actors._kube.errors import ApiError, NotFound
 from actors.node import node_info, policy
@@ -31,7 +32,9 @@ from actors.node.policy import Object, SavedWrite, WrittenStatus
 from actors.node.registration import Registration, is_fresh, register
 from actors.node.runtime_status import NodeRuntime
 from actors.node.startup import NodeStartup
+from proto.node.certificates import NodeAddress, SetNodeAddresses
 from proto.node.node import SetDevices
+from proto.pods.pod_workers import SetHostIPs
 from proto.pods.volume import VolumesInUseReported
 from proto.wire.errors import AskTimeout
 
@@ -70,6 +73,8 @@ class NodeReport:
         self._saved = self._load()
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
+        self._addresses: tuple[NodeAddress, ...] | None = None
+        """Those of the Node; None until it was read."""
         self._volumes_in_use: tuple[str, ...] | None = None
         self._volumes_number = 0
         """Number of that list."""
@@ -110,6 +115,16 @@ class NodeReport:
     def report_now(self) -> None:
         """Write the status at once, as something in it has changed."""
         self._due.set(None)
+
+    def tell_addresses(self, *peers: str) -> None:
+        """Tell these peers the Node's addresses, if they are known."""
+        if self._addresses is None:
+            return
+        if "pod_workers" in peers:
+            ips = primary_ips((one.type, one.address) for one in self._addresses)
+            self._actor.peer("pod_workers").tell(SetHostIPs(ips=ips))
+        if "certificates" in peers:
+            self._actor.peer("certificates").tell(SetNodeAddresses(addresses=self._addresses))
 
     def set_volumes_in_use(self, volumes: tuple[str, ...], number: int) -> None:
         """Write them at once, as nothing is mounted before the Node says so. `number`: see SetVolumesInUse."""
@@ -216,6 +231,7 @@ class NodeReport:
         node = await self._read()
         self._remember(node)
         settings, stored = self._settings, node.get("status") or {}
+        present = stored
         self._check_reboot(node)
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
         number = self._volumes_number  # of the list that is written, although another one may come meanwhile
@@ -229,12 +245,22 @@ class NodeReport:
             after = await self._heartbeat.patch(f"{self._path}/status", patch)
             self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
             self._actor.spawn(self._file.save(policy.saved(self._written, time.time())), "save")
+            present = self._written.stored
+        self._note_addresses(present.get("addresses") or ())
         self._confirm_volumes(wanted.get("volumesInUse"), number)
         self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
         if not self._was_ready and wanted["conditions"][-1]["status"] == "True":
             self._was_ready = True
             self._startup.ready()
             log.info("the node is Ready")
+
+    def _note_addresses(self, stored: Iterable[Object]) -> None:
+        """Tell what the Node has, also of an external cloud provider."""
+        pairs = [(str(one.get("type") or ""), str(one.get("address") or "")) for one in stored]
+        addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in pairs)
+        if addresses != self._addresses:
+            self._addresses = addresses
+            self.tell_addresses("pod_workers", "certificates")
 
     def _provided_ips(self) -> tuple[str, ...] | None:
         """What an external cloud provider is told of --node-ip; None when it is not this node's."""

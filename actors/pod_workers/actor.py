@@ -26,7 +26,7 @@ from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
-from actors.pod_workers.assembly import HostInfo, compare_driver, make_context, read_host_info
+from actors.pod_workers.assembly import HostInfo, compare_driver, find_host_ips, make_context, read_host_info
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.decide.termination import end_grace_s
@@ -56,6 +56,7 @@ from proto.pods.pod_workers import (
     ProbeResult,
     ProbeResults,
     ResourcesState,
+    SetHostIPs,
     SetNodePressure,
     SetNodeShutdown,
     SetResourceHealth,
@@ -116,12 +117,14 @@ class PodWorkers(Actor):
 
     async def rebuild(self) -> None:
         """Read the machine and the checkpoint, list the runtime's pods, and ask status and probe for their facts."""
+        ips = self.blocking(HOST_INFO_S, find_host_ips, self.settings)  # beside the rest: the resolver may be slow
         host = await self.blocking(HOST_INFO_S, read_host_info, self.settings)
         self._assemble(host)
         statuses = self.spawn(self._published_statuses(), "statuses")
         results = self.peer("probe").ask(GetResults(), RESULTS_S)
         await self._see_runtime()
         self._statuses = await statuses
+        self.context.host_ips = await ips
         try:
             self._take_results((await results).results)
             self.context.probes_known = True
@@ -539,6 +542,15 @@ class PodWorkers(Actor):
     def on_node_shutdown(self, message: SetNodeShutdown) -> None:
         """From node: while the machine shuts down, new pods are rejected."""
         self.admission_queue.shutting_down = message.shutting_down
+
+    @handles(SetHostIPs)
+    def on_host_ips(self, message: SetHostIPs) -> None:
+        """From node: the Node's addresses, which all pods report."""
+        before = self.context.host_ips_told, self.context.host_ips
+        self.context.host_ips_told, self.context.host_ips = True, message.ips
+        if before != (True, message.ips):
+            for worker in self.workers.values():
+                worker.wake()
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:

@@ -35,7 +35,6 @@ class HostInfo:
     machine: Machine
     node: NodeInfo
     userns: UserNamespaces
-    host_ips: tuple[str, ...]
     masked_paths: tuple[str, ...]
 
 
@@ -46,9 +45,18 @@ def read_host_info(settings: Settings) -> HostInfo:
         machine=machine,
         node=node_info(settings, machine),
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
-        host_ips=host_ips(settings.node_name, settings.node_ip),
         masked_paths=thermal_throttle_paths(),
     )
+
+
+def find_host_ips(settings: Settings) -> tuple[str, ...]:
+    """The addresses of this machine, until node tells those of the Node. Blocks on the resolver.
+
+    None where a cloud provider sets them and there is no --node-ip: pods on the host's network would keep wrong ones.
+    """
+    if settings.kubeconfig and settings.cloud_provider == "external" and not settings.node_ip:
+        return ()
+    return host_ips(settings.node_name, settings.node_ip)
 
 
 async def compare_driver(cri: Cri, ours: str) -> None:
@@ -108,7 +116,7 @@ def make_context(
         ),
         userns=host.userns,
         allocatable=host.node.allocatable,
-        host_ips=host.host_ips,
+        host_ips_told=not settings.kubeconfig,
         masked_paths=host.masked_paths,
         restored=restored,
         back_offs=checkpoint.saved.back_offs,

@@ -1,7 +1,7 @@
 """Messages that the pod_workers actor receives: pods, exits, probe results, evictions and the node's state.
 
 From config: PodUpdate. From objects: ObjectsChanged. From volume: VolumesMounted. From pleg: PodChanged. From probe:
-ProbeResults. From eviction: EvictPod, SetNodePressure. From node, when the machine shuts down: EvictPod,
+ProbeResults. From eviction: EvictPod, SetNodePressure. From node: SetHostIPs, and when the machine shuts down EvictPod,
 SetNodeShutdown. From resources: ResourcesState, SetResourceHealth. From status: StatusWritten. From container_gc,
 eviction, node, command line: ListPodWorkers. From server, command line: GetTimelines.
 """
@@ -110,6 +110,17 @@ class SetNodeShutdown(Message, frozen=True, kw_only=True):
     """From node: the machine shuts down, so admit no pod; or the shutdown was cancelled. Idempotent."""
 
     shutting_down: bool
+
+
+class SetHostIPs(Message, frozen=True, kw_only=True):
+    """From node, once it has read its Node, and with every change: the Node's IP addresses. Idempotent.
+
+    They are hostIP and hostIPs of all pods, and the podIPs of pods on the host's network. Until the first one, statuses
+    keep what was published, and new pods have the addresses that this machine finds.
+    """
+
+    ips: tuple[str, ...]
+    """One, or one of each family, the primary first. Empty: the Node has none yet."""
 
 
 class SetNodePressure(Message, frozen=True, kw_only=True):

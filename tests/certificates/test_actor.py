@@ -20,6 +20,7 @@ from actors._kube.connection.session import Session
 from actors._kube.errors import NotFound
 from actors._pki import pki
 from proto.agent.actor import Describe, GetMetrics
+from proto.node.certificates import NodeAddress, SetNodeAddresses
 from proto.pods.events import RecordEvent
 from tests.controlplane import ControlPlane
 from tests.harness import ActorProcess, wait_for
@@ -46,7 +47,6 @@ def node(control_plane: ControlPlane, directory: Path, name: str, **settings: An
         "kubeconfig": str(directory / "kubelet.conf"),
         "bootstrap_kubeconfig": str(control_plane.bootstrap_kubeconfig()),
         "cert_dir": str(directory / "pki"),
-        "node_ip": "127.0.0.1",
     }
     with ActorProcess("certificates", None, ("events",), **(fields | settings)) as process:
         yield process
@@ -55,6 +55,12 @@ def node(control_plane: ControlPlane, directory: Path, name: str, **settings: An
 def state(process: ActorProcess, what: str = "client certificate") -> dict[str, Any]:
     found: dict[str, Any] = process.ask(Describe()).state[what]
     return found
+
+
+def tell(process: ActorProcess, name: str, *ips: str) -> None:
+    pairs = [("Hostname", name), *(("InternalIP", ip) for ip in ips)]
+    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in pairs)
+    process.tell(SetNodeAddresses(addresses=addresses))
 
 
 def requests_of(control_plane: ControlPlane, node_name: str) -> dict[str, Any]:
@@ -110,8 +116,10 @@ def test_kill_while_waiting_repeats_no_request(control_plane: ControlPlane, tmp_
     (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("waiting").read_text())
     settings = {"bootstrap_kubeconfig": "", "server_tls_bootstrap": True}
     with node(control_plane, tmp_path, "waiting", **settings) as process:
+        tell(process, "waiting", "127.0.0.1")
         name = wait_for(lambda: state(process, "serving certificate")["waits_for_request"], 20, "a request")
         process.restart()
+        tell(process, "waiting", "127.0.0.1")
         wait_for(lambda: state(process, "serving certificate")["waits_for_request"] == name, 20, "the same request")
         assert list(requests_of(control_plane, "waiting")) == [name]
         conclude(control_plane, name, "Approved")
@@ -124,6 +132,37 @@ def test_kill_while_waiting_repeats_no_request(control_plane: ControlPlane, tmp_
         names = pki.read(current.read_bytes()).names
         assert (names.dns_names, names.addresses) == (("waiting",), ("127.0.0.1",))
         wait_for(lambda: state(process, "serving certificate")["expires_in_s"] > 3000, 20, "described")
+
+
+def test_serving_certificate_follows_the_nodes_addresses(control_plane: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("moving").read_text())
+
+    def serving() -> dict[str, Any]:
+        return state(process, "serving certificate")
+
+    with node(control_plane, tmp_path, "moving", bootstrap_kubeconfig="", server_tls_bootstrap=True) as process:
+        wait_for(lambda: serving()["waits_for_addresses"], 20, "node has told none")
+        tell(process, "moving")
+        assert serving()["waits_for_addresses"], "a cloud provider sets them later"
+        assert requests_of(control_plane, "moving") == {}
+        tell(process, "moving", "192.0.2.1")
+        first = wait_for(lambda: serving()["waits_for_request"], 20, "a request")
+        tell(process, "moving", "192.0.2.1", "203.0.113.9")
+        second = wait_for(lambda: serving()["waits_for_request"] not in ("", first) and serving(), 20, "another one")
+        conclude(control_plane, second["waits_for_request"], "Approved")
+        control_plane.start_signers("1h")
+        try:
+            current = tmp_path / "pki" / "kubelet-server-current.pem"
+            wait_for(current.exists, 30, "the serving certificate")
+        finally:
+            control_plane.stop("signers")
+        names = pki.read(current.read_bytes()).names
+        assert (names.dns_names, names.addresses) == (("moving",), ("192.0.2.1", "203.0.113.9"))
+        process.restart()
+        wait_for(lambda: serving()["expires_in_s"], 20, "it is looked at")
+        assert not serving()["waits_for_addresses"], "the present one does"
+        tell(process, "moving", "203.0.113.9")
+        assert not serving()["waits_for_request"]
 
 
 def test_denied_request_is_an_event_and_requested_again(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors._host.node import addresses
-from actors._host.node.addresses import NoAddressError, configured_ips, host_ips, node_ips
+from actors._host.node.addresses import NoAddressError, configured_ips, host_ips, node_ips, primary_ips
 from tests.harness import wait_for
 
 V4, V6, NAMED4, NAMED6 = "198.51.100.1", "2001:db8:1::1", "198.51.100.2", "2001:db8:1::2"
@@ -32,6 +32,20 @@ FAR = "203.0.113.9"
 )
 def test_node_ip_has_addresses_or_names_a_family(flag: str, wanted: tuple[str, ...]) -> None:
     assert configured_ips(flag) == wanted
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        ([], ()),
+        ([("Hostname", V4)], ()),
+        ([("ExternalIP", FAR), ("Hostname", "n"), ("InternalIP", V4), ("InternalIP", NAMED4)], (V4,)),
+        ([("InternalIP", V6), ("InternalIP", NAMED6), ("ExternalIP", FAR)], (V6, FAR)),
+        ([("ExternalIP", FAR), ("InternalIP", "no address")], (FAR,)),
+    ],
+)
+def test_pods_report_one_address_of_each_family(stored: list[tuple[str, str]], wanted: tuple[str, ...]) -> None:
+    assert primary_ips(stored) == wanted
 
 
 class Machine:

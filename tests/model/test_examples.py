@@ -9,7 +9,7 @@ from actors._cgroup.limits import Limits
 from actors._cri.errors import CriError
 from actors.pod_workers.decide.resize import as_pod_limits, merged
 from actors.pod_workers.resources import resize_steps
-from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetNodePressure
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetHostIPs, SetNodePressure
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import ResourceRequirements
 from proto.wire.errors import Refused
@@ -23,6 +23,19 @@ UID = specs.api_pod(PLAIN, 1).metadata.uid
 
 def shown(world, name="a"):
     return next(one for one in world.pods()[UID].status.container_statuses if one.name == name)
+
+
+def test_addresses_of_the_node_reach_running_pods(make_world):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "hostNetwork": True}, 1))
+    world.clock.advance(5)
+    assert world.pods()[UID].status.host_ip == "192.168.0.9"
+    world.tell_pod_workers("node", SetHostIPs(ips=("203.0.113.9", "fd00::9")))
+    world.clock.advance(1)
+    status = world.pods()[UID].status
+    assert [one.ip for one in status.host_ips] == ["203.0.113.9", "fd00::9"]
+    assert [one.ip for one in status.pod_ips] == ["192.168.0.9", "fd00::9"], "the first one stays"
+    settle(world)
 
 
 def test_pod_removed_while_down_is_published_until_it_ended(make_world):

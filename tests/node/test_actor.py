@@ -16,14 +16,16 @@ import pytest
 
 from proto.agent.actor import Describe
 from proto.agent.settings import Taint
-from proto.agent.supervisor import AgentHealth, GetAgentHealth
+from proto.agent.supervisor import AgentHealth, GetAgentHealth, Started
 from proto.agent.tracing import EndedSpan, RecordSpans
 from proto.cri import api_pb2 as cri
+from proto.node.certificates import SetNodeAddresses
 from proto.node.eviction import GetPressure, Pressure
 from proto.node.node import SetDevices, SetVolumesInUse
 from proto.pods.events import RecordEvent
 from proto.pods.objects import CsiNodeState, GetCsiNodeState
 from proto.pods.pleg import CallRuntime, GetRelistAge, RelistAge, RuntimeAnswer
+from proto.pods.pod_workers import SetHostIPs
 from proto.pods.volume import VolumesInUseReported
 from proto.wire.message import Message
 from tests.harness import ActorProcess, Stalls, wait_for
@@ -175,7 +177,7 @@ def world(
         "make_iptables_util_chains": False,
     }
     runtime = Runtime()
-    names = ("pleg", "eviction", "events", "volume", "objects", *(peers or {}))
+    names = ("pleg", "eviction", "events", "volume", "objects", "pod_workers", "certificates", *(peers or {}))
     process = ActorProcess("node", None, names, prelude=f"{SUPERVISOR}\n{ADDRESS}\n", **(fields | settings))
     for name, answers in (peers or {}).items():
         process.peers[name].answers.update(answers)
@@ -569,6 +571,27 @@ def test_node_ip_of_another_machine_is_not_reported(server: FaultyServer, tmp_pa
         wait_for(lambda: len(server.of("PATCH", f"{NODE}/status")) > written, 20)
         wait_for(lambda: one.node["status"].get("volumesInUse"), 20)
         assert one.node["status"]["addresses"] == before
+
+
+def test_peers_are_told_the_addresses_of_the_node(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, cloud_provider="external", node_ip="") as one:
+        pods, certificates = (one.process.peers[name] for name in ("pod_workers", "certificates"))
+        wait_for(lambda: [each.ips for each in pods.of(SetHostIPs)] == [()], 20, "the cloud has not said yet")
+        cloud = [("ExternalIP", "203.0.113.9"), ("InternalIP", "10.0.0.1"), ("InternalDNS", "n.cloud.test")]
+        stored = [{"type": kind, "address": address} for kind, address in cloud]
+        one.server.put(NODE, one.node | {"status": one.node["status"] | {"addresses": stored}})
+        wait_for(lambda: pods.of(SetHostIPs)[-1].ips == ("10.0.0.1",), 20)
+        said = wait_for(lambda: certificates.of(SetNodeAddresses)[1:], 20)
+        assert [(each.type, each.address) for each in said[0].addresses] == cloud
+        looks = len(server.of("GET", NODE))
+        wait_for(lambda: len(server.of("GET", NODE)) >= looks + 3, 20, "looks at the Node")
+        assert (len(pods.of(SetHostIPs)), len(certificates.of(SetNodeAddresses))) == (2, 2), "with changes only"
+        one.process.publish(Started(name="pod_workers", incarnation=2))
+        wait_for(lambda: len(pods.of(SetHostIPs)) == 3, 20, "a new peer is told")
+        assert len(certificates.of(SetNodeAddresses)) == 2
+        one.process.restart()
+        wait_for(lambda: len(certificates.of(SetNodeAddresses)) == 3, 20, "by the next actor, too")
+        assert pods.of(SetHostIPs)[-1].ips == ("10.0.0.1",)
 
 
 def test_node_name_of_another_machine_is_reported(server: FaultyServer, tmp_path: Path) -> None:

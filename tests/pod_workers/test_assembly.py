@@ -7,7 +7,7 @@ import pytest
 
 from actors._cri.errors import CriError, Unimplemented
 from actors.pod_workers import assembly
-from actors.pod_workers.assembly import compare_driver
+from actors.pod_workers.assembly import compare_driver, find_host_ips
 from proto.agent.settings import Settings
 
 
@@ -39,3 +39,15 @@ def test_runtime_with_another_cgroup_driver_is_reported(
     with caplog.at_level(logging.ERROR), pytest.raises(StopIteration):
         compare_driver(Runtime(theirs), "cgroupfs").send(None)  # type: ignore[arg-type]
     assert ("uses cgroup driver systemd, the agent cgroupfs; restart the agent" in caplog.text) is reported
+
+
+@pytest.mark.parametrize(
+    ("settings", "ips"),
+    [
+        (Settings(node_ip="198.51.100.7"), ("198.51.100.7",)),
+        (Settings(node_ip="198.51.100.7", kubeconfig="k", cloud_provider="external"), ("198.51.100.7",)),
+        (Settings(kubeconfig="k", cloud_provider="external"), ()),
+    ],
+)
+def test_no_address_is_guessed_before_the_cloud_provider(settings: Settings, ips: tuple[str, ...]) -> None:
+    assert find_host_ips(settings) == ips

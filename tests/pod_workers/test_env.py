@@ -99,6 +99,12 @@ def test_a_field_of_the_pod(path, value):
     assert of([{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}]) == {"X": value}
 
 
+def test_host_ip_of_a_node_without_one_is_a_config_error():
+    for path in ("status.hostIP", "status.hostIPs"):
+        with pytest.raises(ConfigError, match="host IP unknown"):
+            of([{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}], Sources(node=NodeFacts(name="n")))
+
+
 def test_an_unknown_field_is_a_config_error():
     with pytest.raises(ConfigError, match=r"unsupported fieldPath: spec\.secret"):
         of([{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.secret"}}}])

@@ -462,6 +462,26 @@ def test_pod_ips_stay_after_sandbox_and_node_family_is_first():
     assert of(pod(hostNetwork=True), view(life()), host_ips=("192.0.2.2",)).pod_ip == "192.0.2.2"
 
 
+def test_published_host_ips_stay_until_the_nodes_are_told():
+    known = of(pod(), view(life()), host_ips=("203.0.113.9", "fd00::9"))
+    early = of(pod(), view(life()), host_ips=("192.0.2.2",), host_ips_told=False, old=known)
+    assert [one.ip for one in early.host_ips] == ["203.0.113.9", "fd00::9"]
+    assert of(pod(), view(life()), host_ips=("192.0.2.2",), host_ips_told=False).host_ip == "192.0.2.2"
+    assert of(pod(), view(life()), host_ips=("192.0.2.2",), old=known).host_ip == "192.0.2.2"
+    assert of(pod(), view(life()), old=known).host_ip == "203.0.113.9", "the Node has none now"
+
+
+def test_host_network_pod_keeps_its_ip_and_gets_a_second_family():
+    host = pod(hostNetwork=True)
+    none = of(host, view(life()))
+    assert (none.host_ip, none.pod_ip) == (None, None)
+    first = of(host, view(life()), host_ips=("192.0.2.2",), old=none)
+    moved = of(host, view(life()), host_ips=("192.0.2.3", "fd00::3"), old=first)
+    assert (moved.host_ip, [ip.ip for ip in moved.pod_ips]) == ("192.0.2.3", ["192.0.2.2", "fd00::3"])
+    turned = of(host, view(life()), host_ips=("fd00::4", "192.0.2.4"), old=first)
+    assert [ip.ip for ip in turned.pod_ips] == ["192.0.2.2"], "no second one of its family"
+
+
 def test_recursive_read_only_mount_is_shown():
     mounts = [
         {"name": "a", "mountPath": "/a", "readOnly": True, "recursiveReadOnly": "IfPossible"},

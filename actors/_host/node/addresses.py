@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import socket
 import threading
+from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,17 @@ def configured_ips(text: str) -> tuple[str, ...]:
     """The addresses of --node-ip: one, or two with a comma. None for 0.0.0.0 and ::, which name a family."""
     given = [found for part in text.split(",") if (found := parsed(part)) is not None]
     return () if given and given[0].is_unspecified else tuple(map(str, given))
+
+
+def primary_ips(addresses: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The IP addresses that pods report, of (type, address) of a Node: the first, and the first of the other family.
+
+    Internal ones come before external ones (GetNodeHostIPs of component-helpers/node/util).
+    """
+    pairs = list(addresses)
+    ips = [ip for kind in ("InternalIP", "ExternalIP") for one, text in pairs if one == kind and (ip := parsed(text))]
+    others = [ip for ip in ips if ip.version != ips[0].version]
+    return tuple(map(str, (*ips[:1], *others[:1])))
 
 
 def node_ips(name: str, configured: str) -> tuple[str, ...]:

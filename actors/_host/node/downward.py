@@ -58,6 +58,8 @@ def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) 
     }
     if path not in values:
         raise NoSuchFieldError(f"unsupported fieldPath: {path}")
+    if path.startswith("status.hostIP") and not node.host_ips:
+        raise NoSuchFieldError("host IP unknown: the Node has no address yet")
     return values[path]()
 
 

@@ -176,6 +176,9 @@ class WorkerContext:
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
+    """The Node's addresses; until node has told them, those that this machine finds."""
+    host_ips_told: bool = True
+    """False in a cluster until node has told them. Statuses keep the published ones before."""
     masked_paths: tuple[str, ...] = ()
     """Paths of this machine that containers must not read: its CPUs' `thermal_throttle`."""
     health: ResourceHealths = field(default_factory=ResourceHealths)

@@ -36,6 +36,8 @@ class StatusInputs:
     now: str = ""
     """RFC 3339; becomes startTime if there is none."""
     host_ips: tuple[str, ...] = ()
+    host_ips_told: bool = True
+    """False: they may not be the Node's, and published ones stay."""
     terminal: bool = False
     """The pod ends for good: no container restarts under any policy."""
     over: bool = False

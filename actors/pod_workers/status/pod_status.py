@@ -34,7 +34,8 @@ def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
     main, init = main_statuses(pod, view, inputs), init_statuses(pod, view, inputs)
     statuses = {status.name: status for status in (*init, *main)}
     phase, reason, message = _phase(pod, view, statuses, old, inputs)
-    pod_ips = _pod_ips(pod, view, old, inputs.host_ips)
+    host_ips = _host_ips(old, inputs)
+    pod_ips = _pod_ips(pod, view, old, host_ips)
     return PodStatus(
         observed_generation=pod.metadata.generation,
         phase=phase,
@@ -50,8 +51,8 @@ def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
         ),
         reason=reason,
         message=message,
-        host_ip=inputs.host_ips[0] if inputs.host_ips else None,
-        host_ips=tuple(HostIP(ip=ip) for ip in inputs.host_ips[:2]),
+        host_ip=host_ips[0] if host_ips else None,
+        host_ips=tuple(HostIP(ip=ip) for ip in host_ips),
         pod_ip=pod_ips[0] if pod_ips else None,
         pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
         start_time=old.start_time or inputs.now or None,
@@ -137,10 +138,22 @@ def _other_conditions(pod: Pod, old: PodStatus, inputs: StatusInputs) -> tuple[P
     return tuple(others) if disruption is None else (*others, disruption)
 
 
+def _host_ips(old: PodStatus, inputs: StatusInputs) -> tuple[str, ...]:
+    """The node's addresses, at most two. Published ones stay while the Node has none, or may have others."""
+    published = tuple(one.ip for one in old.host_ips) or ((old.host_ip,) if old.host_ip else ())
+    found = inputs.host_ips if inputs.host_ips_told else published or inputs.host_ips
+    return (found or published)[:2]
+
+
 def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
-    """The sandbox's sorted addresses. They stay after it has ended."""
+    """The sandbox's sorted addresses. They stay after it has ended.
+
+    On the host's network they are the node's, and stay. A node that gets a second family adds it.
+    """
     if pod.spec.host_network:
-        return tuple(ip.ip for ip in old.pod_ips) or host_ips[:2]
+        before = tuple(ip.ip for ip in old.pod_ips) or host_ips[:1]
+        second = [ip for ip in host_ips[1:] if len(before) == 1 and (":" in ip) != (":" in before[0])]
+        return (*before, *second)
     ips = view.sandboxes[0].ips if view.sandboxes else ()
     if not ips:
         return tuple(ip.ip for ip in old.pod_ips)

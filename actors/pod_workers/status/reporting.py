@@ -136,6 +136,7 @@ class StatusReporter:
             old=self.last,
             now=rfc3339.seconds(self.start_time),
             host_ips=self.context.host_ips,
+            host_ips_told=self.context.host_ips_told,
             terminal=termination is not None and not termination.deleted,
             over=self.over,
             reason=termination.reason if termination is not None else "",

@@ -11,7 +11,7 @@ from proto.agent.settings import Settings
 
 _READ_BY = {
     "certificates": """
-        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap node_name node_ip
+        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap node_name
     """,
     "config": """
         root_dir pod_manifest_path objects_dir kubeconfig node_name file_check_frequency_s static_pod_url
@@ -55,9 +55,9 @@ _READ_BY = {
     "pleg": "container_runtime_endpoint image_service_endpoint relist_period_s",
     "pod_workers": """
         run_dir root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint
-        node_name node_ip pod_logs_dir container_logs_dir sync_frequency_s runtime_request_timeout_s max_pods
-        node_labels register_with_taints allowed_unsafe_sysctls system_reserved kube_reserved enforce_node_allocatable
-        system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
+        node_name node_ip cloud_provider pod_logs_dir container_logs_dir sync_frequency_s runtime_request_timeout_s
+        max_pods node_labels register_with_taints allowed_unsafe_sysctls system_reserved kube_reserved
+        enforce_node_allocatable system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
         memory_reserved_by_qos_percent memory_throttling_factor memory_reservation_policy
         cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
         pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from actors._pki.pki import Names
 from actors.certificates import policy
 from actors.certificates.policy import CLIENT, SERVER, Issued, Receipt, Rejected
+from proto.node.certificates import NodeAddress
 
 DAY_S = 86_400.0
 
@@ -60,10 +61,42 @@ def test_failures_are_tried_again_as_the_kubelet_does() -> None:
     assert policy.RETRY.delay_s(10_000) == 32
 
 
+def node_addresses(*pairs: tuple[str, str]) -> list[NodeAddress]:
+    return [NodeAddress(type=kind, address=address) for kind, address in pairs]
+
+
+def server_names(*ips: str) -> Names:
+    found = policy.server_names("n", node_addresses(*(("InternalIP", ip) for ip in ips)))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pairs", "dns", "ips"),
+    [
+        ([("Hostname", "n"), ("InternalIP", "10.0.0.9"), ("InternalIP", "10.0.0.1")], ("n",), ("10.0.0.1", "10.0.0.9")),
+        ([("InternalIP", "FD00::0:1"), ("ExternalIP", "203.0.113.9")], (), ("203.0.113.9", "fd00::1")),
+        ([("Hostname", "192.0.2.1"), ("ExternalDNS", "b.test"), ("InternalDNS", "a")], ("a", "b.test"), ("192.0.2.1",)),
+        ([("InternalIP", "192.0.2.1"), ("InternalIP", "n"), ("Hostname", ""), ("Other", "x")], (), ("192.0.2.1",)),
+    ],
+)
+def test_serving_certificate_has_all_names_of_the_node(
+    pairs: list[tuple[str, str]], dns: tuple[str, ...], ips: tuple[str, ...]
+) -> None:
+    found = policy.server_names("n", node_addresses(*pairs))
+    assert found is not None
+    assert (found.common_name, found.dns_names, found.addresses) == ("system:node:n", dns, ips)
+
+
+def test_serving_certificate_needs_an_ip_address() -> None:
+    assert policy.server_names("n", ()) is None
+    assert policy.server_names("n", node_addresses(("Hostname", "n"), ("InternalDNS", "192.0.2.1"))) is None
+
+
 def test_certificate_with_missing_names_is_replaced() -> None:
-    has = policy.server_names("n", ("192.0.2.1",))
-    assert policy.covers(has, policy.server_names("n", ()))
-    assert not policy.covers(has, policy.server_names("n", ("192.0.2.1", "192.0.2.2")))
+    has = server_names("192.0.2.1", "192.0.2.3")
+    assert policy.covers(has, server_names("192.0.2.1"))
+    assert not policy.covers(has, server_names("192.0.2.1", "192.0.2.2"))
     assert not policy.covers(has, policy.client_names("m"))
 
 
