@@ -22,7 +22,7 @@ class Resources(NamedTuple):
 
 
 def resources(machine: Resources, stored: Mapping[str, Any], devices: SetDevices | None) -> Resources:
-    """Those of the next status. `stored`: the Node's status. No device plugin replaces a resource of the machine.
+    """Return the resources of the next status. `stored`: the Node's status. No device plugin replaces a resource of the machine.
 
     `devices` is None until resources has told them. Any extended resource may be a plugin's then, and is repeated.
     """
@@ -39,7 +39,7 @@ def resources(machine: Resources, stored: Mapping[str, Any], devices: SetDevices
 
 
 def _is_pages(name: str) -> bool:
-    """A size of huge pages, which is the machine's: one that it lacks now goes from its Node."""
+    """True for a size of huge pages. The machine alone has these: a size that it lacks now goes from its Node."""
     return name.startswith("hugepages-")
 
 

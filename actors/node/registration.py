@@ -26,7 +26,7 @@ DISK_S = 5.0
 
 
 class Registration:
-    """Whether this run of the agent has registered its Node, which it does once, as the kubelet.
+    """Knows if this run of the agent has registered its Node. It does so once, as the kubelet.
 
     A Node that is deleted afterwards stays away: its administrator meant it. A restarted actor goes on like the one
     before, so RUN_DIR has the fact, with the process of the supervisor. An upgrade keeps that process.

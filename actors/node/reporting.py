@@ -74,7 +74,7 @@ class NodeReport:
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
         self._addresses: tuple[NodeAddress, ...] | None = None
-        """Those of the Node; None until it was read."""
+        """The Node's addresses; None until it was read."""
         self._volumes_in_use: tuple[str, ...] | None = None
         self._volumes_number = 0
         """Number of that list."""
@@ -263,7 +263,7 @@ class NodeReport:
             self.tell_addresses("pod_workers", "certificates")
 
     def _provided_ips(self) -> tuple[str, ...] | None:
-        """What an external cloud provider is told of --node-ip; None when it is not this node's."""
+        """Return the addresses of --node-ip for an external cloud provider; None when they are not this node's."""
         if self._settings.cloud_provider != "external":
             return ()
         return configured_ips(self._settings.node_ip) if not self._status.no_address else None

@@ -111,8 +111,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Empty: the runtime's."""
     node_name: str = ""
     node_ip: str = ""
-    """One address, or an IPv4 and an IPv6 one with a comma. 0.0.0.0 and ::, or nothing: by the node's name, or by the
-    default route."""
+    """One address, or an IPv4 and an IPv6 one with a comma. Without a specified address the node's name or the
+    default route gives it."""
     pod_logs_dir: str = "/var/log/pods"
     container_logs_dir: str = "/var/log/containers"
 

@@ -302,7 +302,7 @@ def write_log(log_dir: Path, pod: Pod, container: str, *lines: str) -> None:
         ([], "one\nerror\nlong line\n"),
         (["--tail", "1"], "line\n"),
         (["--tail", "0"], ""),
-        (["--timestamps"], f"{T} one\n{T} error\n{T} long line\n"),
+        (["--timestamps"], "".join(f"{T[:-1]}00000000Z {line}\n" for line in ("one", "error", "long line"))),
         (["--since", "1s"], ""),
         (["--since", "1000000h"], "one\nerror\nlong line\n"),
     ],

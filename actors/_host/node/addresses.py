@@ -76,7 +76,7 @@ def node_ips(name: str, configured: str) -> tuple[str, ...]:
 
 
 def host_ips(name: str, configured: str) -> tuple[str, ...]:
-    """The addresses of pods on the host's network without a Node: --node-ip, whatever it is, or those of `node_ips`.
+    """Return the addresses of pods on the host's network without a Node: any --node-ip, else the result of `node_ips`.
 
     Blocks as that does. Pods run on a machine without a network, too: at 127.0.0.1.
     """
@@ -90,7 +90,7 @@ def host_ips(name: str, configured: str) -> tuple[str, ...]:
 
 
 def default_address(family: int) -> str:
-    """The source address of the default route, for 4 or 6; empty without one that others can reach."""
+    """The source address of the default route, for 4 or 6; empty if it is missing or others cannot reach it."""
     found = parsed(_source_address(*_NOWHERE[family]))
     return "" if found is None or _kind(found) else str(found)
 
@@ -138,10 +138,10 @@ class _Resolver:
         self._found: tuple[str, ...] = ()
 
     def addresses(self, name: str) -> tuple[str, ...]:
-        """Those of the name. While the resolver is silent or fails for a while: those found last."""
+        """Return the addresses of the name. While the resolver is silent or fails, return the last ones found."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
-                return self._found  # somebody waits for it already, or it hangs
+                return self._found  # another thread waits for it, or it hangs
             self._thread = thread = threading.Thread(target=self._look_up, args=(name,), name="lookup", daemon=True)
             thread.start()
         thread.join(LOOKUP_S)

@@ -176,7 +176,7 @@ class WorkerContext:
     runtime_name: str = "containerd"
     """The scheme of container IDs in statuses."""
     host_ips: tuple[str, ...] = ()
-    """The Node's addresses; until node has told them, those that this machine finds."""
+    """The Node's addresses. Until node has told them, the addresses that this machine finds."""
     host_ips_told: bool = True
     """False in a cluster until node has told them. Statuses keep the published ones before."""
     masked_paths: tuple[str, ...] = ()
