@@ -22,8 +22,9 @@ class Resources(NamedTuple):
 
 
 def resources(machine: Resources, stored: Mapping[str, Any], devices: SetDevices | None) -> Resources:
-    """Return the resources of the next status. `stored`: the Node's status. No device plugin replaces a resource of the machine.
+    """Return the resources of the next status. `stored` is the Node's status.
 
+    No device plugin replaces a resource of the machine.
     `devices` is None until resources has told them. Any extended resource may be a plugin's then, and is repeated.
     """
     before = Resources(stored.get("capacity") or {}, stored.get("allocatable") or {})
