@@ -16,7 +16,7 @@ from typing import NamedTuple
 from actors._cgroup import transfers
 from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.transfers import Transfers
-from actors._host.machine import swap_used
+from actors._host.machine import memory_used, swap_used
 
 UNLIMITED = 1 << 62
 """A limit of at least this means unlimited: cAdvisor's bound (v1 has 2**63 less a page)."""
@@ -300,9 +300,10 @@ def _detail_v2(where: str, values: dict[str, int], cpu: dict[str, int]) -> Detai
 def root_memory_bytes(values: dict[str, int]) -> int:
     """Return the usage of v2's root, which has no memory.current, from its memory.stat.
 
-    As in opencontainers/cgroups, which the kubelet uses: without memory of the kernel and reserved huge pages.
+    As in opencontainers/cgroups, which the kubelet uses: without memory of the kernel and reserved huge pages. Without
+    the memory controller there is no such file, and all memory in use counts.
     """
-    return values.get("anon", 0) + values.get("file", 0)
+    return values["anon"] + values.get("file", 0) if "anon" in values else memory_used()
 
 
 def shares_of_weight(weight: int) -> int:

@@ -205,6 +205,18 @@ def test_root_of_v2_counts_the_pages_of_processes_and_files(tmp_path: Path, monk
     assert (usage.memory_bytes, usage.memory_working_set_bytes) == (1500, 1300)
 
 
+def test_root_without_the_memory_controller_counts_all_memory_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 1000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
+    monkeypatch.setattr(machine, "MEMINFO", str(tmp_path / "meminfo"))
+    tree = Hierarchy(unified=True, mounts={"": str(tmp_path)})
+    found, usage = figures.read("/", tree, 5.0), fs.usage("/", tree)
+    assert found is not None
+    assert usage is not None
+    assert found.memory_bytes == found.working_set_bytes == usage.memory_working_set_bytes == 8000 * 1024
+
+
 def test_this_machines_root() -> None:
     found = figures.read("/", hierarchy(), 5.0, detailed=True)
     assert found is not None
