@@ -7,6 +7,7 @@ idempotent, so after a kill the next step finishes the resize. `decide.resize` m
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class Resizer:
     """Read a container again, by its CRI ID: its status shows what it has."""
     pending: Pending | None = None
     progress: Progress | None = None
+    _limits_due: bool = False
+    """A resize began and did not end: the pod's cgroup may have its former limits. The containers do not show it."""
 
     def conditions(self) -> tuple[PodCondition, ...]:
         """Conditions for the pod's status."""
@@ -76,6 +79,8 @@ class Resizer:
     def plan(self, pod: Pod, view: PodView) -> ResizePlan:
         """The updates that are left; sets or clears the progress, and records the event of a completed resize."""
         planned = resize.plan(pod, view, self.context.actuated.get(pod.metadata.uid))
+        if self._limits_due:
+            planned = dataclasses.replace(planned, pod=True)
         if planned and self.progress is None:
             self.progress = Progress(pod.metadata.generation)
         elif not planned and self.progress is not None:
@@ -91,6 +96,7 @@ class Resizer:
         """
         if not (planned.memory or planned.cpu or planned.pod):
             return True
+        self._limits_due = True
         try:
             with metrics.resize():
                 cgroup = self._cgroup(pod, sandbox_id)
@@ -104,6 +110,7 @@ class Resizer:
                 self.context.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
             self.progress = failed
             return False
+        self._limits_due = False
         if planned.pod:
             self.context.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
         return True

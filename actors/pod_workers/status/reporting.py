@@ -200,7 +200,8 @@ class StatusReporter:
 
     def _probed_pod(self, view: PodView, status: PodStatus) -> ProbedPod:
         meta = self.scope.pod.metadata
-        ip = status.host_ip if self.scope.pod.spec.host_network else status.pod_ip
+        # A pod on the host's network keeps its published address, which the machine reaches; the Node's may change.
+        ip = status.pod_ip or (status.host_ip if self.scope.pod.spec.host_network else "")
         return ProbedPod(
             uid=meta.uid,
             namespace=meta.namespace,
