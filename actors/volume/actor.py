@@ -309,6 +309,7 @@ class VolumeManager(Actor):
 
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
+        self.reconciler.in_use.drop(uid)
         self.reconciler.waits.forget(uid)
         if pod is not None:
             pod.withdraw()

@@ -53,12 +53,16 @@ class InUse:
         """Number of the first of the lists in a row that have the volume."""
         self._known = False
         """The volumes of earlier incarnations are known; a report before that would lack them."""
+        self._dropped: set[str] = set()
+        """Pods that were unmounted before that."""
 
     def take_over(self, found: Mapping[str, set[str]]) -> None:
         """Add the volumes that were found on disk, by pod UID, and start reporting."""
         for uid, names in found.items():
-            self._by_pod.setdefault(uid, set()).update(names)
+            if uid not in self._dropped:
+                self._by_pod.setdefault(uid, set()).update(names)
         self._known = True
+        self._dropped.clear()
         self.tell()
 
     def want(self, uid: str, driver: str, handle: str) -> bool:
@@ -75,6 +79,8 @@ class InUse:
 
     def drop(self, uid: str) -> None:
         """Remove a pod of which no volumes are left on disk."""
+        if not self._known:
+            self._dropped.add(uid)
         before = self.names()
         if self._by_pod.pop(uid, None) is not None and self.names() != before:
             self.tell()

@@ -82,7 +82,7 @@ class Publisher:
         elif wants and name not in pod.republish_at:
             # An earlier incarnation published a volume without digest. Those of all pods are spread over the period.
             pod.republish_at[name] = 0.0 if actual.digest else now + random.uniform(0.0, REPUBLISH_S)
-        return name in pod.republish_at and pod.republish_at[name] <= now
+        return bool(wants) and pod.republish_at[name] <= now
 
     def schedule(self, uid: str, pod: PodVolumes) -> None:
         """Set the timer of the pod's next repeated publication. A failed one has its retry instead."""

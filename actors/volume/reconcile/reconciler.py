@@ -290,8 +290,9 @@ class Reconciler:
         finally:
             pod.requests -= 1
             self.waits.tell(uid, pod)
-            if pod.refused and pod.pod is not None:
+            if pod.pod is not None:  # a round that ended meanwhile has set no timers
                 self._schedule_retry(uid, pod)
+                self.publisher.schedule(uid, pod)
 
 
 def _check_read(pod: PodVolumes, one: Wanted, failed: Mapping[ObjectRef, str]) -> None:
