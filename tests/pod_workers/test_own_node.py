@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.objects.api.resources import node_document
+from actors.objects.api.resources import api_object
 from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.api_pods.own_node import KnownNode
@@ -24,7 +24,7 @@ NODE = {
 
 
 def test_node_is_the_same_after_its_checkpoint() -> None:
-    known = KnownNode.of(node_document(NODE))
+    known = KnownNode.of(api_object("Node", NODE).document)
     assert known.extended == {GPU: "1", DONGLE: "2"}
     assert KnownNode.of(known.plain()) == known
     assert KnownNode.of({"metadata": {}}).extended == {}, "a checkpoint of an earlier version"

@@ -82,7 +82,7 @@ def api_object(kind: str, item: Object) -> ApiObject:
     elif kind == "Node":
         document = node_document(item)
         version = content_version(document)
-        document["status"] = {"volumesAttached": _volumes_attached(item)}
+        document["status"]["volumesAttached"] = _volumes_attached(item)
     else:
         document = without_nulls(item)
         document["metadata"].pop("managedFields", None)
