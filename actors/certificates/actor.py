@@ -31,6 +31,7 @@ from actors.certificates.request import DISK_S, NamesChanged, NotSigned, Source,
 from actors.certificates.store import Store
 from proto.common import rfc3339
 from proto.node.certificates import SetNodeAddresses
+from proto.node.node import Bootstrapped
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -294,6 +295,7 @@ class _ClientCertificate(_ManagedCertificate):
             return
         try:
             await self._take(connect(self._actor, settings.bootstrap_kubeconfig), wanted, "node-csr-")
+            self._actor.peer("node").tell(Bootstrapped())
         except Unauthorized as refused:
             if self._has is None:
                 raise

@@ -13,7 +13,7 @@ from actors._cri.relay import RelayedCri
 from actors._events.recorder import Recorder
 from actors.node.iptables import IptablesChains
 from actors.node.runtime_status import NodeRuntime
-from proto.node.node import SetDevices, SetVolumesInUse
+from proto.node.node import Bootstrapped, SetDevices, SetVolumesInUse
 
 if TYPE_CHECKING:
     from actors.node.reporting import NodeReport
@@ -87,6 +87,12 @@ class Node(Actor):
         """Only a Node offers them."""
         if self._report is not None:
             self._report.set_devices(message)
+
+    @handles(Bootstrapped)
+    def on_bootstrapped(self, _: Bootstrapped) -> None:
+        """A Node that was deleted meanwhile is registered again."""
+        if self._report is not None:
+            self._report.register_again()
 
     def _shutting_down(self) -> bool:
         return self._shutdown is not None and self._shutdown.under_way

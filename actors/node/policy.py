@@ -163,9 +163,13 @@ def is_other_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def is_replaced_machine(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """True when an ID of the Node's nodeInfo is known and differs: the machine or its system is a new one."""
+    """True when the Node's nodeInfo is another machine's, by the system UUID, or by the machine ID without one.
+
+    A system without a disk has a new machine ID at each boot.
+    """
     pairs = zip(machine_ids(stored), machine_ids(own), strict=True)
-    return any(before and now and before != now for before, now in pairs)
+    known = [before != now for before, now in pairs if before and now]
+    return bool(known) and known[-1]
 
 
 def rebooted(stored: Mapping[str, Any], own: Mapping[str, Any]) -> bool:

@@ -44,10 +44,16 @@ class Registration:
         """The Node is registered; `save` follows."""
         self.done = True
 
+    def forget(self) -> None:
+        """Register once more: the machine has joined anew."""
+        self.done = False
+
     async def save(self) -> None:
         """Write the file if there is something to write; once more with each call until it succeeds."""
-        if self.done and not self._saved:
-            self._saved = await self._file.save(self._agent)
+        if self.done != self._saved:
+            wanted = self.done
+            if await self._file.save(self._agent if wanted else ""):
+                self._saved = wanted
 
 
 def _agent(actor: Actor) -> str:

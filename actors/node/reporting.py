@@ -131,6 +131,12 @@ class NodeReport:
         self._volumes_in_use, self._volumes_number, self._volumes_reported = volumes, number, None
         self.report_now()
 
+    def register_again(self) -> None:
+        """Create the Node if it is not there."""
+        self._registration.forget()
+        self._actor.spawn(self._registration.save(), "save")
+        self.report_now()
+
     def set_devices(self, devices: SetDevices) -> None:
         """The next status has them, as in the kubelet: a device whose health flaps does not cause a write each time."""
         self._status.devices = devices

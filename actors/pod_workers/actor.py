@@ -21,6 +21,7 @@ from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, mark_pod
+from actors._host.node.addresses import LOOPBACK, configured_ips
 from actors._host.node.critical import is_static
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.admission import RuntimeFeatures, Share
@@ -67,7 +68,7 @@ from proto.pods.pod_workers import (
 from proto.pods.probe import GetResults
 from proto.pods.status import ListPods
 from proto.v1 import Pod, PodStatus
-from proto.wire.errors import ActorDead, ActorError, Refused
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, Refused
 from proto.wire.message import Done
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ RESULTS_S = 0.05
 """A start waits this long for probe results. probe sends later ones itself, and no readiness is published before."""
 HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
+ADDRESS_S = 10.0
+"""Interval of looking for an address while the machine has none but loopback."""
 UNUSED_S = 5.0
 """The channel to the runtime is closed when no pod has needed it for so long: its threads are idle CPU time."""
 WORKER_RESTART_S = 1.0
@@ -221,6 +224,23 @@ class PodWorkers(Actor):
         self._stuck.begin()
         self.every(Until(UNUSED_S), partial(self.context.cri.close_unused, UNUSED_S), "close the channel")
         ResolvConfCheck(self, self.context.events).begin()
+        if self.context.host_ips == (LOOPBACK,) and configured_ips(self.settings.node_ip) != (LOOPBACK,):
+            self._search_address_later()
+
+    def _search_address_later(self) -> None:
+        self.after(ADDRESS_S, lambda: self.spawn(self._search_address(), "look for an address"))
+
+    async def _search_address(self) -> None:
+        """Without an API server: take an address that the machine gets after the start."""
+        try:
+            found = await self.blocking(HOST_INFO_S, find_host_ips, self.settings)
+        except AskTimeout as error:
+            log.debug("cannot look for the machine's address: %s", error)
+            found = (LOOPBACK,)
+        if found == (LOOPBACK,):
+            self._search_address_later()
+        else:
+            self.on_host_ips(SetHostIPs(ips=found))
 
     def measure(self) -> None:
         """Set the gauges of pods."""

@@ -11,7 +11,7 @@ from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.machine import Machine, read_machine, thermal_throttle_paths
-from actors._host.node.addresses import host_ips
+from actors._host.node.addresses import LOOPBACK, configured_ips, host_ips
 from actors._objects.peer import objects_of
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.checkpoint import Checkpoint
@@ -50,13 +50,16 @@ def read_host_info(settings: Settings) -> HostInfo:
 
 
 def find_host_ips(settings: Settings) -> tuple[str, ...]:
-    """The addresses of this machine, until node tells those of the Node. Blocks on the resolver.
+    """Return the addresses of this machine, until node tells those of the Node. Blocks on the resolver.
 
-    None where a cloud provider sets them and there is no --node-ip: pods on the host's network would keep wrong ones.
+    Return none in a cluster while the machine has none, or if a cloud provider sets them and there is no --node-ip.
+    Pods on the host's network would keep wrong ones.
     """
     if settings.kubeconfig and settings.cloud_provider == "external" and not settings.node_ip:
         return ()
-    return host_ips(settings.node_name, settings.node_ip)
+    found = host_ips(settings.node_name, settings.node_ip)
+    without_any = found == (LOOPBACK,) and configured_ips(settings.node_ip) != found
+    return () if settings.kubeconfig and without_any else found
 
 
 async def compare_driver(cri: Cri, ours: str) -> None:

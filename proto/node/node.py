@@ -1,4 +1,4 @@
-"""Messages that the node actor receives: the volumes in use, from volume; the devices, from resources."""
+"""Messages that the node actor receives: from volume, resources and certificates."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ class SetDevices(Message, frozen=True, kw_only=True):
     capacity: dict[str, int]
     allocatable: dict[str, int]
     """The healthy ones of plugins that are connected."""
+
+
+class Bootstrapped(Message, frozen=True, kw_only=True):
+    """From certificates: the bootstrap kubeconfig gave this machine a new client certificate. Idempotent.
+
+    The Node is registered again if it is not there: the machine joins anew, as a kubelet that starts again does.
+    """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Machine:
         self.names: dict[str, list[str]] = {}
         self.lookup: Callable[[str], list[str]] = self._lookup
         monkeypatch.setattr(addresses, "_source_address", self.source)
+        monkeypatch.setattr(addresses, "_is_own", lambda address: str(address) in self.own)
         monkeypatch.setattr(addresses, "_resolver", addresses._Resolver())
         monkeypatch.setattr(socket, "getaddrinfo", self.getaddrinfo)
 
@@ -131,6 +133,7 @@ def test_machine_without_a_network_runs_pods_on_loopback(machine: Machine) -> No
 
 def test_silent_resolver_delays_one_search(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "LOOKUP_S", 0.05)
+    monkeypatch.setattr(addresses, "ANSWER_S", 1e9)
     answer, asked = threading.Event(), []
 
     def silent(name: str) -> list[str]:
@@ -139,6 +142,10 @@ def test_silent_resolver_delays_one_search(machine: Machine, monkeypatch: pytest
         return [NAMED4]
 
     machine.lookup = silent
+    for _ in range(5):
+        with pytest.raises(NoAddressError, match="has not answered yet"):
+            node_ips("n", "")
+    monkeypatch.setattr(addresses, "ANSWER_S", -1.0)
     assert [node_ips("n", "") for _ in range(5)] == [(V4,)] * 5
     assert asked == ["n"], "no second thread hangs there"
     answer.set()
@@ -151,6 +158,18 @@ def test_silent_resolver_delays_one_search(machine: Machine, monkeypatch: pytest
     assert node_ips("n", "") == (NAMED4,), "a failing server takes no address away"
 
 
-def test_own_addresses_are_known_by_the_kernels_choice() -> None:
-    assert addresses._source_address(socket.AF_INET, "127.0.0.1") == "127.0.0.1"
-    assert addresses._source_address(socket.AF_INET, FAR) != FAR
+@pytest.mark.parametrize("binds_any", [False, True])
+def test_own_addresses_can_be_bound(binds_any: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.2 stands for a second address of a network: the kernel sends to it from the first one."""
+    monkeypatch.setattr(addresses, "_binds_any", lambda _: binds_any)
+    own = [text for text in ("127.0.0.1", "127.0.0.2", FAR, V6) if addresses._is_own(ipaddress.ip_address(text))]
+    assert own == (["127.0.0.1"] if binds_any else ["127.0.0.1", "127.0.0.2"])
+
+
+def test_temporary_failure_of_the_first_lookup_is_no_answer(machine: Machine) -> None:
+    def failing(name: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    machine.lookup = failing
+    with pytest.raises(NoAddressError, match="has not answered yet"):
+        node_ips("n", "")

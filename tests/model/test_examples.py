@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from actors._cgroup.limits import Limits
 from actors._cri.errors import CriError
+from actors.pod_workers import actor
 from actors.pod_workers.decide.resize import as_pod_limits, merged
 from actors.pod_workers.resources import resize_steps
+from proto.cri import api_pb2 as pb
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetHostIPs, SetNodePressure
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import ResourceRequirements
@@ -35,6 +37,21 @@ def test_addresses_of_the_node_reach_running_pods(make_world):
     status = world.pods()[UID].status
     assert [one.ip for one in status.host_ips] == ["203.0.113.9", "fd00::9"]
     assert [one.ip for one in status.pod_ips] == ["192.168.0.9", "fd00::9"], "the first one stays"
+    settle(world)
+
+
+def test_address_that_comes_after_the_start_reaches_pods(make_world, monkeypatch):
+    found = ["127.0.0.1"]
+    monkeypatch.setattr(actor, "find_host_ips", lambda _: tuple(found))
+    world = make_world()
+    world.update("file", "ADD", specs.static_pod({**PLAIN, "hostNetwork": True}))
+    world.clock.advance(5)
+    (before,) = world.pods().values()
+    assert (before.status.host_ip, before.status.pod_ip) == ("127.0.0.1", "127.0.0.1")
+    found[:] = ["203.0.113.9"]
+    world.clock.advance(actor.ADDRESS_S + 1)
+    (after,) = world.pods().values()
+    assert (after.status.host_ip, after.status.pod_ip) == ("203.0.113.9", "203.0.113.9")
     settle(world)
 
 
@@ -670,6 +687,31 @@ def test_a_runtime_may_reject_a_resize(resized):
     cgroup.refuses = None
     world.clock.advance(120)
     assert problem_of_resize(world) == "none", explain(world)
+
+
+def test_a_rejected_shrink_is_not_reported_as_completed(make_world, monkeypatch):
+    """The containers shrink before the pod's cgroup, so they do not tell that it is left."""
+    world = make_world(static=False)
+
+    def pod(cpu, memory):
+        amounts = {"cpu": cpu, "memory": memory}
+        own = {"name": "a", "image": "image:1", "resources": {"requests": amounts, "limits": amounts}}
+        return specs.api_pod({**PLAIN, "containers": [own]}, 1)
+
+    world.update("api", "ADD", pod("100m", "10Mi"))
+    world.clock.advance(5)
+    cgroup = PodCgroup(world, monkeypatch)
+    monkeypatch.setattr(world.runtime, "ContainerStats", lambda _: pb.ContainerStatsResponse(), raising=False)
+    monkeypatch.setattr(resize_steps, "usage", lambda _: None)
+    cgroup.refuses = CriError.of("Unknown", "not now", "UpdatePodSandboxResources")
+    world.update("api", "UPDATE", pod("50m", "5Mi"))
+    world.clock.advance(30)
+    assert "not now" in problem_of_resize(world), explain(world)
+    assert cgroup.notes == []
+    cgroup.refuses = None
+    world.clock.advance(120)
+    assert problem_of_resize(world) == "none", explain(world)
+    assert cgroup.notes[-1] == ("written", 5_000, 51, 5)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from proto.agent.tracing import EndedSpan, RecordSpans
 from proto.cri import api_pb2 as cri
 from proto.node.certificates import SetNodeAddresses
 from proto.node.eviction import GetPressure, Pressure
-from proto.node.node import SetDevices, SetVolumesInUse
+from proto.node.node import Bootstrapped, SetDevices, SetVolumesInUse
 from proto.pods.events import RecordEvent
 from proto.pods.objects import CsiNodeState, GetCsiNodeState
 from proto.pods.pleg import CallRuntime, GetRelistAge, RelistAge, RuntimeAnswer
@@ -454,6 +454,22 @@ def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, 
         one.process.start()
         wait_for(one.ready, 20)
         assert one.node["metadata"]["uid"] not in (before, "made-by-hand")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_deleted_node_is_registered_again_after_a_bootstrap(server: FaultyServer, tmp_path: Path, killed: bool) -> None:
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        before = one.node["metadata"]["uid"]
+        wait_for(lambda: Path(one.process.settings.run_dir, "node-registered.json").exists(), 10)
+        one.server.kept.pop(NODE)
+        wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
+        one.process.tell(Bootstrapped())
+        if killed:
+            wait_for(one.ready, 20)
+            one.process.restart()
+        wait_for(one.ready, 20)
+        assert one.node["metadata"]["uid"] != before
 
 
 def test_volumes_in_use_are_confirmed_once_the_node_has_them(server: FaultyServer, tmp_path: Path) -> None:

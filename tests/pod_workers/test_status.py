@@ -462,6 +462,15 @@ def test_pod_ips_stay_after_sandbox_and_node_family_is_first():
     assert of(pod(hostNetwork=True), view(life()), host_ips=("192.0.2.2",)).pod_ip == "192.0.2.2"
 
 
+def test_loopback_address_is_replaced_once_the_machine_has_another():
+    host = pod(hostNetwork=True)
+    early = of(host, view(life()), host_ips=("127.0.0.1",))
+    assert (early.pod_ip, early.host_ip) == ("127.0.0.1", "127.0.0.1")
+    assert of(host, view(life()), host_ips=(), old=early).pod_ip == "127.0.0.1"
+    late = of(host, view(life()), host_ips=("192.0.2.2",), old=early)
+    assert ([one.ip for one in late.pod_ips], late.host_ip) == (["192.0.2.2"], "192.0.2.2")
+
+
 def test_published_host_ips_stay_until_the_nodes_are_told():
     known = of(pod(), view(life()), host_ips=("203.0.113.9", "fd00::9"))
     early = of(pod(), view(life()), host_ips=("192.0.2.2",), host_ips_told=False, old=known)

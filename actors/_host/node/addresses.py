@@ -10,12 +10,16 @@ import ipaddress
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
 LOOKUP_S = 2.0
-"""Longest wait for the node's name. The search goes on without it, as after a name that does not exist."""
+"""Longest wait of one search for the node's name."""
+ANSWER_S = 20.0
+"""Time from the first search for which the resolver's answer is awaited. Then the search goes on without it, as after a
+name that does not exist."""
 LOOPBACK = "127.0.0.1"
 # TEST-NET-1 and its IPv6 counterpart. No host has these addresses, so only the default route leads to them.
 _NOWHERE = {4: (socket.AF_INET, "192.0.2.1"), 6: (socket.AF_INET6, "2001:db8::1")}
@@ -67,7 +71,10 @@ def node_ips(name: str, configured: str) -> tuple[str, ...]:
         return given or (str(named),)
     wanted = parsed(configured)
     families = (6, 4) if wanted is not None and wanted.version == 6 else (4, 6)
-    usable = [one for one in _resolver.addresses(name) if not _problem(one)]
+    named_ips = _resolver.addresses(name)
+    if named_ips is None:
+        raise NoAddressError(f"the resolver has not answered yet for {name}; check the name servers")
+    usable = [one for one in named_ips if not _problem(one)]
     usable = usable or [found for family in families if (found := default_address(family))]
     usable.sort(key=lambda one: families.index(6 if ":" in one else 4))  # stable
     if not usable:
@@ -102,9 +109,28 @@ def _problem(address: str) -> str:
         return "it is no IP address"
     if kind := _kind(found):
         return f"it is {kind} address"
-    # The kernel sends to an own address from that address, and to others from another one.
-    family, _ = _NOWHERE[found.version]
-    return "" if _source_address(family, str(found)) == str(found) else "no interface has it"
+    return "" if _is_own(found) else "no interface has it"
+
+
+def _is_own(address: IP) -> bool:
+    """True when an interface of this machine has the address: a socket can be bound to it."""
+    family, _ = _NOWHERE[address.version]
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    # If any address can be bound, the kernel's choice decides: it sends to an own address from that address.
+    return not _binds_any(address.version) or _source_address(family, str(address)) == str(address)
+
+
+def _binds_any(version: int) -> bool:
+    """True with the sysctl ip_nonlocal_bind."""
+    try:
+        with open(f"/proc/sys/net/ipv{version}/ip_nonlocal_bind") as file:
+            return file.read().strip() != "0"
+    except OSError:
+        return False
 
 
 def _kind(address: IP) -> str:
@@ -135,16 +161,26 @@ class _Resolver:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._found: tuple[str, ...] = ()
+        self._found: tuple[str, ...] | None = None
+        """None until a lookup has been answered."""
+        self._began = time.monotonic()
 
-    def addresses(self, name: str) -> tuple[str, ...]:
-        """Return the addresses of the name. While the resolver is silent or fails, return the last ones found."""
+    def addresses(self, name: str) -> tuple[str, ...] | None:
+        """Return the addresses of the name. While the resolver is silent or fails, return the last ones found.
+
+        None while there are none yet, for ANSWER_S; then no address.
+        """
+        found = self._look(name)
+        return () if found is None and time.monotonic() - self._began > ANSWER_S else found
+
+    def _look(self, name: str) -> tuple[str, ...] | None:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return self._found  # another thread waits for it, or it hangs
             self._thread = thread = threading.Thread(target=self._look_up, args=(name,), name="lookup", daemon=True)
             thread.start()
-        thread.join(LOOKUP_S)
+        if thread.ident is not None:  # a replay starts no thread
+            thread.join(LOOKUP_S)
         return self._found
 
     def _look_up(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from actors._cgroup.quantities.qos import qos_class
+from actors._host.node.addresses import LOOPBACK
 from actors._host.node.critical import is_static
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.allocation import NOTHING, with_resources
@@ -148,10 +149,12 @@ def _host_ips(old: PodStatus, inputs: StatusInputs) -> tuple[str, ...]:
 def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
     """The sandbox's sorted addresses. They stay after it has ended.
 
-    On the host's network they are the node's, and stay. A node that gets a second family adds it.
+    On the host's network they are the node's, and stay. A node that gets a second family adds it. An address of
+    loopback is from before the machine had another one.
     """
     if pod.spec.host_network:
-        before = tuple(ip.ip for ip in old.pod_ips) or host_ips[:1]
+        published = tuple(ip.ip for ip in old.pod_ips)
+        before = tuple(ip for ip in published if ip != LOOPBACK) or host_ips[:1] or published
         second = [ip for ip in host_ips[1:] if len(before) == 1 and (":" in ip) != (":" in before[0])]
         return (*before, *second)
     ips = view.sandboxes[0].ips if view.sandboxes else ()
