@@ -12,7 +12,7 @@ from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
 from actors._host.system import boot_id, pid_of
 from actors._kube.client import MERGE, KubeClient
-from actors._kube.errors import AlreadyExists, NotFound
+from actors._kube.errors import AlreadyExists, ApiError, NotFound
 from actors.node import policy
 from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
@@ -23,13 +23,17 @@ log = logging.getLogger(__name__)
 
 
 DISK_S = 5.0
+CLUSTER_PATH = "/api/v1/namespaces/default/services/kubernetes"
+"""The service that an API server makes in each new etcd. Nodes may read services."""
+CLUSTER_TRIES = 10
 
 
 class Registration:
     """Knows if this run of the agent has registered its Node. It does so once, as the kubelet.
 
-    A Node that is deleted afterwards stays away: its administrator meant it. A restarted actor goes on like the one
-    before, so RUN_DIR has the fact, with the process of the supervisor. An upgrade keeps that process.
+    A Node that is deleted afterwards stays away: its administrator meant it. But if the API server has lost all data,
+    the node joins anew. A restarted actor goes on like the one before, so RUN_DIR has the fact, with the process of the
+    supervisor. An upgrade keeps that process.
     """
 
     def __init__(self, actor: Actor) -> None:
@@ -38,22 +42,45 @@ class Registration:
         path = f"{actor.settings.run_dir}/node-registered.json"
         loss = "after a restart of the actor a deleted Node would be registered again"
         self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
-        self.done = self._saved = self._agent != "" and self._file.load() == self._agent
+        saved = self._file.load()
+        agent, cluster = map(str, saved) if isinstance(saved, list) and len(saved) == 2 else ("", "")
+        self._cluster = cluster
+        self.done = self._agent != "" and agent == self._agent
+        self._saved = (self.done, self._cluster)
+        self._tries = 0
 
     def complete(self) -> None:
         """The Node is registered; `save` follows."""
-        self.done = True
+        self.done, self._cluster, self._tries = True, "", 0
 
     def forget(self) -> None:
         """Register once more: the machine has joined anew."""
         self.done = False
 
+    async def learn_cluster(self, client: KubeClient) -> None:
+        """Note the cluster's identity once, in a few tries."""
+        if self.done and not self._cluster and self._tries < CLUSTER_TRIES:
+            self._tries += 1
+            self._cluster = await _cluster(client)
+
+    async def is_of_other_data(self, client: KubeClient) -> bool:
+        """Return True when the API server has not the data in which the Node was registered."""
+        return self._cluster != "" and await _cluster(client) not in ("", self._cluster)
+
     async def save(self) -> None:
         """Write the file if there is something to write; once more with each call until it succeeds."""
-        if self.done != self._saved:
-            wanted = self.done
-            if await self._file.save(self._agent if wanted else ""):
-                self._saved = wanted
+        wanted = (self.done, self._cluster)
+        if wanted != self._saved and await self._file.save([self._agent if self.done else "", self._cluster]):
+            self._saved = wanted
+
+
+async def _cluster(client: KubeClient) -> str:
+    """UID of the service `kubernetes`; empty if it cannot be read."""
+    try:
+        return str((await client.get(CLUSTER_PATH))["metadata"].get("uid") or "")
+    except ApiError as error:
+        log.debug("cannot read the identity of the cluster: %s", error)
+        return ""
 
 
 def _agent(actor: Actor) -> str:

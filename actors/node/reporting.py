@@ -163,6 +163,7 @@ class NodeReport:
         try:
             if self._settings.register_node and not self._registration.done:
                 await self._register()
+            await self._registration.learn_cluster(self._ordinary)
             await self._registration.save()
             for attempt in range(STATUS_TRIES):
                 try:
@@ -283,7 +284,7 @@ class NodeReport:
     async def _read(self) -> Object:
         """Get the Node from the server's cache, then from etcd, as the cache may lag. Raises ApiError.
 
-        A deleted one stays away, see Registration.
+        A deleted one stays away, unless all data of the server were lost; see Registration.
         """
         try:
             return await self._heartbeat.get(self._path, {"resourceVersion": "0"})
@@ -293,6 +294,9 @@ class NodeReport:
             return await self._heartbeat.get(self._path)
         except NotFound:
             self._uid, self._written, self._conditions = "", None, []
+            if self._registration.done and await self._registration.is_of_other_data(self._ordinary):
+                log.warning("the API server has lost the data that it had: registering the Node again")
+                self.register_again()
             raise
 
     def _check_reboot(self, node: Object) -> None:

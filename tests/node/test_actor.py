@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from actors.node.registration import CLUSTER_PATH
 from proto.agent.actor import Describe
 from proto.agent.settings import Taint
 from proto.agent.supervisor import AgentHealth, GetAgentHealth, Started
@@ -39,8 +40,8 @@ SUPERVISOR = "import os; from actors._host import system; system.pid_of = lambda
 """The harness is the supervisor, and its descriptor is no pidfd."""
 ADDRESS = f"""
 from actors._host.node import addresses
-kernels = addresses._source_address
-addresses._source_address = lambda family, to: to if to == {NODE_IP!r} else kernels(family, to)
+kernels = addresses._is_own
+addresses._is_own = lambda address: str(address) == {NODE_IP!r} or kernels(address)
 """
 """An interface has the address, also on a machine without a network."""
 OTHER = {"machineID": "m-other", "systemUUID": "s-other", "bootID": "b-other"}
@@ -457,6 +458,24 @@ def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, 
 
 
 @pytest.mark.parametrize("killed", [False, True])
+def test_node_joins_anew_when_the_server_has_lost_its_data(server: FaultyServer, tmp_path: Path, killed: bool) -> None:
+    with world(server, tmp_path) as one:
+        one.server.put(CLUSTER_PATH, {"metadata": {"name": "kubernetes", "uid": "first"}, "spec": {}})
+        wait_for(one.ready, 20)
+        before = one.node["metadata"]["uid"]
+        kept = Path(one.process.settings.run_dir, "node-registered.json")
+        wait_for(lambda: kept.exists() and "first" in kept.read_text(), 10)
+        if killed:
+            one.process.restart()
+            wait_for(one.ready, 20)
+        one.server.kept.pop(NODE)
+        one.server.put(CLUSTER_PATH, {"metadata": {"name": "kubernetes", "uid": "second"}, "spec": {}})
+        wait_for(one.ready, 20)
+        assert one.node["metadata"]["uid"] != before
+        wait_for(lambda: "second" in kept.read_text(), 10)
+
+
+@pytest.mark.parametrize("killed", [False, True])
 def test_deleted_node_is_registered_again_after_a_bootstrap(server: FaultyServer, tmp_path: Path, killed: bool) -> None:
     with world(server, tmp_path) as one:
         wait_for(one.ready, 20)
@@ -528,7 +547,7 @@ def test_resources_of_a_replaced_machine_are_reset(
         wait_for(lambda: one.state()["status_age_s"] is not None, 20)
         one.process.kill()
         gpus = {"vendor.test/gpu": "8"}
-        info = one.node["status"]["nodeInfo"] | ({"machineID": "m-before"} if other_machine else {})
+        info = one.node["status"]["nodeInfo"] | ({"systemUUID": "s-before"} if other_machine else {})
         one.server.put(
             NODE, one.server.patched(one.node, {"status": {"capacity": gpus, "allocatable": gpus, "nodeInfo": info}})
         )
