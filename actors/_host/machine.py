@@ -61,8 +61,8 @@ def memory_capacity() -> int:
 
 
 def memory_used() -> int:
-    """MemTotal less MemFree, in bytes. Stands for the root cgroup's usage where no memory controller is mounted."""
-    return _meminfo("MemTotal") - _meminfo("MemFree")
+    """MemTotal less MemAvailable, in bytes. Stands for the root cgroup's usage without a memory controller."""
+    return _meminfo("MemTotal") - _meminfo("MemAvailable")
 
 
 def swap_capacity() -> int:

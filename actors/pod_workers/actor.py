@@ -224,23 +224,37 @@ class PodWorkers(Actor):
         self._stuck.begin()
         self.every(Until(UNUSED_S), partial(self.context.cri.close_unused, UNUSED_S), "close the channel")
         ResolvConfCheck(self, self.context.events).begin()
-        if self.context.host_ips == (LOOPBACK,) and configured_ips(self.settings.node_ip) != (LOOPBACK,):
+        if self._lacks_address():
             self._search_address_later()
+
+    def _lacks_address(self) -> bool:
+        """True while neither this machine nor the Node gave an address, and no cloud provider is to give it."""
+        ips, settings = self.context.host_ips, self.settings
+        if not settings.kubeconfig:
+            return ips == (LOOPBACK,) and configured_ips(settings.node_ip) != ips
+        return not ips and not self.context.host_ips_told and settings.cloud_provider != "external"
 
     def _search_address_later(self) -> None:
         self.after(ADDRESS_S, lambda: self.spawn(self._search_address(), "look for an address"))
 
     async def _search_address(self) -> None:
-        """Without an API server: take an address that the machine gets after the start."""
+        """Take an address that the machine gets after the start."""
         try:
             found = await self.blocking(HOST_INFO_S, find_host_ips, self.settings)
         except AskTimeout as error:
             log.debug("cannot look for the machine's address: %s", error)
-            found = (LOOPBACK,)
-        if found == (LOOPBACK,):
+            found = ()
+        if not self._lacks_address():
+            return
+        if found in ((), (LOOPBACK,)):
             self._search_address_later()
         else:
-            self.on_host_ips(SetHostIPs(ips=found))
+            self._use_host_ips(found)
+
+    def _use_host_ips(self, ips: tuple[str, ...]) -> None:
+        self.context.host_ips = ips
+        for worker in self.workers.values():
+            worker.wake()
 
     def measure(self) -> None:
         """Set the gauges of pods."""
@@ -567,10 +581,9 @@ class PodWorkers(Actor):
     def on_host_ips(self, message: SetHostIPs) -> None:
         """From node: the Node's addresses, which all pods report."""
         before = self.context.host_ips_told, self.context.host_ips
-        self.context.host_ips_told, self.context.host_ips = True, message.ips
+        self.context.host_ips_told = True
         if before != (True, message.ips):
-            for worker in self.workers.values():
-                worker.wake()
+            self._use_host_ips(message.ips)
 
     @handles(SetNodePressure)
     def on_pressure(self, message: SetNodePressure) -> None:

@@ -208,7 +208,9 @@ def test_root_of_v2_counts_the_pages_of_processes_and_files(tmp_path: Path, monk
 def test_root_without_the_memory_controller_counts_all_memory_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 1000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
+    (tmp_path / "meminfo").write_text(
+        "MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable: 1000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    )
     monkeypatch.setattr(machine, "MEMINFO", str(tmp_path / "meminfo"))
     tree = Hierarchy(unified=True, mounts={"": str(tmp_path)})
     found, usage = figures.read("/", tree, 5.0), fs.usage("/", tree)

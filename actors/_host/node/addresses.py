@@ -57,11 +57,11 @@ def primary_ips(addresses: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(map(str, (*ips[:1], *others[:1])))
 
 
-def node_ips(name: str, configured: str) -> tuple[str, ...]:
+def node_ips(name: str, configured: str, *, wait: bool = True) -> tuple[str, ...]:
     """The node's addresses: those of --node-ip, or one of its name, or the source address of the default route.
 
-    `name` may be an address. IPv4 is preferred, unless --node-ip is ::. Blocks for LOOKUP_S at most. Raises
-    NoAddressError.
+    `name` may be an address. IPv4 is preferred, unless --node-ip is ::. Blocks for LOOKUP_S at most. Without `wait` a
+    resolver that has not answered counts as a name without addresses. Raises NoAddressError.
     """
     given, named = configured_ips(configured), parsed(name)
     for one in given:
@@ -72,9 +72,9 @@ def node_ips(name: str, configured: str) -> tuple[str, ...]:
     wanted = parsed(configured)
     families = (6, 4) if wanted is not None and wanted.version == 6 else (4, 6)
     named_ips = _resolver.addresses(name)
-    if named_ips is None:
+    if named_ips is None and wait:
         raise NoAddressError(f"the resolver has not answered yet for {name}; check the name servers")
-    usable = [one for one in named_ips if not _problem(one)]
+    usable = [one for one in named_ips or () if not _problem(one)]
     usable = usable or [found for family in families if (found := default_address(family))]
     usable.sort(key=lambda one: families.index(6 if ":" in one else 4))  # stable
     if not usable:
@@ -90,7 +90,7 @@ def host_ips(name: str, configured: str) -> tuple[str, ...]:
     if given := configured_ips(configured):
         return given
     try:
-        return node_ips(name, configured)
+        return node_ips(name, configured, wait=False)
     except NoAddressError as error:
         log.warning("%s: hostIP is %s", error, LOOPBACK)
         return (LOOPBACK,)
@@ -163,13 +163,16 @@ class _Resolver:
         self._thread: threading.Thread | None = None
         self._found: tuple[str, ...] | None = None
         """None until a lookup has been answered."""
-        self._began = time.monotonic()
+        self._began: float | None = None
+        """Of the first search. The forkserver imports this module long before."""
 
     def addresses(self, name: str) -> tuple[str, ...] | None:
         """Return the addresses of the name. While the resolver is silent or fails, return the last ones found.
 
         None while there are none yet, for ANSWER_S; then no address.
         """
+        if self._began is None:
+            self._began = time.monotonic()
         found = self._look(name)
         return () if found is None and time.monotonic() - self._began > ANSWER_S else found
 

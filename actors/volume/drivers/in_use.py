@@ -79,7 +79,7 @@ class InUse:
 
     def drop(self, uid: str) -> None:
         """Remove a pod of which no volumes are left on disk."""
-        if not self._known:
+        if self._has_server and not self._known:
             self._dropped.add(uid)
         before = self.names()
         if self._by_pod.pop(uid, None) is not None and self.names() != before:

@@ -82,7 +82,10 @@ class Publisher:
         elif wants and name not in pod.republish_at:
             # An earlier incarnation published a volume without digest. Those of all pods are spread over the period.
             pod.republish_at[name] = 0.0 if actual.digest else now + random.uniform(0.0, REPUBLISH_S)
-        return bool(wants) and pod.republish_at[name] <= now
+        due = name in pod.republish_at and pod.republish_at[name] <= now
+        if due and wants is None:  # its objects are not there now; their return is a change, which comes sooner
+            pod.republish_at[name] = now + REPUBLISH_S
+        return due and bool(wants)
 
     def schedule(self, uid: str, pod: PodVolumes) -> None:
         """Set the timer of the pod's next repeated publication. A failed one has its retry instead."""
