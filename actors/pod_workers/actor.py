@@ -21,13 +21,20 @@ from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, mark_pod
-from actors._host.node.addresses import LOOPBACK, configured_ips
 from actors._host.node.critical import is_static
 from actors._host.node.shutdown import ended_by_shutdown
+from actors.pod_workers.address_search import AddressSearch
 from actors.pod_workers.admission import RuntimeFeatures, Share
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
-from actors.pod_workers.assembly import HostInfo, compare_driver, find_host_ips, make_context, read_host_info
+from actors.pod_workers.assembly import (
+    HOST_INFO_S,
+    HostInfo,
+    compare_driver,
+    find_host_ips,
+    make_context,
+    read_host_info,
+)
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.decide.termination import end_grace_s
@@ -68,7 +75,7 @@ from proto.pods.pod_workers import (
 from proto.pods.probe import GetResults
 from proto.pods.status import ListPods
 from proto.v1 import Pod, PodStatus
-from proto.wire.errors import ActorDead, ActorError, AskTimeout, Refused
+from proto.wire.errors import ActorDead, ActorError, Refused
 from proto.wire.message import Done
 
 log = logging.getLogger(__name__)
@@ -82,10 +89,7 @@ STATUSES_AGAIN_S = 0.05
 """Before status is asked again after its end."""
 RESULTS_S = 0.05
 """A start waits this long for probe results. probe sends later ones itself, and no readiness is published before."""
-HOST_INFO_S = 30.0
 RUNTIME_RETRY_S = 1.0
-ADDRESS_S = 10.0
-"""Interval of looking for an address while the machine has none but loopback."""
 UNUSED_S = 5.0
 """The channel to the runtime is closed when no pod has needed it for so long: its threads are idle CPU time."""
 WORKER_RESTART_S = 1.0
@@ -224,32 +228,7 @@ class PodWorkers(Actor):
         self._stuck.begin()
         self.every(Until(UNUSED_S), partial(self.context.cri.close_unused, UNUSED_S), "close the channel")
         ResolvConfCheck(self, self.context.events).begin()
-        if self._lacks_address():
-            self._search_address_later()
-
-    def _lacks_address(self) -> bool:
-        """True while neither this machine nor the Node gave an address, and no cloud provider is to give it."""
-        ips, settings = self.context.host_ips, self.settings
-        if not settings.kubeconfig:
-            return ips == (LOOPBACK,) and configured_ips(settings.node_ip) != ips
-        return not ips and not self.context.host_ips_told and settings.cloud_provider != "external"
-
-    def _search_address_later(self) -> None:
-        self.after(ADDRESS_S, lambda: self.spawn(self._search_address(), "look for an address"))
-
-    async def _search_address(self) -> None:
-        """Take an address that the machine gets after the start."""
-        try:
-            found = await self.blocking(HOST_INFO_S, find_host_ips, self.settings)
-        except AskTimeout as error:
-            log.debug("cannot look for the machine's address: %s", error)
-            found = ()
-        if not self._lacks_address():
-            return
-        if found in ((), (LOOPBACK,)):
-            self._search_address_later()
-        else:
-            self._use_host_ips(found)
+        AddressSearch(self, self.context, self._use_host_ips).begin()
 
     def _use_host_ips(self, ips: tuple[str, ...]) -> None:
         self.context.host_ips = ips

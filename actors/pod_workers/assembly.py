@@ -28,6 +28,10 @@ from proto.common.backoff import Backoff
 log = logging.getLogger(__name__)
 
 
+HOST_INFO_S = 30.0
+"""Deadline of looks at this machine."""
+
+
 @dataclass(frozen=True)
 class HostInfo:
     """The machine as it is when the actor starts."""

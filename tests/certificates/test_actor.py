@@ -111,6 +111,17 @@ def test_token_bootstraps_a_client_certificate_that_is_renewed(
     assert [name.partition("csr-")[0] for name in names] == ["", "", "node-"]
 
 
+def signed_names(control_plane: ControlPlane, root: Path) -> pki.Names:
+    """Sign the approved requests, and return the names of the serving certificate that follows."""
+    control_plane.start_signers("1h")
+    try:
+        current = root / "pki" / "kubelet-server-current.pem"
+        wait_for(current.exists, 30, "the serving certificate")
+    finally:
+        control_plane.stop("signers")
+    return pki.read(current.read_bytes()).names
+
+
 def test_kill_while_waiting_repeats_no_request(control_plane: ControlPlane, tmp_path: Path) -> None:
     """No controller is there; the serving certificate's is an administrator anyway."""
     (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("waiting").read_text())
@@ -123,13 +134,7 @@ def test_kill_while_waiting_repeats_no_request(control_plane: ControlPlane, tmp_
         wait_for(lambda: state(process, "serving certificate")["waits_for_request"] == name, 20, "the same request")
         assert list(requests_of(control_plane, "waiting")) == [name]
         conclude(control_plane, name, "Approved")
-        control_plane.start_signers("1h")
-        try:
-            current = tmp_path / "pki" / "kubelet-server-current.pem"
-            wait_for(current.exists, 30, "the serving certificate")
-        finally:
-            control_plane.stop("signers")
-        names = pki.read(current.read_bytes()).names
+        names = signed_names(control_plane, tmp_path)
         assert (names.dns_names, names.addresses) == (("waiting",), ("127.0.0.1",))
         wait_for(lambda: state(process, "serving certificate")["expires_in_s"] > 3000, 20, "described")
 
@@ -150,13 +155,7 @@ def test_serving_certificate_follows_the_nodes_addresses(control_plane: ControlP
         tell(process, "moving", "192.0.2.1", "203.0.113.9")
         second = wait_for(lambda: serving()["waits_for_request"] not in ("", first) and serving(), 20, "another one")
         conclude(control_plane, second["waits_for_request"], "Approved")
-        control_plane.start_signers("1h")
-        try:
-            current = tmp_path / "pki" / "kubelet-server-current.pem"
-            wait_for(current.exists, 30, "the serving certificate")
-        finally:
-            control_plane.stop("signers")
-        names = pki.read(current.read_bytes()).names
+        names = signed_names(control_plane, tmp_path)
         assert (names.dns_names, names.addresses) == (("moving",), ("192.0.2.1", "203.0.113.9"))
         process.restart()
         wait_for(lambda: serving()["expires_in_s"], 20, "it is looked at")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from actors._cgroup.limits import Limits
 from actors._cri.errors import CriError
-from actors.pod_workers import actor
+from actors.pod_workers import actor, address_search
 from actors.pod_workers.decide.resize import as_pod_limits, merged
 from actors.pod_workers.resources import resize_steps
 from proto.cri import api_pb2 as pb
@@ -42,14 +42,15 @@ def test_addresses_of_the_node_reach_running_pods(make_world):
 
 def test_address_that_comes_after_the_start_reaches_pods(make_world, monkeypatch):
     found = ["127.0.0.1"]
-    monkeypatch.setattr(actor, "find_host_ips", lambda _: tuple(found))
+    for module in (actor, address_search):
+        monkeypatch.setattr(module, "find_host_ips", lambda _: tuple(found))
     world = make_world()
     world.update("file", "ADD", specs.static_pod({**PLAIN, "hostNetwork": True}))
     world.clock.advance(5)
     (before,) = world.pods().values()
     assert (before.status.host_ip, before.status.pod_ip) == ("127.0.0.1", "127.0.0.1")
     found[:] = ["203.0.113.9"]
-    world.clock.advance(actor.ADDRESS_S + 1)
+    world.clock.advance(address_search.ADDRESS_S + 1)
     (after,) = world.pods().values()
     assert (after.status.host_ip, after.status.pod_ip) == ("203.0.113.9", "203.0.113.9")
     settle(world)
