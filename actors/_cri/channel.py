@@ -1,7 +1,7 @@
-"""The gRPC channel to a runtime, opened with the first call and closed when it has not been used for a time.
+"""The gRPC channel to a runtime, opened with the first call and closed when it has not been used for a second.
 
 It is not opened at import or before a fork: gRPC works in a forked child only if the parent has not used it. An open
-channel has threads that wake a dozen times a second.
+channel has threads that wake a dozen times a second. To open it again takes half a millisecond of CPU time.
 """
 
 import threading
@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc._channel  # gRPC would import it at the first channel: 1.4 MB in each child, shared if done before the fork
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.endpoint import normalized
@@ -33,16 +34,31 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.service_config_disable_resolution", 1),
 )
 
+UNUSED_S = 1.0
+"""From the end of a channel's last call to its close."""
+
+After = Callable[[float, Callable[[], None]], object]
+"""Runs a function in so many seconds: `Actor.after`. Any thread may call it."""
+
+
+def never(delay_s: float, function: Callable[[], None]) -> None:
+    """Do nothing: for a process that ends soon."""
+
 
 class LazyChannel:
-    """A gRPC channel that is opened at its first use, and again after `close_unused`. Safe from any thread."""
+    """A gRPC channel that is opened at its first use, and again after it was closed. Safe from any thread."""
 
-    def __init__(self, endpoint: str) -> None:
-        """`endpoint` is unix:///PATH or an absolute path. Raises BadEndpoint for others."""
+    def __init__(self, endpoint: str, after: After = never) -> None:
+        """`endpoint` is unix:///PATH or an absolute path. Raises BadEndpoint for others.
+
+        Without `after`, only `close` closes the channel.
+        """
         self.endpoint = normalized(endpoint)
+        self._after = after
         self._lock = threading.Lock()
         self._channel: Any = None
         self._closed = False
+        self._timer_set = False
         self._callables: dict[str, Any] = {}
         self._under_way = 0
         self._used_at = 0.0
@@ -52,34 +68,19 @@ class LazyChannel:
 
         Its request and response are serialized messages.
         """
-        with self._lock:
-            callable_ = self._unary(path)
-            self._under_way += 1
-        try:
-            call = start(callable_)
-        except BaseException:
-            self._ended()
-            raise
-        call.add_done_callback(self._ended)
-        return call
+        return self._started(lambda: self._unary(path), start)
 
-    def stream(self, path: str, method: MethodDescriptor) -> Any:
-        """The callable of the server-streaming rpc `method` at `path`. `close_unused` ends its streams."""
-        with self._lock:
+    def stream(self, path: str, method: MethodDescriptor, request: Message) -> Any:
+        """Start the server-streaming rpc `method` at `path`. Returns gRPC's iterator of its messages."""
+
+        def callable_() -> Any:
             return self._open().unary_stream(
                 path,
                 request_serializer=GetMessageClass(method.input_type).SerializeToString,
                 response_deserializer=GetMessageClass(method.output_type).FromString,
             )
 
-    def close_unused(self, unused_s: float) -> None:
-        """Close the channel if no call is under way and none ended within `unused_s`. The next call opens it again."""
-        with self._lock:
-            if self._under_way or time.monotonic() - self._used_at < unused_s:
-                return
-            channel = self._taken()
-        if channel is not None:
-            channel.close()
+        return self._started(callable_, lambda callable_: callable_(request))
 
     def close(self) -> None:
         """Close the channel. Calls under way end with Canceled, later ones with RuntimeDown."""
@@ -89,10 +90,39 @@ class LazyChannel:
         if channel is not None:
             channel.close()  # without the lock, which callbacks of the calls take
 
+    def _started(self, callable_: Callable[[], Any], start: Callable[[Any], Any]) -> Any:
+        with self._lock:
+            made = callable_()
+            self._under_way += 1
+        try:
+            call = start(made)
+        except BaseException:
+            self._ended()
+            raise
+        call.add_done_callback(self._ended)
+        return call
+
     def _ended(self, _: Any = None) -> None:
         with self._lock:
             self._under_way -= 1
             self._used_at = time.monotonic()
+            if self._under_way or self._timer_set:
+                return
+            self._timer_set = True
+        self._after(UNUSED_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # Close the channel, or look again once it may have been unused for long enough.
+        channel = None
+        with self._lock:
+            wait_s = self._used_at + UNUSED_S - time.monotonic()
+            self._timer_set = wait_s > 0 and not self._under_way
+            if wait_s <= 0 and not self._under_way:
+                channel = self._taken()
+        if channel is not None:
+            channel.close()  # without the lock, which callbacks of the calls take
+        elif self._timer_set:
+            self._after(wait_s, self._on_timer)
 
     # With the lock
 

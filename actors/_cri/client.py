@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from actors._cri.call import Call
-from actors._cri.channel import LazyChannel
+from actors._cri.channel import After, LazyChannel, never
 from actors._cri.counting import Metadata, counted, recorded, traced, watched
 from actors._cri.errors import CriError
 from actors._cri.watch import EventWatch
@@ -283,10 +283,16 @@ class Cri(CriCalls):
     """
 
     def __init__(
-        self, endpoint: str, image_endpoint: str | None = None, *, request_seconds: float = REQUEST_SECONDS
+        self,
+        endpoint: str,
+        image_endpoint: str | None = None,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+        after: After = never,
     ) -> None:
-        self._runtime = LazyChannel(endpoint)
-        self._images = LazyChannel(image_endpoint) if image_endpoint else self._runtime
+        """With an actor's `after`, its channels are closed while unused."""
+        self._runtime = LazyChannel(endpoint, after)
+        self._images = LazyChannel(image_endpoint, after) if image_endpoint else self._runtime
         self._request_seconds = request_seconds
 
     @property
@@ -298,12 +304,6 @@ class Cri(CriCalls):
         """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""
         self._runtime.close()
         self._images.close()
-
-    def close_unused(self, unused_s: float) -> None:
-        """Close channels without a call for `unused_s`; later calls open them again. Ends `container_events`."""
-        self._runtime.close_unused(unused_s)
-        if self._images is not self._runtime:
-            self._images.close_unused(unused_s)
 
     def _start(self, rpc: str, request: bytes, deadline: float) -> Any:
         service, _ = _SERVICE[rpc]
@@ -333,7 +333,7 @@ class Cri(CriCalls):
         service, method = _SERVICE["GetContainerEvents"]
 
         def start() -> Any:
-            return self._runtime.stream(f"/{service}/{method.name}", method)(pb.GetEventsRequest())
+            return self._runtime.stream(f"/{service}/{method.name}", method, pb.GetEventsRequest())
 
         return EventWatch(start, on_event, on_end)
 

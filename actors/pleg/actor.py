@@ -37,7 +37,8 @@ class Pleg(Actor):
     async def rebuild(self) -> None:
         """Start empty: pod_workers sends every watch when this actor starts, and ended processes are detected then."""
         endpoint = self.settings.container_runtime_endpoint
-        self._cri = Cri(endpoint, self.settings.image_service_endpoint or None) if endpoint else None
+        images = self.settings.image_service_endpoint or None
+        self._cri = Cri(endpoint, images, after=self.after) if endpoint else None
         self._own_cgroup = _cgroup("self")
         self._pidfds = Pidfds(self.bus, lambda fds: self.post(self._ended, fds, name="exits"))
         self._watches: dict[str, Watch] = {}

@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from actors._base import handles
@@ -51,7 +50,6 @@ from actors.pod_workers.stuck_pods import StuckPods
 from actors.pod_workers.timeline import StartTimelines
 from actors.pod_workers.worker import InitialState, PodWorker
 from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
-from proto.common.until import Until
 from proto.node.runtime import EMBEDDED
 from proto.pods.pod_workers import (
     EvictPod,
@@ -90,8 +88,6 @@ STATUSES_AGAIN_S = 0.05
 RESULTS_S = 0.05
 """A start waits this long for probe results. probe sends later ones itself, and no readiness is published before."""
 RUNTIME_RETRY_S = 1.0
-UNUSED_S = 5.0
-"""The channel to the runtime is closed when no pod has needed it for so long: its threads are idle CPU time."""
 WORKER_RESTART_S = 1.0
 """Before a worker that failed by a bug is replaced: the next one may fail as well."""
 
@@ -226,7 +222,6 @@ class PodWorkers(Actor):
             log.warning("%s", problem)
         self.api_gate.begin()
         self._stuck.begin()
-        self.every(Until(UNUSED_S), partial(self.context.cri.close_unused, UNUSED_S), "close the channel")
         ResolvConfCheck(self, self.context.events).begin()
         AddressSearch(self, self.context, self._use_host_ips).begin()
 

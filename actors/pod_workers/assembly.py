@@ -98,6 +98,7 @@ def make_context(
         settings.container_runtime_endpoint,
         settings.image_service_endpoint or None,
         request_seconds=settings.runtime_request_timeout_s,
+        after=actor.after,
     )
     return WorkerContext(
         settings=settings,

@@ -49,7 +49,7 @@ class Probes(Actor):
         loss = "results may change once when this actor restarts"
         self._file = CheckpointFile(self.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._timers = TimerQueue(self)
-        self._runner = Runner(self, self._timers, Cri(endpoint) if endpoint else None)
+        self._runner = Runner(self, self._timers, Cri(endpoint, after=self.after) if endpoint else None)
         self._workers: dict[str, dict[WorkerKey, Worker]] = {}
         self._results: ResultsByKey = load_results(self._file.load())
         self._knows_all_pods = False

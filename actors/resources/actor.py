@@ -85,7 +85,7 @@ class Resources(Actor):
         self._told: ResourcesState | None = None
         endpoint = self.settings.container_runtime_endpoint
         pins = self._managers.cpus is not None and bool(endpoint)
-        self._reconciler = Reconciler(Cri(endpoint), self._wanted_cpus) if pins else None
+        self._reconciler = Reconciler(Cri(endpoint, after=self.after), self._wanted_cpus) if pins else None
         self._reconciling = self._reconcile_again = False
 
     def on_ready(self) -> None:

@@ -82,7 +82,7 @@ class Server(Actor):
         settings, seconds = self.settings, self.settings.runtime_request_timeout_s
         if not settings.container_runtime_endpoint:
             return RelayedCri(self.peer("pleg"), request_seconds=seconds)  # pleg answers that no runtime is configured
-        return Cri(settings.container_runtime_endpoint, request_seconds=seconds)
+        return Cri(settings.container_runtime_endpoint, request_seconds=seconds, after=self.after)
 
     def _reviews(self) -> Reviews:
         settings = self.settings

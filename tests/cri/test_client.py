@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from actors._base.messaging import tracing
+from actors._cri import channel
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
@@ -46,22 +47,30 @@ def test_a_call_gives_the_runtimes_answer(client: Cri) -> None:
 
 
 CLOSE_UNUSED = """
-import os, sys, time
+import os, queue, sys, threading, time
+from actors._cri.channel import UNUSED_S
 from actors._cri.client import Cri
 
 def threads():
     return len(os.listdir("/proc/self/task"))
 
-cri, before = Cri(sys.argv[1]), threads()
+timers = queue.Queue()
+cri, before = Cri(sys.argv[1], after=lambda wait_s, function: timers.put((wait_s, function))), threads()
 for _ in range(2):
     cri.version().result()
-    cri.close_unused(60)
+    wait_s, look = timers.get(timeout=10)
+    assert wait_s == UNUSED_S, wait_s
+    look()
     assert threads() > before, "closed too soon"
+    wait_s, look = timers.get(timeout=10)
+    assert 0 < wait_s <= UNUSED_S, wait_s
+    time.sleep(wait_s)
+    look()
     until = time.monotonic() + 30
     while threads() > before and time.monotonic() < until:
-        cri.close_unused(0)  # once the call's callbacks have run
         time.sleep(0.05)
     assert threads() <= before, "its threads are left"
+    assert timers.empty()
 """
 
 
@@ -71,11 +80,40 @@ def test_unused_channel_ends_with_its_threads_and_the_next_call_opens_it(fake: F
     )
 
 
-def test_channel_with_a_call_under_way_is_not_closed(client: Cri, fake: FakeRuntime) -> None:
-    call = client.status()
-    client.close_unused(0)
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[Callable[[], None]]:
+    monkeypatch.setattr(channel, "UNUSED_S", 0.0)
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def closing(fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]) -> Iterator[Cri]:
+    """A client whose channel is closed by the functions in `timers` unless it is in use."""
+    cri = Cri(fake.endpoint, after=lambda _, function: timers.put(function))
+    cri.version().result()
+    yield cri
+    cri.close()
+
+
+def test_channel_with_a_call_under_way_is_not_closed(
+    closing: Cri, fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]
+) -> None:
+    call = closing.status()
+    timers.get(timeout=10)()
     fake.release.set()
     assert call.result() is not None
+
+
+def test_channel_with_a_stream_is_not_closed(
+    closing: Cri, fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]
+) -> None:
+    events: queue.Queue[pb.ContainerEventResponse] = queue.Queue()
+    closing.container_events(events.put, lambda _: None)
+    for id_ in ("c1", "c2"):
+        fake.events.put(pb.ContainerEventResponse(container_id=id_))
+        assert events.get(timeout=10).container_id == id_
+        if id_ == "c1":
+            timers.get(timeout=10)()
 
 
 def test_traced_call_has_a_span_and_its_traceparent(

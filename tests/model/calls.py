@@ -188,9 +188,6 @@ class ModelCri(CriCalls):
         for call in list(self._calls):
             call.cancel()
 
-    def close_unused(self, unused_s: float) -> None:
-        """Nothing: calls need no channel here."""
-
     def end_commands(self) -> None:
         """End all hanging commands that were executed in containers."""
         for call in self._commands:
