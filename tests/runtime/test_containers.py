@@ -178,7 +178,7 @@ def test_failed_start_has_a_message_and_is_final(cri: Cri) -> None:
     config = sandbox_config("nostart")
     sandbox = cri.run_pod_sandbox(config).result()
     container = cri.create_container(sandbox, container_config(["/no/such"]), config).result()
-    with pytest.raises(CriError, match="no such file"):
+    with pytest.raises(CriError, match=r"[Nn]o such file"):
         cri.start_container(container).result()
     ended = status(cri, container)
     assert (ended.state, ended.exit_code, ended.reason) == (pb.CONTAINER_EXITED, 128, "StartError")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import socket
 import struct
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,6 +27,7 @@ from actors._net import watch as watching
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import Accepted, Data, Session
+from actors.runtime.streaming.execution import copy_size
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.connection import Connection, StreamingError
 from supervisor.cli.streams.transport.remote import exit_code_of
@@ -96,7 +101,7 @@ def test_exit_code_0_is_a_success(cri: Cri, pod: tuple[str, str]) -> None:
 def test_missing_command_is_named(cri: Cri, pod: tuple[str, str]) -> None:
     url = cri.exec(pod[1], ["/no/such"], stdin=False, stdout=True, stderr=True, tty=False).result()
     said = SpdySession(url, V4, "stdout", "stderr").finish()
-    with pytest.raises(StreamingError, match=r"error executing command in container: .*no such"):
+    with pytest.raises(StreamingError, match=r"error executing command in container: .*[Nn]o such"):
         exit_code_of(said["error"])
 
 
@@ -160,6 +165,23 @@ def test_terminal_size_changes_and_exit_code(cri: Cri, pod: tuple[str, str], by:
         said = session.finish()
     assert b"xterm" in said["stdout"]
     assert exit_code_of(said["error"]) == 5
+
+
+def test_size_is_copied_to_a_runtime_that_ignores_the_signal() -> None:
+    """As crun before 1.8.7."""
+    script = (
+        "import os; master, own = os.openpty(); print('up', flush=True); input(); print(*os.get_terminal_size(own))"
+    )
+    ours, its = os.openpty()
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runtime:
+        assert runtime.stdout
+        assert runtime.stdout.readline() == b"up\n"
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 122, 0, 0))
+        pidfd = os.pidfd_open(runtime.pid)
+        assert copy_size(ours, runtime.pid, pidfd)
+        assert runtime.communicate(b"\n")[0] == b"122 44\n"
+    for fd in (ours, its, pidfd):
+        os.close(fd)
 
 
 @pytest.mark.parametrize("tty", [False, True])

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from actors._cgroup import fs
-from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import Cri
 from actors._host.machine import memory_capacity
 from actors.stats import measure
@@ -20,6 +18,7 @@ from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.node.stats import GetNodeStats, GetPodUsages, GetSummary, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
+from tests.cgroups import DRIVER, cgroup_name, remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.cri.fake import FakeRuntime
@@ -64,10 +63,10 @@ def test_runtime_that_is_down_omits_only_its_own_figures(tmp_path: Path) -> None
 
 
 def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_path: Path) -> None:
-    root = f"/nvtest-{uuid.uuid4().hex[:8]}"
+    root = f"nvtest{uuid.uuid4().hex[:8]}"
     config = sandbox_config("usage")
     uid = config.metadata.uid
-    config.linux.cgroup_parent = f"{root}/kubepods/besteffort/pod{uid}"
+    config.linux.cgroup_parent = cgroup_name(root, "kubepods", "besteffort", f"pod{uid}")
     config.log_directory = str(tmp_path / f"default_usage_{uid}")
     (tmp_path / f"default_usage_{uid}").mkdir()
     sandbox = cri.run_pod_sandbox(config).result()
@@ -81,7 +80,8 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
             "stats",
             ("pleg", "volume"),
             container_runtime_endpoint=containerd.endpoint,
-            cgroup_root=root,
+            cgroup_root=f"/{root}",
+            cgroup_driver=DRIVER,
             pod_logs_dir=str(tmp_path),
         ) as stats:
             stats.peers["volume"].answers[GetVolumeUsages] = lambda _: VolumeUsages()
@@ -108,7 +108,7 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
     finally:
         cri.stop_pod_sandbox(sandbox).result()
         cri.remove_pod_sandbox(sandbox).result()
-        wait_for(lambda: fs.remove(root, hierarchy()), 10, "the pod's cgroup goes")
+        remove_cgroups(root)
 
 
 class SplitRuntime(FakeRuntime):

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from actors.runtime.containers.bundle import BundleBuilder
+from actors.runtime.containers.mount_places import require_proc_uncovered
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
@@ -28,6 +29,7 @@ from actors.runtime.model.records import ContainerRecord, Finished, read_exit, r
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci.runtime import LOG, OciError, last_error
 from actors.runtime.oci.spec.build import resources
+from actors.runtime.oci.spec.mounts import outer_first
 from actors.runtime.policy import START_ERROR_CODE, reason_of
 from proto.cri import api_pb2 as pb
 
@@ -98,6 +100,7 @@ class Containers:
         mounted = self._engine.mounts_of(record.id)
         self._engine.rootfs.prepare(record.layers, directory, mounted)
         self._engine.volumes.prepare(record.id, record.volumes)
+        self._require_proc_uncovered(container, mounted)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
@@ -116,6 +119,16 @@ class Containers:
         if container.started is None:
             raise MonitorError("the monitor cannot write that the container started; check for a full disk")
         self._note_cgroup(container, container.started.pid)
+
+    def _require_proc_uncovered(self, container: Container, mounted: Path) -> None:
+        images = self._engine.volumes.sources(container.record.id, container.record.volumes)
+        require_proc_uncovered(
+            str(mounted),
+            [
+                (mount.container_path, mount.host_path or images.get(index, ""))
+                for index, mount in outer_first(container.config)
+            ],
+        )
 
     def _note_cgroup(self, container: Container, pid: int) -> None:
         """Record the cgroup where the OCI runtime makes one below systemd's scope, as crun does."""

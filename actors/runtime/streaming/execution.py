@@ -12,22 +12,45 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import struct
 import subprocess
 import termios
+import threading
 
 from actors.runtime.containers.exec_command import ExecCommand
 from actors.runtime.containers.orphaned_execs import HANG_UP_S, end, read_pid
 from actors.runtime.engine.engine import Engine
+from actors.runtime.helper.kernel.syscalls import pidfd_getfd
 from actors.runtime.model.state import Container
 from actors.runtime.streaming.policy import SessionRequest
 from actors.runtime.streaming.remotecommand import ProcessStreams
 
 ROWS, COLUMNS = 24, 80
+_PTMX = os.makedev(5, 2)
+"""The device of each terminal's master (Linux' devices.txt)."""
 
 
 class ExecFailed(Exception):
     """The command could not be run; the message is the OCI runtime's."""
+
+
+def copy_size(terminal: int, pid: int, pidfd: int) -> bool:
+    """Give the terminal whose master the trusted process `pid` holds the size of ours. Raises OSError.
+
+    False if it holds none, or none yet.
+    """
+    descriptors = f"/proc/{pid}/fd"
+    for name in os.listdir(descriptors):
+        file = os.stat(f"{descriptors}/{name}")
+        if stat.S_ISCHR(file.st_mode) and file.st_rdev == _PTMX:
+            master = pidfd_getfd(pidfd, int(name), f"{descriptors}/{name}")
+            try:
+                fcntl.ioctl(master, termios.TIOCSWINSZ, fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8)))
+            finally:
+                os.close(master)
+            return True
+    return False
 
 
 class Execution:
@@ -38,6 +61,8 @@ class Execution:
         self._cgroup = container.record.cgroup
         self._command = ExecCommand(engine, container, wanted.command, tty=wanted.tty)
         self._fds: list[int] = []
+        self._terminal = -1
+        self._closing = threading.Lock()
         try:
             self._start(self._command.line, wanted)
         except BaseException:
@@ -74,6 +99,7 @@ class Execution:
     def _start_on_terminal(self, line: list[str], wanted: SessionRequest) -> None:
         master, slave = os.openpty()
         self._fds.append(master)
+        self._terminal = master
         try:
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             self._popen(line, [slave] * 3)
@@ -94,7 +120,13 @@ class Execution:
         self._fds.append(self._pidfd)
 
     def notify_resize(self) -> None:
-        """Make the OCI runtime copy the size of our terminal to the command's."""
+        """Copy the size of our terminal to the command's, or make the OCI runtime do it.
+
+        crun before 1.8.7 leaves the size when it gets the signal (containers/crun#1262).
+        """
+        with self._closing, contextlib.suppress(OSError):
+            if self._fds and copy_size(self._terminal, self._process.pid, self._pidfd):
+                return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGWINCH)
 
@@ -130,6 +162,7 @@ class Execution:
         self._command.remove_files()
 
     def _close(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds = []
+        with self._closing:
+            for fd in self._fds:
+                os.close(fd)
+            self._fds = []

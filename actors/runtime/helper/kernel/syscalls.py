@@ -37,7 +37,7 @@ _MOVE_EMPTY_PATHS = 0x4 | 0x40
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 # These numbers are the same on all architectures since Linux 5.2. pivot_root is older, and its number differs.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
-_CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 436, 437, 442
+_CLOSE_RANGE, _OPENAT2, _PIDFD_GETFD, _MOUNT_SETATTR = 436, 437, 438, 442
 _OPENAT2_TRIES = 64
 """openat2 returns EAGAIN when a rename or a mount elsewhere interferes."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
@@ -178,6 +178,13 @@ def bpf(command: int, attributes: bytes, about: str) -> int:
     code: int = _libc.syscall(_BPF[os.uname().machine], command, buffer, ctypes.c_uint(len(attributes)))
     _check(code, about)
     return code
+
+
+def pidfd_getfd(pidfd: int, fd: int, about: str) -> int:
+    """Open a copy of a process's descriptor."""
+    copy: int = _libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
+    _check(copy, about)
+    return copy
 
 
 def close_all(*keep: int) -> None:

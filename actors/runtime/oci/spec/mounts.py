@@ -47,9 +47,12 @@ def mounts(
     made = _kernel_mounts(privileged=privileged, unified=unified)
     made += [one for one in _sandbox_mounts(files, config) if one["destination"] not in asked]
     made = [one for one in made if one["destination"] not in asked or one["destination"] in ("/proc", "/dev")]
-    # Outer mounts first: a mount on /data would cover an earlier one on /data/in.
-    ordered = sorted(enumerate(config.mounts), key=lambda one: os.path.normpath(one[1].container_path).count("/"))
-    return made + [_asked_mount(mount, images.get(index, "")) for index, mount in ordered]
+    return made + [_asked_mount(mount, images.get(index, "")) for index, mount in outer_first(config)]
+
+
+def outer_first(config: pb.ContainerConfig) -> list[tuple[int, pb.Mount]]:
+    """The mounts with their indexes. A mount on /data would cover an earlier one on /data/in."""
+    return sorted(enumerate(config.mounts), key=lambda one: os.path.normpath(one[1].container_path).count("/"))
 
 
 def propagation(config: pb.ContainerConfig) -> str:
