@@ -68,7 +68,7 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -
         layer = merge(layer, of_file(loaded))
     decoded = decode.decode({"apiVersion": API_VERSION, "kind": KIND, **layer.value})
     written = _written(decoded.config, layer.sources)
-    effective, problems = _with_flags(defaults.apply(decoded.config), written, flags)
+    effective, problems = _with_flags(defaults.apply(decoded.config, flags.get("featureGates")), written, flags)
     problems = [*decoded.problems, *problems, *validation.validate(effective.config)]
     if problems:
         raise ConfigurationError(located(problems, effective.sources))

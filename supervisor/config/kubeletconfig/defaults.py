@@ -7,7 +7,7 @@ Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -93,13 +93,18 @@ _CONSTANTS: dict[str, Any] = {
 }
 
 
-def apply(config: KubeletConfiguration) -> KubeletConfiguration:
-    """The configuration with all defaults filled in. Idempotent."""
+def apply(config: KubeletConfiguration, flag_gates: Mapping[str, bool] | None = None) -> KubeletConfiguration:
+    """The configuration with all defaults filled in. Idempotent.
+
+    `flag_gates` are the gates of --feature-gates. As in the kubelet, they decide a default unless the configuration
+    has the same gate.
+    """
     for path, default in _CONSTANTS.items():
         if is_absent(config, path):
             config = schema.replace(config, path, default)
+    gates = Gates({**(flag_gates or {}), **(config.feature_gates or {})})
     for path, decide in _DEPENDENT.items():
-        if is_absent(config, path) and (value := decide(config)) is not None:
+        if is_absent(config, path) and (value := decide(config, gates)) is not None:
             config = schema.replace(config, path, value)
     # Last, because nodeStatusReportFrequency depends on an explicit value.
     if config.node_status_update_frequency == 0:
@@ -126,28 +131,24 @@ def changed(config: KubeletConfiguration) -> list[str]:
     return [path for path in schema.leaves() if schema.get(config, path) != schema.get(default(), path)]
 
 
-def _status_report_frequency(config: KubeletConfiguration) -> int:
+def _status_report_frequency(config: KubeletConfiguration, _: Gates) -> int:
     # An explicit update frequency is the default of the report frequency, as in the kubelet.
     return config.node_status_update_frequency or 300 * _S
 
 
-def _serialize_image_pulls(config: KubeletConfiguration) -> bool:
+def _serialize_image_pulls(config: KubeletConfiguration, _: Gates) -> bool:
     return (config.max_parallel_image_pulls or 1) < 2
 
 
-def _max_container_restart_period(config: KubeletConfiguration) -> int | None:
-    return 300 * _S if _gates(config).enabled("KubeletCrashLoopBackOffMax") else None
+def _max_container_restart_period(_: KubeletConfiguration, gates: Gates) -> int | None:
+    return 300 * _S if gates.enabled("KubeletCrashLoopBackOffMax") else None
 
 
-def _verification_policy(config: KubeletConfiguration) -> str | None:
-    return "NeverVerifyPreloadedImages" if _gates(config).enabled("KubeletEnsureSecretPulledImages") else None
+def _verification_policy(_: KubeletConfiguration, gates: Gates) -> str | None:
+    return "NeverVerifyPreloadedImages" if gates.enabled("KubeletEnsureSecretPulledImages") else None
 
 
-def _gates(config: KubeletConfiguration) -> Gates:
-    return Gates(config.feature_gates or {})
-
-
-_DEPENDENT: dict[str, Callable[[KubeletConfiguration], Any]] = {
+_DEPENDENT: dict[str, Callable[[KubeletConfiguration, Gates], Any]] = {
     "nodeStatusReportFrequency": _status_report_frequency,
     "serializeImagePulls": _serialize_image_pulls,
     "crashLoopBackOff.maxContainerRestartPeriod": _max_container_restart_period,

@@ -351,6 +351,31 @@ def test_locked_gate_cannot_be_changed_by_a_flag(files: Files) -> None:
     assert any("locked to true" in error for error in files.errors("--feature-gates=NodeLogQuery=false"))
 
 
+@pytest.mark.parametrize(
+    ("gate", "field"),
+    [
+        ("KubeletCrashLoopBackOffMax", "crashLoopBackOff.maxContainerRestartPeriod"),
+        ("KubeletEnsureSecretPulledImages", "imagePullCredentialsVerificationPolicy"),
+        ("AllBeta", "imagePullCredentialsVerificationPolicy"),
+    ],
+)
+def test_gate_off_by_flag_leaves_its_field_without_default(files: Files, gate: str, field: str) -> None:
+    files.write(files.config, {})
+    config = files.assemble(f"--feature-gates={gate}=false").config
+    assert not encode.leaf(config, field)
+    assert encode.leaf(files.assemble().config, field)
+
+
+def test_gate_of_a_file_decides_its_default_and_a_flag_its_rule(files: Files) -> None:
+    """As in the kubelet, which sets defaults before the flags are applied to the file."""
+    files.write(files.config, {"featureGates": {"KubeletCrashLoopBackOffMax": False}})
+    (error,) = files.errors("--feature-gates=KubeletCrashLoopBackOffMax=true")
+    assert "maxContainerRestartPeriod: must be set while" in error
+    files.write(files.config, {"featureGates": {"KubeletCrashLoopBackOffMax": True}})
+    (error,) = files.errors("--feature-gates=KubeletCrashLoopBackOffMax=false")
+    assert "maxContainerRestartPeriod: requires feature gate KubeletCrashLoopBackOffMax" in error
+
+
 def test_paths_are_relative_to_their_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write(files.config, {"staticPodPath": "manifests", "resolvConf": ""})
     files.write(files.dir / "1.conf", {"podLogsDir": "../logs", "authentication": {"x509": {"clientCAFile": "ca"}}})
