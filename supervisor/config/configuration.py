@@ -4,8 +4,9 @@ A flag wins over a drop-in, a drop-in over the file, the file over the default. 
 a flag's maps replace. Feature gates always merge. The source of each value is recorded. The module only reads files,
 and loads YAML for that.
 
-There are two differences to the kubelet, both safer. Without --config, the file's defaults apply, because the flags'
-defaults would allow anonymous requests. And the default thresholds of evictionHard apply without a file too.
+There are three differences to the kubelet. Without --config, the file's defaults apply, because the flags' defaults
+would allow anonymous requests. The default thresholds of evictionHard apply without a file too. And a drop-in may
+switch off a gate that a default depends on; the kubelet then refuses its own default.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -
     notes += [str(problem) for loaded in files for problem in loaded.warnings]
     if errors:
         raise ConfigurationError(errors)
-    layer = EMPTY
-    for index, loaded in enumerate(files):
-        if index == 1 or not config:
-            layer = _with_eviction_defaults(layer)
+    base, patches = (files[0], files[1:]) if config else (None, files)
+    layer = merge(EMPTY, of_file(base)) if base else EMPTY
+    if patches:
+        layer = _with_defaults(layer, base.config if base else KubeletConfiguration())
+    for loaded in patches:
         layer = merge(layer, of_file(loaded))
     decoded = decode.decode({"apiVersion": API_VERSION, "kind": KIND, **layer.value})
     written = _written(decoded.config, layer.sources)
@@ -117,14 +119,21 @@ def drop_ins(directory: str) -> tuple[list[str], list[str]]:
     return names, others
 
 
-def _with_eviction_defaults(layer: Layer) -> Layer:
-    """Add the default thresholds, to which drop-ins add, unless the file has its own thresholds."""
+def _with_defaults(layer: Layer, config: KubeletConfiguration) -> Layer:
+    """Add the defaults that drop-ins find, as the kubelet does.
+
+    Those are the default thresholds, to which drop-ins add, unless the file has its own. And those are defaults that
+    depend on other fields: a drop-in that sets such a field does not change them.
+    """
+    settled = defaults.before_drop_ins(config)
+    # A written zero means the default, and has no source then.
+    sources = {field: origin for field, origin in layer.sources.items() if field not in settled}
     hard = layer.value.get("evictionHard")
     if hard is None:
-        return layer._replace(value=layer.value | {"evictionHard": dict(DEFAULT_EVICTION_HARD)})
-    if layer.value.get("mergeDefaultEvictionSettings"):
-        return layer._replace(value=layer.value | {"evictionHard": DEFAULT_EVICTION_HARD | hard})
-    return layer
+        settled["evictionHard"] = dict(DEFAULT_EVICTION_HARD)
+    elif layer.value.get("mergeDefaultEvictionSettings"):
+        settled["evictionHard"] = DEFAULT_EVICTION_HARD | hard
+    return layer._replace(value=layer.value | settled, sources=sources)
 
 
 def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dict[str, Origin]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from supervisor.config.kubeletconfig.feature_gates import Gates
-from supervisor.config.kubeletconfig.typed import schema
+from supervisor.config.kubeletconfig.typed import encode, schema
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
 _S = 1_000_000_000
@@ -114,6 +114,17 @@ def apply(config: KubeletConfiguration, flag_gates: Mapping[str, bool] | None = 
     return config
 
 
+def before_drop_ins(config: KubeletConfiguration) -> dict[str, Any]:
+    """Plain values of absent fields whose defaults the kubelet sets before it merges drop-ins.
+
+    It sets all of them then. Only these could be another value afterwards, because they depend on other fields.
+    Defaults that depend on a gate wait, so that a drop-in may switch its gate off; the kubelet then refuses its own
+    default.
+    """
+    full = apply(config)
+    return {path: encode.leaf(full, path) for path in _BEFORE_DROP_INS if is_absent(config, path)}
+
+
 def is_absent(config: KubeletConfiguration, path: str) -> bool:
     """True when a field counts as absent: None, or zero in types where zero means absent."""
     value, field = schema.get(config, path), schema.leaves()[path].field
@@ -154,3 +165,4 @@ _DEPENDENT: dict[str, Callable[[KubeletConfiguration, Gates], Any]] = {
     "crashLoopBackOff.maxContainerRestartPeriod": _max_container_restart_period,
     "imagePullCredentialsVerificationPolicy": _verification_policy,
 }
+_BEFORE_DROP_INS = ("nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "serializeImagePulls")

@@ -158,6 +158,48 @@ def test_null_in_a_drop_in_restores_the_default(files: Files) -> None:
     assert effective.config.authentication == defaults.default().authentication
 
 
+@pytest.mark.parametrize(
+    ("in_file", "in_drop_in", "field", "expected"),
+    [
+        ({}, {"nodeStatusUpdateFrequency": "7s"}, "nodeStatusReportFrequency", "5m0s"),
+        ({"nodeStatusUpdateFrequency": "7s"}, {}, "nodeStatusReportFrequency", "7s"),
+        ({"nodeStatusUpdateFrequency": "7s"}, {"nodeStatusUpdateFrequency": "8s"}, "nodeStatusReportFrequency", "7s"),
+        ({"nodeStatusReportFrequency": "0s"}, {"nodeStatusUpdateFrequency": "8s"}, "nodeStatusReportFrequency", "5m0s"),
+        ({}, {"nodeStatusReportFrequency": None}, "nodeStatusReportFrequency", "10s"),
+        ({"maxParallelImagePulls": 5}, {"maxParallelImagePulls": 1}, "serializeImagePulls", False),
+        ({}, {"serializeImagePulls": False, "maxParallelImagePulls": 5}, "maxParallelImagePulls", 5),
+    ],
+)
+def test_default_that_depends_on_a_field_is_set_before_drop_ins(
+    files: Files, in_file: dict[str, Any], in_drop_in: dict[str, Any], field: str, expected: Any
+) -> None:
+    files.write(files.config, in_file)
+    files.write(files.dir / "1.conf", in_drop_in)
+    effective = files.assemble()
+    assert encode.leaf(effective.config, field) == expected
+    assert field in in_drop_in or effective.source(field) is None
+
+
+def test_drop_in_without_a_file_finds_the_defaults(files: Files) -> None:
+    files.write(files.dir / "1.conf", {"nodeStatusUpdateFrequency": "7s"})
+    effective = files.assemble()
+    assert encode.leaf(effective.config, "nodeStatusReportFrequency") == "5m0s"
+    assert set(effective.sources) == {"nodeStatusUpdateFrequency"}
+
+
+def test_parallel_pulls_of_a_drop_in_need_its_serialize_image_pulls(files: Files) -> None:
+    files.write(files.config, {})
+    files.write(files.dir / "1.conf", {"maxParallelImagePulls": 5})
+    (error,) = files.errors()
+    assert "1.conf:3: maxParallelImagePulls: must not be larger than 1 unless serializeImagePulls is false" in error
+
+
+def test_drop_in_may_switch_off_the_gate_of_a_default(files: Files) -> None:
+    files.write(files.config, {})
+    files.write(files.dir / "1.conf", {"featureGates": {"KubeletCrashLoopBackOffMax": False}})
+    assert encode.leaf(files.assemble().config, "crashLoopBackOff.maxContainerRestartPeriod") is None
+
+
 def test_structs_merge_field_by_field(files: Files) -> None:
     files.write(files.config, {"authentication": {"anonymous": {"enabled": True}, "webhook": {"cacheTTL": "7s"}}})
     files.write(files.dir / "1.conf", {"authentication": {"webhook": {"enabled": False}}})
