@@ -69,7 +69,7 @@ class Document(NamedTuple):
 def parse(data: bytes, limits: Limits, repeated: list[Finding] | None = None) -> Document:
     """Return the first document of a file; raises DocumentError.
 
-    Duplicate keys are errors, unless `repeated` is given: then they are added to it, and the first value counts.
+    Duplicate keys are errors, unless `repeated` is given: then they are added to it, and the last value counts.
     """
     text = _text(data, limits)
     if text.lstrip().startswith("{"):
@@ -123,7 +123,7 @@ def _parse_json(text: str, limits: Limits, repeated: list[Finding] | None) -> Do
             raise
         # YAML cannot read all JSON (surrogate pairs, very long keys). Then the values have no lines.
         lines = {}
-        json.loads(text, object_pairs_hook=_refuse_repeated)
+        json.loads(text, object_pairs_hook=lambda pairs: _check_repeated(pairs, repeated))
     return Document(value, lines)
 
 
@@ -134,11 +134,13 @@ def _refuse_half_characters(value: Any) -> None:
         raise DocumentError(0, (), "half of a surrogate pair (\\ud800 to \\udfff) is not a character") from error
 
 
-def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
+def _check_repeated(pairs: list[tuple[str, Any]], repeated: list[Finding] | None) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise DocumentError(0, (name,), "the key is there twice; remove one")
+            if repeated is None:
+                raise DocumentError(0, (name,), "the key is there twice; remove one")
+            repeated.append(Finding(0, (name,), "the key is there twice; the last value counts"))
         seen.add(name)
 
 
@@ -280,15 +282,18 @@ class _Builder:
             self._fail(node.line, f"merge keys (<<) nested deeper than {MAX_DEPTH} levels", path)
         plain: dict[str, Any] = {}
         merged: list[_Node] = []
-        for key_node, value_node in node.value:
+        first: dict[str, int] = {}
+        last = self._last_places(node, path)
+        for place, (key_node, value_node) in enumerate(node.value):
             key = self._key(key_node, path)
             if key == "<<" and value_node.kind != "scalar":
                 merged.extend(value_node.value if value_node.kind == "list" else [value_node])
                 continue
-            if key in plain:
-                self._repeat(key_node.line, (*path, key))
-                continue
-            plain[key] = self._plain(value_node, (*path, key), key_node.line)
+            if key in first:
+                self._repeat(key_node.line, (*path, key), first[key])
+            first.setdefault(key, key_node.line)
+            if last.get(key, place) == place:
+                plain[key] = self._plain(value_node, (*path, key), key_node.line)
         for source in merged:
             if source.kind != "map":
                 self._fail(source.line, "a merge key (<<) takes mappings only", path)
@@ -298,11 +303,17 @@ class _Builder:
                 plain.setdefault(key, value)
         return plain
 
-    def _repeat(self, line: int, path: Path) -> None:
-        problem = f"the key is there twice, first on line {self._lines[path]}; remove one"
+    def _last_places(self, node: _Node, path: Path) -> dict[str, int]:
+        """The place of each key's last value, which counts. Not needed where a repeated key is an error."""
         if self._repeated is None:
-            self._fail(line, problem, path)
-        self._repeated.append(Finding(line, path, problem))
+            return {}
+        return {self._key(key_node, path): place for place, (key_node, _) in enumerate(node.value)}
+
+    def _repeat(self, line: int, path: Path, first: int) -> None:
+        problem = f"the key is there twice, first on line {first}"
+        if self._repeated is None:
+            self._fail(line, f"{problem}; remove one", path)
+        self._repeated.append(Finding(line, path, f"{problem}; the last value counts"))
 
     def _key(self, node: _Node, path: Path) -> str:
         if node.kind != "scalar" or node.value is None:

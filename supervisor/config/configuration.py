@@ -52,13 +52,15 @@ class Effective(NamedTuple):
         return self.sources.get(field)
 
 
-def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "") -> Effective:
+def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "", *, strict: bool = False) -> Effective:
     """The configuration of plain flag values by field, a file and a directory of drop-ins.
 
+    Unknown fields and repeated keys are notes, as for the kubelet; when `strict`, they are errors.
     Raises ConfigurationError with all errors: first those of single files, and without such, those of the whole.
     """
     files, notes = _files(config, config_dir)
-    errors = [problem for loaded in files for problem in loaded.errors]
+    errors = [problem for loaded in files for problem in (loaded.problems() if strict else loaded.errors)]
+    notes += [str(problem) for loaded in files for problem in (() if strict else loaded.ignored)]
     notes += [str(problem) for loaded in files for problem in loaded.warnings]
     if errors:
         raise ConfigurationError(errors)

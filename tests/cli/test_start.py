@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from proto.agent.settings import Settings, ShutdownGrace
 from supervisor.cli import group
+from supervisor.cli.agent.resolve import resolve
 from supervisor.cli.agent.start import (
     configuration,
     say,
@@ -317,6 +318,21 @@ def test_every_invalid_file_is_reported_with_every_line(runner: CliRunner, tmp_p
     assert f"{bad}:4: syncFrequency: " in done.output
     assert f"{tmp_path}/none.yaml: does not exist" in done.output
     assert "2 of 3 files cannot be used" in done.output
+
+
+def test_reload_warns_of_what_validate_refuses(runner: CliRunner, tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(HEAD + "maxPod: 3\nmaxPods: 4\nmaxPods: 5\n")
+    found = resolve([f"--config={file}"])
+    assert found.candidate is not None
+    assert found.candidate.settings.max_pods == 5
+    assert found.notes == (
+        f"{file}:3: maxPod: unknown field, did you mean maxPods?",
+        f"{file}:5: maxPods: the key is there twice, first on line 4; the last value counts",
+    )
+    done = runner.invoke(group, ["config", "validate", str(file)])
+    assert done.exit_code == 1
+    assert all(note in done.output for note in found.notes)
 
 
 def test_url_is_a_source_of_pods() -> None:

@@ -30,6 +30,7 @@ def validate(arguments: tuple[str, ...]) -> None:
 
     Each FILE is checked by itself. FLAGs of `supervisor start` (or a kubelet's, as they are) are checked together,
     with the files of --config and --config-dir. Errors are listed by file and line, and the exit code is 1.
+    Unknown fields and repeated keys are errors here. An agent only warns of them, as the kubelet does.
     """
     from supervisor.cli.agent.kubelet_flags import without_effect  # noqa: PLC0415
     from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
@@ -40,7 +41,7 @@ def validate(arguments: tuple[str, ...]) -> None:
     for name, flags in checked.items():
         try:
             given = parse(flags)
-            effective = configuration(given)
+            effective = configuration(given, strict=True)
         except (CommandError, FlagError) as error:
             failed += 1
             render.echo(str(error), err=True)

@@ -98,8 +98,11 @@ def _run_once(given: Given, run_dir: str) -> int:
     return run_once(given, run_dir, parse_seconds(given.values.get("run-once-timeout", TIMEOUT)))
 
 
-def configuration(given: Given) -> Effective:
-    """Assemble the configuration of flags and of the files that they name. Raises CommandError."""
+def configuration(given: Given, *, strict: bool = False) -> Effective:
+    """Assemble the configuration of flags and of the files that they name. Raises CommandError.
+
+    When `strict`, unknown fields and repeated keys are errors. They are warnings for an agent, as for the kubelet.
+    """
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
     from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
@@ -114,7 +117,8 @@ def configuration(given: Given) -> Effective:
         problems.append("--exit-on-lock-contention: needs --lock-file")
     gates: Mapping[str, bool] = {}
     try:
-        effective = assemble(given.by_field(), given.values.get("config", ""), given.values.get("config-dir", ""))
+        config, config_dir = (given.values.get(name, "") for name in ("config", "config-dir"))
+        effective = assemble(given.by_field(), config, config_dir, strict=strict)
         gates = effective.config.feature_gates or {}
     except ConfigurationError as error:
         problems += map(str, error.problems)

@@ -1,19 +1,25 @@
 """Reads and decodes one configuration file, with the line of every error.
 
-A file that changes during the read is read again, so that its content is from one moment. YAML is imported at the
+A file that changes during the read is read again, so that its content is from one moment. The kubelet decodes a file
+leniently when strict decoding finds unknown fields or repeated keys. So these are no errors. YAML is imported at the
 first call.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
-from typing import Any, NamedTuple
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Origin, Problem
 from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
+
+if TYPE_CHECKING:
+    from proto.schema.fieldpath import Path
 
 MAX_BYTES = 1024 * 1024
 """The limit of a ConfigMap. A complete configuration has about 10 KiB."""
@@ -31,7 +37,13 @@ class Loaded(NamedTuple):
     sources: dict[str, Origin]
     """File and line of every field, by its path in Kubernetes' notation: `evictionHard[memory.available]`."""
     errors: tuple[Problem, ...] = ()
+    ignored: tuple[Problem, ...] = ()
+    """Unknown fields, which are in no value here, and repeated keys, of which the last value counts."""
     warnings: tuple[Problem, ...] = ()
+
+    def problems(self) -> list[Problem]:
+        """All that strict decoding refuses, in the order of the file."""
+        return sorted(self.errors + self.ignored, key=lambda problem: problem.line)
 
 
 class ReadError(Exception):
@@ -63,8 +75,12 @@ def parse(file: str, data: bytes) -> Loaded:
         document = parse_document(data, limits, repeated)
     except DocumentError as error:
         return _failed(Problem(field_text(error.path), error.problem, file, error.line))
-    decoded = decode(document.value, file, document.line)
-    errors = [Problem(field_text(path), problem, file, line) for line, path, problem in repeated] + decoded.problems
+    unknown: dict[Path, str] = {}
+    decoded = decode(document.value, file, document.line, unknown)
+    found = [
+        Finding(document.line(path), path, problem) for path, problem in itertools.islice(unknown.items(), MAX_PROBLEMS)
+    ]
+    ignored = sorted([*repeated[:MAX_PROBLEMS], *found], key=lambda finding: finding.line)
     warnings = []
     if document.next_document_line:
         text = "only the first document of a file is read; put the others into drop-ins"
@@ -72,11 +88,30 @@ def parse(file: str, data: bytes) -> Loaded:
     return Loaded(
         file,
         decoded.config,
-        document.value if isinstance(document.value, dict) else {},
-        {field_text(path): Origin(file, line) for path, line in document.lines.items() if path},
-        tuple(sorted(errors, key=lambda problem: problem.line)[:MAX_PROBLEMS]),
+        _without(document.value, unknown) if isinstance(document.value, dict) else {},
+        {
+            field_text(path): Origin(file, line)
+            for path, line in document.lines.items()
+            if path and not _within(path, unknown)
+        },
+        tuple(sorted(decoded.problems, key=lambda problem: problem.line)),
+        tuple(Problem(field_text(path), problem, file, line) for line, path, problem in ignored[:MAX_PROBLEMS]),
         tuple(warnings),
     )
+
+
+def _without(value: Any, unknown: Container[Path], path: Path = ()) -> Any:
+    """A plain value without unknown fields."""
+    if isinstance(value, dict):
+        inner = ((key, (*path, key), item) for key, item in value.items())
+        return {key: _without(item, unknown, here) for key, here, item in inner if here not in unknown}
+    if isinstance(value, list):
+        return [_without(item, unknown, (*path, index)) for index, item in enumerate(value)]
+    return value
+
+
+def _within(path: Path, unknown: Container[Path]) -> bool:
+    return any(path[:length] in unknown for length in range(1, len(path) + 1))
 
 
 def read(path: str) -> bytes:

@@ -327,9 +327,7 @@ def test_swapped_configmap_volume_is_read_as_one_version(files: Files) -> None:
         (lambda files: files.config.symlink_to("/nowhere"), "config.yaml: is a symbolic link without a target"),
         (lambda files: files.config.mkdir(), "config.yaml: is a directory"),
         (lambda files: os.mkfifo(files.config), "config.yaml: is not a regular file"),
-        (lambda files: files.write(files.config, {"maxPod": 1}), "config.yaml:3: maxPod: unknown field"),
         (lambda files: files.write(files.config, {"maxPods": "many"}), "config.yaml:3: maxPods: "),
-        (lambda files: files.write(files.config, TEXT + "maxPods: 1\nmaxPods: 2\n"), "config.yaml:4: maxPods"),
         (lambda files: files.write(files.config, "kind: Pod\napiVersion: v1\n"), "yaml:1: kind: must be KubeletConf"),
         (lambda files: files.write(files.dir / "1.conf", {"syncFrequency": "soon"}), "1.conf:3: syncFrequency: "),
         (lambda files: files.write(files.dir / "1.conf", {"syncFrequency": "-1s"}), "1.conf:3: syncFrequency: "),
@@ -373,10 +371,36 @@ def test_alias_bomb_is_refused_in_time(files: Files) -> None:
 
 
 def test_every_file_with_errors_is_named(files: Files) -> None:
-    files.write(files.config, {"maxPod": 1, "syncFrequency": 3})
-    files.write(files.dir / "1.conf", {"evictionHerd": {}})
+    files.write(files.config, {"maxPods": "x", "syncFrequency": 3})
+    files.write(files.dir / "1.conf", {"evictionHard": 5})
     errors = files.errors()
     assert [error.split("/")[-1].split(":")[0] for error in errors] == ["config.yaml", "config.yaml", "1.conf"]
+
+
+def test_unknown_field_and_repeated_key_are_noted_in_every_file(files: Files) -> None:
+    files.write(files.config, {"maxPod": 1, "clusterDNSS": ["10.0.0.1"], "maxPods": 5})
+    files.write(files.dir / "1.conf", TEXT + "maxPods: 6\nmaxPods: 7\nclusterDNSS: [10.0.0.2]\n")
+    effective = files.assemble()
+    assert effective.config.max_pods == 7
+    assert set(effective.sources) == {"maxPods"}
+    assert [note.replace(f"{files.config.parent}/", "") for note in effective.notes] == [
+        "config.yaml:3: maxPod: unknown field, did you mean maxPods?",
+        "config.yaml:4: clusterDNSS: unknown field, did you mean clusterDNS?",
+        "config.d/1.conf:4: maxPods: the key is there twice, first on line 3; the last value counts",
+        "config.d/1.conf:5: clusterDNSS: unknown field, did you mean clusterDNS?",
+    ]
+
+
+def test_unknown_field_and_repeated_key_are_errors_when_strict(files: Files) -> None:
+    files.write(files.config, {"maxPod": 1, "syncFrequency": 3})
+    files.write(files.dir / "1.conf", TEXT + "maxPods: 6\nmaxPods: 7\n")
+    with pytest.raises(ConfigurationError) as caught:
+        assemble({}, str(files.config), str(files.dir), strict=True)
+    assert [(problem.field, problem.line) for problem in caught.value.problems] == [
+        ("maxPod", 3),
+        ("syncFrequency", 4),
+        ("maxPods", 4),
+    ]
 
 
 def test_every_broken_rule_has_the_winning_source(files: Files) -> None:

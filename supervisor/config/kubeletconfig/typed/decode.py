@@ -1,13 +1,13 @@
 """Decodes plain values of YAML or JSON to KubeletConfiguration, and reports all errors together.
 
-It checks apiVersion, kind, unknown fields and types, as the kubelet's strict decoding does. `proto.schema.document`
-checks syntax and duplicate keys, `validation` the values.
+It checks apiVersion, kind, unknown fields and types. Where the kubelet decodes strictly and then leniently, a caller
+takes the unknown fields apart. `proto.schema.document` checks syntax and duplicate keys, `validation` the values.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from proto.schema.fieldpath import Path, field_text
@@ -29,9 +29,17 @@ class Decoded(NamedTuple):
     problems: list[Problem]
 
 
-def decode(value: Any, file: str = "", line_of: Callable[[Path], int] | None = None) -> Decoded:
-    """Decode a plain mapping. Raises no errors. `line_of` is `Document.line` of the file, if any."""
-    decoder = _Decoder(file, line_of)
+def decode(
+    value: Any,
+    file: str = "",
+    line_of: Callable[[Path], int] | None = None,
+    unknown: dict[Path, str] | None = None,
+) -> Decoded:
+    """Decode a plain mapping. Raises no errors. `line_of` is `Document.line` of the file, if any.
+
+    Unknown fields are errors, unless `unknown` is given: then it gets a message for each, and they are left out.
+    """
+    decoder = _Decoder(file, line_of, unknown=unknown)
     decoder.check_type(value)
     if decoder.problems:
         return Decoded(KubeletConfiguration(), decoder.problems)
@@ -61,8 +69,16 @@ class _Enough(Exception):
 class _Decoder:
     """Walks along types and values. The types bound the depth."""
 
-    def __init__(self, file: str, line_of: Callable[[Path], int] | None, *, secret: bool = False) -> None:
+    def __init__(
+        self,
+        file: str,
+        line_of: Callable[[Path], int] | None,
+        *,
+        secret: bool = False,
+        unknown: dict[Path, str] | None = None,
+    ) -> None:
         self.problems: list[Problem] = []
+        self._unknown = unknown
         self._file = file
         self._line_of = line_of
         self._secret = secret
@@ -89,7 +105,7 @@ class _Decoder:
         for name, inner in plain.items():
             field, here = known.get(name), (*path, name)
             if field is None:
-                self._add(here, f"unknown field{suggestion(name, known)}")
+                self._add_unknown(here, name, known)
             elif inner is not None:  # null leaves a field unset, as in Go
                 before = len(self.problems)
                 value = self.value(field.kind, inner, here)
@@ -124,6 +140,15 @@ class _Decoder:
             return None
         assert kind.item is not None
         return {str(key): self.value(kind.item, inner, (*path, str(key))) for key, inner in plain.items()}
+
+    def _add_unknown(self, path: Path, name: str, known: Iterable[str]) -> None:
+        # A name is searched only for messages that are shown: a file may have many thousand fields.
+        shown_too = self._unknown is None or len(self._unknown) < MAX_PROBLEMS
+        message = f"unknown field{suggestion(name, known) if shown_too else ''}"
+        if self._unknown is None:
+            self._add(path, message)
+        else:
+            self._unknown[path] = message
 
     def _add(self, path: Path, message: str) -> None:
         line = self._line_of(path) if self._line_of else 0
