@@ -7,6 +7,7 @@ import pytest
 from supervisor.config.flags.kinds import KINDS
 from supervisor.config.kubeletconfig import gates_page
 from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, requirement, warnings
+from supervisor.config.kubeletconfig.gates.dependencies import NEEDS
 from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,13 @@ def not_built(stage: str) -> dict[str, bool]:
         for name, gate in known().items()
         if gate.stage == stage and verdicts()[name].is_missing and not gate.default
     }
+
+
+def with_needs(name: str, value: bool) -> dict[str, bool]:
+    """An entry, with those that its gate's dependencies ask for."""
+    needed = {one: True for one in NEEDS.get(name, ()) if value}
+    dependent = {one: False for one, names in NEEDS.items() if name in names and not value}
+    return {name: value, **needed, **dependent}
 
 
 OTHER_ALPHA, OTHER_BETA = not_built("ALPHA"), not_built("BETA")
@@ -181,7 +189,7 @@ def test_gate_that_is_not_built_may_be_switched_off(name: str) -> None:
 def test_gate_that_is_always_on_is_warned_of_when_off(name: str) -> None:
     (warning,) = warnings({name: False})
     assert warning.message == f"has no effect: {name} cannot be switched off here; remove it"
-    assert list(check({name: False})) == []
+    assert list(check(with_needs(name, value=False))) == []
     assert warnings({name: True}) == list(check({name: True})) == []
 
 
@@ -190,7 +198,7 @@ def test_gate_that_is_always_on_is_warned_of_when_off(name: str) -> None:
 )
 def test_switchable_gate_is_switched_without_a_warning(name: str) -> None:
     for value in (True, False) if not name.startswith("All") else ():
-        assert list(check({name: value})) == []
+        assert list(check(with_needs(name, value))) == []
         assert [problem.message for problem in warnings({name: value}) if "no effect" in problem.message] == []
         assert Gates({name: value}).enabled(name) is value
 
@@ -218,6 +226,58 @@ def test_group_that_is_off_names_the_gates_that_stay_on() -> None:
 
 def test_no_entry_is_no_warning() -> None:
     assert warnings({}) == list(check({})) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        (
+            {"ClusterTrustBundleProjection": True},
+            "featureGates.ClusterTrustBundleProjection: ClusterTrustBundleProjection is enabled, but depends on "
+            "features that are disabled: [ClusterTrustBundle]; enable these too, or disable "
+            "ClusterTrustBundleProjection",
+        ),
+        (
+            {"ResourceHealthStatus": False},
+            "featureGates.ResourceHealthStatus: ResourceHealthStatusMessage is enabled, but depends on features that "
+            "are disabled: [ResourceHealthStatus]; enable these too, or disable ResourceHealthStatusMessage",
+        ),
+        (
+            {"AllBeta": False, "RestartAllContainersOnContainerExits": True},
+            "featureGates.RestartAllContainersOnContainerExits: RestartAllContainersOnContainerExits is enabled, but "
+            "depends on features that are disabled: [ContainerRestartRules NodeDeclaredFeatures]; enable these too, or "
+            "disable RestartAllContainersOnContainerExits",
+        ),
+        ({"AllBeta": False, "WorkloadWithJob": True}, "[GenericWorkload]"),
+        ({"AllAlpha": True, "GenericWorkload": False} | OTHER_ALPHA, "featureGates.GenericWorkload: GangSch"),
+        ({"AllBeta": False, "PodLevelResourceManagers": True}, "[PodLevelResources]"),
+    ],
+)
+def test_gate_that_needs_a_disabled_one_is_refused(entries: dict[str, bool], expected: str) -> None:
+    assert any(expected in str(problem) for problem in check(entries)), list(check(entries))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"AllBeta": False},
+        {"AllBeta": False, "GracefulNodeShutdown": True},
+        {"ClusterTrustBundleProjection": True, "ClusterTrustBundle": True},
+        {"AllBeta": True, **OTHER_BETA},
+        {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False},
+    ],
+)
+def test_gates_with_their_needs_are_accepted(entries: dict[str, bool]) -> None:
+    assert list(check(entries)) == []
+
+
+def test_refused_entry_is_reported_without_its_dependencies() -> None:
+    assert len(list(check({"ResourceHealthStatus": False, "Xyzzy": True}))) == 1
+
+
+def test_needed_gates_are_known_and_not_locked() -> None:
+    assert all(not known()[one].locked for needed in NEEDS.values() for one in needed)
+    assert set(NEEDS) <= set(known())
 
 
 def test_requirement_says_whether_the_gate_can_be_enabled() -> None:

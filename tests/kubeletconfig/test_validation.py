@@ -20,6 +20,12 @@ from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
 
 QUOTA = 100_000_000
+# With the gates that need it.
+NO_SHUTDOWN = {
+    "GracefulNodeShutdown": False,
+    "GracefulNodeShutdownBasedOnPodPriority": False,
+    "WindowsGracefulNodeShutdown": False,
+}
 
 
 def of(fields: dict[str, Any]) -> KubeletConfiguration:
@@ -137,8 +143,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"featureGates": {"NodeSwap": False}}, "featureGates.NodeSwap: cannot set feature gate NodeSwap to false, feature is locked to true; remove it"),
     ({"featureGates": {"CustomCPUCFSQuotaPeriod": False}, "cpuCFSQuotaPeriod": "50ms"}, "cpuCFSQuotaPeriod: requires feature gate CustomCPUCFSQuotaPeriod; enable it in featureGates, or remove the field"),
     ({"featureGates": {"RotateKubeletServerCertificate": False}, "serverTLSBootstrap": True}, "serverTLSBootstrap: requires feature gate RotateKubeletServerCertificate"),
-    ({"featureGates": {"GracefulNodeShutdown": False}, "shutdownGracePeriod": "1s"}, "shutdownGracePeriod: requires feature gate GracefulNodeShutdown"),
-    ({"featureGates": {"GracefulNodeShutdown": False}, "shutdownGracePeriodCriticalPods": "1s"}, "shutdownGracePeriodCriticalPods: requires feature gate GracefulNodeShutdown"),
+    ({"featureGates": NO_SHUTDOWN, "shutdownGracePeriod": "1s"}, "shutdownGracePeriod: requires feature gate GracefulNodeShutdown"),
+    ({"featureGates": NO_SHUTDOWN, "shutdownGracePeriodCriticalPods": "1s"}, "shutdownGracePeriodCriticalPods: requires feature gate GracefulNodeShutdown"),
     ({"featureGates": {"GracefulNodeShutdownBasedOnPodPriority": False}, "shutdownGracePeriodByPodPriority": [{"priority": 1}]}, "shutdownGracePeriodByPodPriority: requires feature gate GracefulNodeShutdownBasedOnPodPriority"),
     ({"featureGates": {"KubeletCrashLoopBackOffMax": False}, "crashLoopBackOff": {"maxContainerRestartPeriod": "9s"}}, "crashLoopBackOff.maxContainerRestartPeriod: requires feature gate KubeletCrashLoopBackOffMax"),
     ({"featureGates": {"KubeletEnsureSecretPulledImages": False}, "imagePullCredentialsVerificationPolicy": "AlwaysVerify"}, "imagePullCredentialsVerificationPolicy: requires feature gate KubeletEnsureSecretPulledImages"),

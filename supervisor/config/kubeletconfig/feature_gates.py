@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from supervisor.config.kubeletconfig.gates.dependencies import NEEDS
 from supervisor.config.kubeletconfig.gates.table import TABLE
 from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 from supervisor.config.kubeletconfig.problems import Problem
@@ -87,10 +88,26 @@ def requirement(name: str) -> str:
 
 
 def check(entries: Mapping[str, bool]) -> Iterator[Problem]:
-    """Errors of the entries: gates that are unknown, locked, or not built and switched on."""
-    for name in entries:
-        if _is_refused(name, entries):
-            yield Problem(f"{FIELD}.{name}", _refusal(name, entries))
+    """Errors of the entries: gates that are unknown, locked, or not built and switched on.
+
+    Without such, as in the kubelet: gates that are on and need a gate that is off.
+    """
+    refused = [name for name in entries if _is_refused(name, entries)]
+    for name in refused:
+        yield Problem(f"{FIELD}.{name}", _refusal(name, entries))
+    if not refused:
+        yield from _unmet(entries)
+
+
+def _unmet(entries: Mapping[str, bool]) -> Iterator[Problem]:
+    gates = Gates(entries)
+    for name, needed in NEEDS.items():
+        off = [one for one in needed if not gates.enabled(one)]
+        if off and gates.enabled(name):
+            # The entry that is to blame is the gate's own, that of a needed gate, or of a group.
+            blamed = next(one for one in (name, *off, *_ALL) if one in entries)
+            message = f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]"
+            yield Problem(f"{FIELD}.{blamed}", f"{message}; enable these too, or disable {name}")
 
 
 def warnings(entries: Mapping[str, bool]) -> list[Problem]:

@@ -442,6 +442,16 @@ def test_gate_of_a_file_decides_its_default_and_a_flag_its_rule(files: Files) ->
     assert "maxContainerRestartPeriod: requires feature gate KubeletCrashLoopBackOffMax" in error
 
 
+def test_gate_without_the_gate_that_it_needs_is_reported_with_its_line(files: Files) -> None:
+    files.write(files.config, {"featureGates": {"GracefulNodeShutdown": True}})
+    files.write(files.dir / "1.conf", {"featureGates": {"ClusterTrustBundleProjection": True}})
+    errors = files.errors("--feature-gates=GracefulNodeShutdown=false")
+    assert any(
+        error.startswith(f"{files.dir}/1.conf:4: featureGates.ClusterTrustBundleProjection: ") for error in errors
+    )
+    assert any(error.startswith("--feature-gates: featureGates.GracefulNodeShutdown: ") for error in errors)
+
+
 def test_paths_are_relative_to_their_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write(files.config, {"staticPodPath": "manifests", "resolvConf": ""})
     files.write(files.dir / "1.conf", {"podLogsDir": "../logs", "authentication": {"x509": {"clientCAFile": "ca"}}})
