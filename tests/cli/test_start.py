@@ -222,7 +222,7 @@ def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], capl
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (["--max-pods=-1", "--cluster-dns=x"], ["--max-pods: maxPods: ", "--cluster-dns: clusterDNS[0]: "]),
+        (["--max-pods=-1", "--cluster-domain=x y"], ["--max-pods: maxPods: ", "--cluster-domain: clusterDomain: "]),
         (["--cloud-provider=aws"], ["--cloud-provider: must be external or empty"]),
         (["--exit-on-lock-contention"], ["--exit-on-lock-contention: needs --lock-file"]),
         (["--bootstrap-kubeconfig=/b"], ["--bootstrap-kubeconfig: needs --kubeconfig"]),

@@ -16,6 +16,7 @@ from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 from supervisor.config.kubeletconfig.validation import logs
 from supervisor.config.kubeletconfig.validation.eviction import hard
+from supervisor.config.kubeletconfig.validation.network import usable_servers
 from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
 
@@ -216,15 +217,10 @@ RULES: list[tuple[dict[str, Any], str]] = [
     # network
     ({"address": "localhost"}, "address: must be an IP address such as 10.96.0.10 or fd00::10, not 'localhost'"),
     ({"healthzBindAddress": "127.0.0.1:10248"}, "healthzBindAddress: must be an IP address"),
-    ({"clusterDNS": ["10.96.0.10", "dns.example"]}, "clusterDNS[1]: must be an IP address such as 10.96.0.10 or fd00::10, not 'dns.example'"),
-    ({"clusterDNS": ["fe80::1%eth0"]}, "clusterDNS[0]: must be an IP address"),
-    ({"clusterDNS": ["10.96.0.300"]}, "clusterDNS[0]: must be an IP address"),
-    ({"clusterDomain": "cluster_local"}, "clusterDomain: must be a DNS domain such as cluster.local, not 'cluster_local'"),
-    ({"clusterDomain": "a..b"}, "clusterDomain: must be a DNS domain"),
-    ({"clusterDomain": "a" * 64}, "clusterDomain: must be a DNS domain"),
-    ({"podCIDR": "10.244.0.0"}, "podCIDR: must be a network such as 10.244.1.0/24, not '10.244.0.0'"),
-    ({"podCIDR": "10.244.0.0/33"}, "podCIDR: must be a network such as 10.244.1.0/24, not '10.244.0.0/33'"),
-    ({"podCIDR": "10.1.0.0/16,10.2.0.0/16"}, "podCIDR: may have one IPv4 and one IPv6 network, not '10.1.0.0/16,10.2.0.0/16'"),
+    ({"clusterDomain": "cluster.local\nnameserver 192.0.2.1"}, "clusterDomain: must have visible ASCII characters only, not 'cluster.local\\nname"),
+    ({"clusterDomain": "cluster local"}, "clusterDomain: must have visible ASCII characters only"),
+    ({"clusterDomain": "clust\u00e9r.local"}, "clusterDomain: must have visible ASCII characters only"),
+    ({"podCIDR": "10.244.0.0/24\0"}, "podCIDR: must have printable ASCII characters only, not '10.244.0.0/24\\x00'"),
     ({"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}, "containerRuntimeEndpoint: must be a socket such as unix:///run/containerd/containerd.sock, not 'tcp://127.0.0.1:1'"),
     ({"imageServiceEndpoint": "images.sock"}, "imageServiceEndpoint: must be a socket"),
     ({"staticPodURL": "file:///etc/pods"}, "staticPodURL: must be a URL that begins with http:// or https:// and names a host"),
@@ -293,6 +289,7 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "100m"}},
         {"podCIDR": "10.244.1.5/24"},
         {"clusterDomain": "cluster.local."},
+        {"clusterDNS": ["dns.example"], "clusterDomain": "cluster_local", "podCIDR": "none"},
         {"containerRuntimeEndpoint": "/run/crio.sock"},
         {"staticPodURL": "http://[::1]:8080/pods"},
         {"tracing": {"endpoint": "unix:///run/otel.sock"}},
@@ -422,6 +419,51 @@ def test_labels_a_node_may_set(key: str, value: str, reason: str) -> None:
     assert [reason in str(problem) and str(problem).startswith("--node-labels: ") for problem in found] == (
         [True] if reason else []
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"clusterDNS": ["10.96.0.10", "dns.example"]}, "clusterDNS[1]: 'dns.example' is no IP address such as 10.96.0.10 or fd00::10; left out"),
+        ({"clusterDNS": ["fe80::1%eth0"]}, "clusterDNS[0]: 'fe80::1%eth0' is no IP address"),
+        ({"clusterDNS": ["10.96.0.300"]}, "clusterDNS[0]: '10.96.0.300' is no IP address"),
+        ({"clusterDNS": ["10.96..10"]}, "clusterDNS[0]: '10.96..10' is no IP address"),
+        ({"clusterDNS": [""]}, "clusterDNS[0]: '' is no IP address"),
+        ({"clusterDomain": "cluster_local"}, "clusterDomain: 'cluster_local' is no DNS domain such as cluster.local; pods get it as it is"),
+        ({"clusterDomain": "a..b"}, "clusterDomain: 'a..b' is no DNS domain"),
+        ({"clusterDomain": "a" * 64}, "clusterDomain: "),
+        ({"podCIDR": "10.244.0.0"}, "podCIDR: '10.244.0.0' is no network such as 10.244.1.0/24; the runtime gets it as it is"),
+        ({"podCIDR": "10.244.0.0/33"}, "podCIDR: '10.244.0.0/33' is no network such as 10.244.1.0/24"),
+        ({"podCIDR": "10.1.0.0/16,10.2.0.0/16"}, "podCIDR: '10.1.0.0/16,10.2.0.0/16' is not one IPv4 and one IPv6 network"),
+    ],
+)  # fmt: skip
+def test_wrong_addresses_of_a_cluster_are_warned_of(fields: dict[str, Any], expected: str) -> None:
+    config = of(fields)
+    assert validation.validate(config) == []
+    (warning,) = validation.warnings(config)
+    assert str(warning).startswith(expected)
+
+
+def test_warnings_of_dns_servers_are_bounded() -> None:
+    assert len(validation.warnings(of({"clusterDNS": ["x"] * 1000}))) == 100
+
+
+@pytest.mark.parametrize(
+    ("written", "used"),
+    [
+        ("010.096.000.010", "10.96.0.10"),
+        ("10.96.0.10", "10.96.0.10"),
+        ("FD00:0::010", "fd00::10"),
+        ("::", "::"),
+        ("::ffff:10.0.0.08", "10.0.0.8"),
+        ("64:ff9b::10.0.0.1", "64:ff9b::a00:1"),
+    ],
+)
+def test_dns_server_is_read_with_leading_zeros(written: str, used: str) -> None:
+    """As Go's ParseIPSloppy does, and Python's parser does not."""
+    config = of({"clusterDNS": [written, "x"]})
+    assert usable_servers(config.cluster_dns or ()) == (used,)
+    assert config.cluster_dns == (written, "x")
 
 
 def test_headers_that_are_not_sent_are_warned_of() -> None:

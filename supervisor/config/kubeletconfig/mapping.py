@@ -17,6 +17,7 @@ from supervisor.config.kubeletconfig.feature_gates import Gates
 from supervisor.config.kubeletconfig.typed import schema
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 from supervisor.config.kubeletconfig.validation.eviction import hard
+from supervisor.config.kubeletconfig.validation.network import usable_servers
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical; system-node-critical is above it."""
@@ -53,6 +54,10 @@ def _microseconds(nanoseconds: int) -> int:
 
 def _strings(value: tuple[str, ...] | None) -> tuple[str, ...]:
     return value or ()
+
+
+def _servers(value: tuple[str, ...] | None) -> tuple[str, ...]:
+    return usable_servers(value or ())
 
 
 def _taints(value: Any) -> tuple[Taint, ...]:
@@ -106,7 +111,7 @@ EFFECTIVE: dict[str, Effect] = {
     "registryPullQPS": Effect("registry_pull_qps", "image_pull", float),
     "registryBurst": Effect("registry_burst", "image_pull", _same),
     "clusterDomain": Effect("cluster_domain", "pod_workers", _same),
-    "clusterDNS": Effect("cluster_dns", "pod_workers", _strings),
+    "clusterDNS": Effect("cluster_dns", "pod_workers", _servers),
     "imageMinimumGCAge": Effect("image_minimum_gc_age_s", "image_gc", _seconds),
     "imageMaximumGCAge": Effect("image_maximum_gc_age_s", "image_gc", _seconds),
     "imageGCHighThresholdPercent": Effect("image_gc_high_threshold_percent", "image_gc", _same),

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from proto.agent.settings import Settings
 from supervisor.config.configuration import Effective, assemble, drop_ins
 from supervisor.config.flags import parser, table
 from supervisor.config.kubeletconfig import defaults
+from supervisor.config.kubeletconfig.mapping import to_settings
 from supervisor.config.kubeletconfig.problems import ConfigurationError
 from supervisor.config.kubeletconfig.typed import encode
 
@@ -344,9 +346,7 @@ def test_swapped_configmap_volume_is_read_as_one_version(files: Files) -> None:
             "config.yaml:3: imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent (85), not 90",
         ),
         (lambda files: files.write(files.config, {"evictionHard": {"disk": "1Gi"}}), "config.yaml:4: evictionHard"),
-        (lambda files: files.write(files.config, {"clusterDNS": ["x"]}), "config.yaml:4: clusterDNS[0]: must be an IP"),
-        (lambda files: files.write(files.config, {"podCIDR": "10.0.0.0/99"}), "yaml:3: podCIDR: "),
-        (lambda files: files.write(files.config, {"clusterDomain": "a..b"}), "config.yaml:3: clusterDomain: "),
+        (lambda files: files.write(files.config, {"clusterDomain": "a b"}), "config.yaml:3: clusterDomain: "),
         (lambda files: files.write(files.config, {"kubeReserved": {"cpu": "lots"}}), "yaml:4: kubeReserved.cpu: "),
         (lambda files: files.write(files.config, {"featureGates": {"NodeSwep": True}}), "Gates.NodeSwep: unrec"),
     ],
@@ -403,11 +403,21 @@ def test_unknown_field_and_repeated_key_are_errors_when_strict(files: Files) -> 
     ]
 
 
+def test_unusable_dns_server_is_noted_with_its_line(files: Files) -> None:
+    files.write(files.config, {"clusterDNS": ["x", "010.0.0.1"]})
+    effective = files.assemble()
+    assert effective.notes == (
+        f"{files.config}:4: clusterDNS[0]: 'x' is no IP address such as 10.96.0.10 or fd00::10; left out",
+    )
+    assert to_settings(effective.config, Settings()).cluster_dns == ("10.0.0.1",)
+    assert files.assemble("--cluster-dns=y").notes[-1].startswith("--cluster-dns: clusterDNS[0]: 'y' is no IP address")
+
+
 def test_every_broken_rule_has_the_winning_source(files: Files) -> None:
     files.write(files.config, {"maxPods": -1, "imageGCLowThresholdPercent": 90})
     files.write(files.dir / "1.conf", {"maxPods": -2})
-    errors = files.errors("--cluster-dns=x", "--sync-frequency=-1s")
-    assert any(error.startswith("--cluster-dns: clusterDNS[0]: ") for error in errors)
+    errors = files.errors("--cluster-domain=x y", "--sync-frequency=-1s")
+    assert any(error.startswith("--cluster-domain: clusterDomain: ") for error in errors)
     assert any(error.startswith("--sync-frequency: syncFrequency: ") for error in errors)
     assert any("1.conf:3: maxPods: " in error for error in errors)
     assert any("config.yaml:4: imageGCLowThresholdPercent: " in error for error in errors)

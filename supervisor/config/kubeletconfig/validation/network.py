@@ -1,17 +1,24 @@
-"""Rules of addresses, networks, names and endpoints."""
+"""Rules of addresses, networks, names and endpoints.
+
+The kubelet checks neither clusterDNS, clusterDomain nor podCIDR, so a wrong one is a warning. Text that would break the
+lines of a pod's resolv.conf or hosts file is refused.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from proto.node.runtime import EMBEDDED
-from supervisor.config.kubeletconfig.problems import Problem
+from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Problem
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
 _MAX_LABEL, _MAX_DOMAIN = 63, 253
 CLIENT_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "trailer", "accept-encoding", "connection"})
+_WORD = re.compile(r"[!-~]*", re.ASCII)
+_PRINTABLE = re.compile(r"[ -~]*", re.ASCII)
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
@@ -19,12 +26,11 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
     """Violations in addresses and names."""
     yield from _address("address", config.address)
     yield from _address("healthzBindAddress", config.healthz_bind_address)
-    for index, server in enumerate(config.cluster_dns or ()):
-        yield from _address(f"clusterDNS[{index}]", server)
-    if config.cluster_domain and not is_domain(config.cluster_domain):
-        problem = f"must be a DNS domain such as cluster.local, not {config.cluster_domain[:60]!r}"
+    if not _WORD.fullmatch(config.cluster_domain):
+        problem = f"must have visible ASCII characters only, not {config.cluster_domain[:60]!r}"
         yield Problem("clusterDomain", problem)
-    yield from _pod_cidr(config.pod_cidr)
+    if not _PRINTABLE.fullmatch(config.pod_cidr):
+        yield Problem("podCIDR", f"must have printable ASCII characters only, not {config.pod_cidr[:60]!r}")
     yield from _endpoint("containerRuntimeEndpoint", config.container_runtime_endpoint)
     if not config.container_runtime_endpoint:
         yield Problem("containerRuntimeEndpoint", "must not be empty")
@@ -33,7 +39,16 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 
 
 def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
-    """Warnings of headers that the client sets by itself. The kubelet's leaves most of them out silently."""
+    """Warnings of a cluster's addresses and names, and of headers that the client sets by itself.
+
+    The kubelet's client leaves most of these headers out silently.
+    """
+    yield from itertools.islice(_unusable_servers(config), MAX_PROBLEMS)
+    if config.cluster_domain and not is_domain(config.cluster_domain):
+        problem = f"{config.cluster_domain[:60]!r} is no DNS domain such as cluster.local; pods get it as it is"
+        yield Problem("clusterDomain", problem)
+    if problem := _pod_cidr(config.pod_cidr):
+        yield Problem("podCIDR", f"{problem}; the runtime gets it as it is")
     for name in config.static_pod_url_header or {}:
         if name.lower() in CLIENT_HEADERS:
             yield Problem("staticPodURLHeader", f"{name} is not sent, because the client sets it by itself")
@@ -45,6 +60,33 @@ def is_domain(name: str) -> bool:
     return len(name) <= _MAX_DOMAIN and all(
         len(label) <= _MAX_LABEL and _DNS_LABEL.fullmatch(label) for label in name.split(".")
     )
+
+
+def usable_servers(servers: Iterable[str]) -> tuple[str, ...]:
+    """The addresses of clusterDNS in their usual form, without entries that are none, as in the kubelet."""
+    return tuple(found for server in servers if (found := _sloppy(server)))
+
+
+def _unusable_servers(config: KubeletConfiguration) -> Iterator[Problem]:
+    for index, server in enumerate(config.cluster_dns or ()):
+        if not _sloppy(server):
+            problem = f"{server[:60]!r} is no IP address such as 10.96.0.10 or fd00::10; left out"
+            yield Problem(f"clusterDNS[{index}]", problem)
+
+
+def _sloppy(text: str) -> str:
+    """An address as Go's ParseIPSloppy reads it: leading zeros do not count. Empty: it is none."""
+    import ipaddress  # noqa: PLC0415
+
+    if "%" in text:
+        return ""  # a zone
+    groups = [".".join(part.lstrip("0") or part[:1] for part in group.split(".")) for group in text.split(":")]
+    try:
+        found = ipaddress.ip_address(":".join(groups))
+    except ValueError:
+        return ""
+    mapped = found.ipv4_mapped if found.version == 6 else None
+    return str(mapped or found)
 
 
 def _address(path: str, text: str) -> Iterator[Problem]:
@@ -61,9 +103,9 @@ def _address(path: str, text: str) -> Iterator[Problem]:
         yield Problem(path, f"must be an IP address such as 10.96.0.10 or fd00::10, not {text[:60]!r}")
 
 
-def _pod_cidr(text: str) -> Iterator[Problem]:
+def _pod_cidr(text: str) -> str:
     if not text:
-        return
+        return ""
     import ipaddress  # noqa: PLC0415
 
     versions = []
@@ -73,11 +115,11 @@ def _pod_cidr(text: str) -> Iterator[Problem]:
         except ValueError:
             network = None
         if network is None or "/" not in part:
-            yield Problem("podCIDR", f"must be a network such as 10.244.1.0/24, not {part[:60]!r}")
-            return
+            return f"{part[:60]!r} is no network such as 10.244.1.0/24"
         versions.append(network.version)
     if len(versions) > 2 or len(set(versions)) != len(versions):
-        yield Problem("podCIDR", f"may have one IPv4 and one IPv6 network, not {text[:60]!r}")
+        return f"{text[:60]!r} is not one IPv4 and one IPv6 network"
+    return ""
 
 
 def _endpoint(path: str, endpoint: str) -> Iterator[Problem]:
