@@ -51,7 +51,7 @@ class Certificates(Actor):
         self._events = Recorder(self.peer("events"))
         self._managed: dict[str, _ManagedCertificate] = {}
         self.server_names: Names | None = None
-        """None while the Node has no IP address, as far as node has told."""
+        """None while the Node has no address that suffices, as far as node has told."""
         self.streams = Streams(self.bus)
 
     def on_ready(self) -> None:
@@ -69,7 +69,8 @@ class Certificates(Actor):
     @handles(SetNodeAddresses)
     def on_node_addresses(self, message: SetNodeAddresses) -> None:
         """From node: the serving certificate is for these."""
-        names = policy.server_names(self.settings.node_name, message.addresses)
+        alone = self.settings.dns_only_serving_certificate
+        names = policy.server_names(self.settings.node_name, message.addresses, dns_suffices=alone)
         if names != self.server_names:
             self.server_names = names
             if SERVER.what in self._managed:

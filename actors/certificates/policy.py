@@ -60,10 +60,10 @@ def client_names(node: str) -> Names:
     return Names(common_name=f"system:node:{node}", organizations=("system:nodes",))
 
 
-def server_names(node: str, addresses: Iterable[NodeAddress]) -> Names | None:
+def server_names(node: str, addresses: Iterable[NodeAddress], *, dns_suffices: bool = False) -> Names | None:
     """Names of the serving certificate: those of the Node's status. None without an IP address: as the kubelet, wait.
 
-    A Hostname may be an IP address.
+    A Hostname may be an IP address. When `dns_suffices` (feature gate AllowDNSOnlyNodeCSR), a DNS name alone will do.
     """
     dns, ips = set(), set()
     for one in addresses:
@@ -72,7 +72,7 @@ def server_names(node: str, addresses: Iterable[NodeAddress]) -> Names | None:
             ips.add(str(ip))
         elif one.type in ("InternalDNS", "ExternalDNS", "Hostname") and one.address and one.address.isascii():
             dns.add(one.address)
-    if not ips:
+    if not ips and not (dns_suffices and dns):
         return None
     return msgspec.structs.replace(client_names(node), dns_names=tuple(sorted(dns)), addresses=tuple(sorted(ips)))
 

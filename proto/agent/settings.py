@@ -79,6 +79,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """rotateCertificates: replace the client certificate before it expires."""
     server_tls_bootstrap: bool = False
     """serverTLSBootstrap: the cluster signs the serving certificate."""
+    dns_only_serving_certificate: bool = False
+    """The feature gate AllowDNSOnlyNodeCSR: it is requested also while the Node has DNS names, but no IP address."""
     event_record_qps: float = 50.0
     """0: no limit."""
     event_burst: int = 100

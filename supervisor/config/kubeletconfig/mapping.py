@@ -258,6 +258,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
+    values["dns_only_serving_certificate"] = gates.enabled("AllowDNSOnlyNodeCSR")
     values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
     values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")

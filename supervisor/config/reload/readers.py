@@ -12,6 +12,7 @@ from proto.agent.settings import Settings
 _READ_BY = {
     "certificates": """
         kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap node_name
+        dns_only_serving_certificate
     """,
     "config": """
         root_dir pod_manifest_path objects_dir kubeconfig node_name file_check_frequency_s static_pod_url

@@ -93,6 +93,15 @@ def test_serving_certificate_needs_an_ip_address() -> None:
     assert policy.server_names("n", node_addresses(("Hostname", "n"), ("InternalDNS", "192.0.2.1"))) is None
 
 
+def test_dns_name_alone_suffices_with_the_gate() -> None:
+    found = policy.server_names("n", node_addresses(("Hostname", "n"), ("ExternalDNS", "b.test")), dns_suffices=True)
+    assert found is not None
+    assert (found.dns_names, found.addresses) == (("b.test", "n"), ())
+    assert policy.server_names("n", (), dns_suffices=True) is None
+    both = node_addresses(("Hostname", "n"), ("InternalIP", "10.0.0.1"))
+    assert policy.server_names("n", both, dns_suffices=True) == policy.server_names("n", both)
+
+
 def test_certificate_with_missing_names_is_replaced() -> None:
     has = server_names("192.0.2.1", "192.0.2.3")
     assert policy.covers(has, server_names("192.0.2.1"))

@@ -96,6 +96,7 @@ def test_every_effective_field_reaches_its_setting() -> None:
         ({"logging": {"verbosity": 0}}, "verbosity", 2),
         ({"logging": {"verbosity": 5}}, "verbosity", 5),
         ({"cgroupRoot": "/kube"}, "cgroup_root", "/kube"),
+        ({"featureGates": {"AllowDNSOnlyNodeCSR": True}}, "dns_only_serving_certificate", True),
         ({"maxParallelImagePulls": 3}, "serialize_image_pulls", False),
         ({"evictionHard": {}}, "eviction_hard", {}),
         ({"resolvConf": ""}, "resolv_conf", ""),

@@ -30,6 +30,10 @@ class GateVerdict(NamedTuple):
 _SWITCHABLE: dict[str, tuple[str, str]] = {
     "AllAlpha": ("all alpha gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
     "AllBeta": ("all beta gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
+    "AllowDNSOnlyNodeCSR": (
+        "the serving certificate is requested also while the Node has DNS names only",
+        "certificates/pure/test_policy.py",
+    ),
     "CPUManagerPolicyAlphaOptions": (
         "needed for align-by-socket and distribute-cpus-across-cores",
         "kubeletconfig/test_validation.py",
@@ -206,7 +210,7 @@ _ELSEWHERE: dict[str, str] = {
         StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
         TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests
         UnknownVersionInteroperabilityProxy VolumeAttributesClass WatchCacheInitializationPostStartHook WatchList
-        AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests
+        AllowInsecureKubeletCertificateSigningRequests
     """,
     "the scheduler and the API server read it": """
         ClearingNominatedNodeNameAfterBinding DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
