@@ -40,6 +40,14 @@ for port, handler in ((80, Echo), (81, Much)):
 SERVERS = ("python3", "-c", _SERVERS)
 """Port 80 echoes; port 81 sends 3,000,000 bytes and closes."""
 
+_HEADLESS = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).syscall(93 if platform.machine() == "aarch64" else 60, 0)
+"""
+HEADLESS = ("python3", "-c", _HEADLESS)
+"""Its first thread exits, by exit(2); another one goes on. The process is a zombie in /proc, and alive."""
+
 WEB = ("sh", "-c", "mkdir /web; echo served > /web/index.html; exec python3 -m http.server 80 --directory /web")
 """Serves one page on port 80."""
 

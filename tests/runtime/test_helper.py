@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -35,8 +36,10 @@ from actors.runtime.helper.plan import (
     plan,
     without_mknod,
 )
+from actors.runtime.model import processes
 from actors.runtime.oci.helper import helper_command
 from tests.containerd import layers, machine
+from tests.runtime.inside import HEADLESS
 from tests.runtime.instance import wait_for
 
 ORDINARY_UID = 54321
@@ -243,6 +246,28 @@ def test_process_is_identified_by_its_start_time() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert not state.runs({"pid": gone.pid, "ticks": ""})
+
+
+def test_process_without_first_thread_is_alive_and_gets_signals() -> None:
+    with subprocess.Popen([sys.executable, *HEADLESS[1:]]) as headless:
+        pid = headless.pid
+        try:
+            wait_for(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text())
+            known = state.ticks(pid)
+            assert known == state.start_time(pid) != ""
+            assert processes.is_alive(pid, known)
+            assert pid in state.session(os.getsid(0))
+            assert state.live_thread(pid) != f"/proc/{pid}/task/{pid}"
+            processes.send_signal(pid, "1", signal.SIGKILL)  # the start time of another process
+            assert processes.is_alive(pid, known)
+            processes.send_signal(pid, known, signal.SIGKILL)
+            wait_for(lambda: state.ticks(pid) == "")
+            assert state.start_time(pid) == known  # not reaped
+            assert not processes.is_alive(pid, known)
+            with pytest.raises(state.NoContainer):
+                state.live_thread(pid)
+        finally:
+            headless.kill()
 
 
 # As an ordinary user

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.remote import exit_code_of
+from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.clients import SpdySession
-from tests.runtime.inside import PROCESSES
+from tests.runtime.inside import HEADLESS, PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.test_containers import pid_of, run_out, start, start_trapping, status, wait_exited
 from tests.runtime.test_streaming import V4, attach_url, exec_url
@@ -184,6 +186,23 @@ def test_failed_start_has_a_message(cri: Cri) -> None:
     with pytest.raises(CriError, match="/no/such: no such file"):
         cri.start_container(container).result()
     assert (status(cri, container).exit_code, status(cri, container).reason) == (128, "StartError")
+
+
+def test_container_without_first_thread_is_listed_and_stopped(cri: Cri, instance: EmbeddedInstance) -> None:
+    instance.import_images([python()])
+    containers = [start(cri, f"headless{number}", container_config(HEADLESS, image=PYTHON))[1] for number in range(2)]
+    stats = [Path(f"/proc/{pid_of(cri, container)}/stat") for container in containers]
+    wait_for(lambda: all(") Z " in stat.read_text() for stat in stats))
+    began = time.monotonic()
+    listed = cri.list_containers().result()
+    assert time.monotonic() - began < 1
+    assert {one.state for one in listed if one.id in containers} == {pb.CONTAINER_RUNNING}
+    assert cri.exec_sync(containers[0], ["sh", "-c", "ls /; exit 7"], 20).result().exit_code == 7
+    began = time.monotonic()
+    for container in containers:
+        cri.stop_container(container, 0).result()
+        assert status(cri, container).exit_code == 137
+    assert time.monotonic() - began < 5
 
 
 def test_no_interpreter_stays_beside_a_container(cri: Cri) -> None:

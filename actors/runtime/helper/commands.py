@@ -104,7 +104,7 @@ def execute(options: Options) -> int:
     process = _limit_devices(config, _read(options.process), saved["cgroup"])
     connection = terminal.connect(options.console) if options.console else None
     identity = Identity(process, config.get("linux", {}).get("seccomp"), options.mode)
-    directory = f"/proc/{saved['pid']}/ns"
+    directory = f"{state.live_thread(saved['pid'])}/ns"
     wanted = [] if options.mode == PLAIN else [kind for kind in ("user", "pid", *_JOINED) if _differs(directory, kind)]
     # Open descriptors first: the container's mounts may have no /proc to find them in.
     opened = {kind: os.open(_namespace(directory, kind), os.O_RDONLY | os.O_CLOEXEC) for kind in wanted}

@@ -45,14 +45,16 @@ def forget(root: str, id_: str) -> None:
         os.rmdir(f"{root}/{id_}")
 
 
+def start_time(pid: int) -> str:
+    """Start time of a process in clock ticks, also of a zombie; empty when there is none."""
+    fields = _stat(f"/proc/{pid}")
+    return fields[_START_TIME] if fields else ""
+
+
 def ticks(pid: int) -> str:
-    """Start time of a process in clock ticks, field 22 of /proc/PID/stat; empty for an ended process or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[19]
+    """Start time of a process in clock ticks; empty for an ended process or a zombie."""
+    fields = _stat(f"/proc/{pid}")
+    return fields[_START_TIME] if fields and _is_alive(fields) else ""
 
 
 def runs(state: Mapping[str, Any]) -> bool:
@@ -60,16 +62,49 @@ def runs(state: Mapping[str, Any]) -> bool:
     return bool(state["ticks"]) and ticks(state["pid"]) == state["ticks"]
 
 
+def live_thread(pid: int) -> str:
+    """Directory in /proc of a thread that has its namespaces: a thread loses them when it exits, the first one too.
+
+    Raises NoContainer when all have exited.
+    """
+    try:
+        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)  # the first thread first: others may have their own
+    except OSError:
+        threads = []
+    for thread in threads:
+        directory = f"/proc/{pid}/task/{thread}"
+        fields = _stat(directory)
+        if fields and fields[_STATE] not in _EXITED:
+            return directory
+    raise NoContainer(f"process {pid} has ended")
+
+
 def session(leader: int) -> list[int]:
     """Processes of the session that `leader` started."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                    fields = file.read().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[3] == str(leader) and fields[0] not in ("Z", "X"):
+            fields = _stat(f"/proc/{name}")
+            if fields and fields[_SESSION] == str(leader) and _is_alive(fields):
                 found.append(int(name))
     return found
+
+
+_EXITED = ("Z", "X")
+_STATE, _SESSION, _THREADS, _START_TIME = 0, 3, 17, 19
+"""Indexes in the fields of _stat. proc_pid_stat(5) counts from 1, with two fields before the state."""
+
+
+def _stat(directory: str) -> list[str]:
+    """Fields of a stat file in /proc from the state on; empty when there is no such process or thread."""
+    try:
+        with open(f"{directory}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _is_alive(fields: list[str]) -> bool:
+    # A process whose first thread has exited is shown as a zombie while its other threads run. It counts them and the
+    # first; a process that has ended counts one.
+    return fields[_STATE] not in _EXITED or int(fields[_THREADS]) > 1

@@ -26,7 +26,8 @@ def send_signal(pid: int, ticks: str, number: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if is_alive(pid, ticks):
+        # The pidfd holds the process, so its start time is enough: a zombie may have threads that run.
+        if state.start_time(pid) == ticks != "":
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, number)
     finally:
