@@ -12,6 +12,12 @@ from proto.node.runtime import OCI_PROGRAMS
 START_ERROR_CODE = 128
 """Exit code of a container that failed to start, the same as containerd's."""
 
+_UID_DIGITS, _MOST_UID = 19, 2**63 - 1
+"""CRI's UID is an int64."""
+_NAME_CHARACTERS = 256
+"""Kept of an image's user: one image must not fill the list of all. Linux has names of 32."""
+_LAST_SIGNAL = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
@@ -103,11 +109,25 @@ def signal_of(number: int, by_name: Mapping[str, int]) -> pb.Signal.ValueType:
     return pb.SIGNAL_RUNTIME_DEFAULT
 
 
+def user_of(text: str) -> int | str:
+    """An image's user, without group, as CRI has it: the UID, or a name. The image is hostile."""
+    if _is_number(text, _UID_DIGITS) and (uid := int(text)) <= _MOST_UID:
+        return uid
+    return text[:_NAME_CHARACTERS]
+
+
 def _by_name(text: str, by_name: Mapping[str, int]) -> int:
-    if text.isdigit() and 0 < int(text) < 65:
+    if _is_number(text, 2) and 0 < int(text) <= _LAST_SIGNAL:
         return int(text)
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     for anchor, sign in (("SIGRTMINPLUS", 1), ("SIGRTMIN+", 1), ("SIGRTMAXMINUS", -1), ("SIGRTMAX-", -1)):
-        if name.startswith(anchor) and name.removeprefix(anchor).isdigit():
-            return by_name["SIGRTMIN" if sign > 0 else "SIGRTMAX"] + sign * int(name.removeprefix(anchor))
+        distance = name.removeprefix(anchor)
+        if name.startswith(anchor) and _is_number(distance, 2):
+            found = by_name["SIGRTMIN" if sign > 0 else "SIGRTMAX"] + sign * int(distance)
+            return found if 0 < found <= _LAST_SIGNAL else by_name["SIGTERM"]
     return by_name.get(name, by_name["SIGTERM"])
+
+
+def _is_number(text: str, digits: int) -> bool:
+    # str.isdigit takes digits that int() refuses, such as a superscript two; int() refuses numbers of 4,301 digits.
+    return len(text) <= digits and text.isascii() and text.isdigit()

@@ -290,6 +290,10 @@ def context_of(own: dict | None = None, of_pod: dict | None = None, user: str = 
         ({}, {}, "", 0, ""),
         ({}, {}, "1000", 1000, ""),
         ({}, {}, "nobody", None, "nobody"),
+        ({}, {}, str(2**63 - 1), 2**63 - 1, ""),
+        ({}, {}, str(2**63), None, str(2**63)),
+        ({}, {}, "²", None, "²"),
+        ({}, {}, "9" * 5000, None, "9" * 5000),
         ({}, {"runAsUser": 5}, "nobody", 5, ""),
         ({"runAsUser": 6}, {"runAsUser": 5}, "", 6, ""),
         ({"runAsUser": 0}, {"runAsUser": 5}, "", 0, ""),
@@ -305,6 +309,8 @@ def test_the_user_is_the_containers_the_pods_or_the_images(own, of_pod, image, u
     [
         ({}, "", "container has runAsNonRoot and image will run as root"),
         ({}, "0", "container has runAsNonRoot and image will run as root"),
+        ({}, "000", "container has runAsNonRoot and image will run as root"),
+        ({}, "²", "container has runAsNonRoot and image has non-numeric user (²), cannot verify user is non-root"),
         (
             {},
             "nobody",

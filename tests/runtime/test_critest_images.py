@@ -15,6 +15,7 @@ import pytest
 
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
+from actors.runtime.images.manifest import Execution
 from actors.runtime.images.sources.layout import import_all
 from actors.runtime.model.errors import RpcError
 from actors.runtime.service.image_service import ImageService
@@ -152,6 +153,32 @@ def test_pull_of_a_vanished_client_adds_no_image(registry: Registry, store: Imag
         service(store, tmp_path / "none").PullImage(wanted(name), lambda _: False)
     assert store.list() == []
     assert service(store, tmp_path / "none").PullImage(wanted(name), lambda _: True).image_ref
+
+
+def test_no_image_keeps_the_others_from_the_list(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = ("99999999999999999999", "²", "9" * 5000, "1000:1000", "app")
+    for number, user in enumerate(users):
+        made = Made(tar(entry("file", b"x")), name=f"registry.test/made:{number}", config={"User": user})
+        import_all(store, made.write(tmp_path / str(number)))
+
+    def listed() -> dict[str, int | str]:
+        found = service(store, tmp_path / "none").ListImages(pb.ListImagesRequest()).images
+        return {
+            one.repo_tags[0].rpartition(":")[2]: one.uid.value if one.HasField("uid") else one.username for one in found
+        }
+
+    assert listed() == {"0": users[0], "1": "²", "2": "9" * 256, "3": 1000, "4": "app", "latest": ""}
+    execution = store.execution
+
+    def broken(image: Image) -> Execution:
+        if image.tags[0].endswith(":4"):
+            raise ValueError("an error that nobody expected")
+        return execution(image)
+
+    monkeypatch.setattr(store, "execution", broken)
+    assert set(listed()) == {"0", "1", "2", "3", "latest"}
 
 
 def test_concurrent_image_removals_succeed(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

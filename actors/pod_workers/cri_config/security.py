@@ -39,6 +39,7 @@ MASKED_PATHS = (
 )
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
+_MOST_UID = 2**63 - 1
 _NO_CONTEXT = SecurityContext()
 _NO_POD_CONTEXT = PodSecurityContext()
 
@@ -94,10 +95,10 @@ def _set_user(
     user, group = effective(own.run_as_user, of_pod.run_as_user), effective(own.run_as_group, of_pod.run_as_group)
     if user is not None:
         config.run_as_user.CopyFrom(pb.Int64Value(value=user))
-    elif image_user and not image_user.isdigit():
-        config.run_as_username = image_user
+    elif (uid := _uid(image_user or "0")) is not None:
+        config.run_as_user.CopyFrom(pb.Int64Value(value=uid))
     else:
-        config.run_as_user.CopyFrom(pb.Int64Value(value=int(image_user or "0")))
+        config.run_as_username = image_user
     if group is not None:
         config.run_as_group.CopyFrom(pb.Int64Value(value=group))
 
@@ -118,10 +119,16 @@ def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
     if user is not None:
         if user == 0:
             raise ConfigError(reasons.asked_to_run_as_root(pod, container.name))
-    elif not image_user or (image_user.isdigit() and int(image_user) == 0):
+    elif (uid := _uid(image_user or "0")) == 0:
         raise ConfigError(reasons.will_run_as_root(pod, container.name))
-    elif not image_user.isdigit():
+    elif uid is None:
         raise ConfigError(reasons.non_numeric_user(pod, container.name, image_user))
+
+
+def _uid(image_user: str) -> int | None:
+    # The image is hostile: int() refuses some digits that str.isdigit takes, and CRI's field takes an int64.
+    is_number = image_user.isascii() and image_user.isdigit() and len(image_user) <= len(str(_MOST_UID))
+    return uid if is_number and (uid := int(image_user)) <= _MOST_UID else None
 
 
 def seccomp_profile(profile: SeccompProfile | None, seccomp_root: str, *, default: bool = False) -> pb.SecurityProfile:

@@ -19,6 +19,7 @@ from actors.runtime.images.sources.layout import import_all, import_one
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
 from actors.runtime.images.sources.source import add_image
 from actors.runtime.model.errors import RpcError, invalid
+from actors.runtime.policy import user_of
 from actors.runtime.stats.stats import Stats
 from proto.cri import api_pb2 as pb
 
@@ -55,8 +56,14 @@ class ImageService:
         if wanted:
             found = self._find(wanted)
             return pb.ListImagesResponse(images=[found] if found is not None else [])
-        images = [self._described(image) for image in self._engine.store.list()]
-        return pb.ListImagesResponse(images=[*images, _host_image()])
+        return pb.ListImagesResponse(images=[*self._all_described(), _host_image()])
+
+    def _all_described(self) -> Iterator[pb.Image]:
+        for image in self._engine.store.list():
+            try:
+                yield self._described(image)
+            except Exception:  # the node needs the others
+                log.exception("cannot describe image %s: it is left out of the list of images", image.id)
 
     def StreamImages(self, request: pb.StreamImagesRequest, _: object) -> Iterator[pb.StreamImagesResponse]:
         """Stream the answer of ListImages."""
@@ -187,10 +194,11 @@ class ImageService:
         except (ImageError, OSError) as error:
             log.warning("cannot read the configuration of image %s: %s", image.id, error)
             return described
-        if user.isdigit():
-            described.uid.value = int(user)
-        else:
-            described.username = user
+        match user_of(user):
+            case int(uid):
+                described.uid.value = uid
+            case name:
+                described.username = name
         return described
 
 

@@ -7,7 +7,7 @@ import pytest
 from actors.runtime.containers.containers import merge_resources
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
-from actors.runtime.policy import MachineFeatures, choose_isolation, reason_of, signal_number, signal_of
+from actors.runtime.policy import MachineFeatures, choose_isolation, reason_of, signal_number, signal_of, user_of
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -47,12 +47,37 @@ def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -
         (0, "3", signal.SIGQUIT),
         (0, "SIGRTMIN+3", signal.SIGRTMIN + 3),
         (0, "nonsense", signal.SIGTERM),
+        (0, "²", signal.SIGTERM),
+        (0, "9" * 5000, signal.SIGTERM),
+        (0, "65", signal.SIGTERM),
+        (0, "SIGRTMIN+²", signal.SIGTERM),
+        (0, "SIGRTMIN+99", signal.SIGTERM),
+        (0, "SIGRTMAX-" + "9" * 5000, signal.SIGTERM),
         (pb.SIGNAL_SIGUSR1, "SIGQUIT", signal.SIGUSR1),
         (pb.SIGNAL_SIGRTMINPLUS3, "", signal.SIGRTMIN + 3),
     ],
 )
 def test_stop_signal(wanted: int, image: str, expected: int) -> None:
     assert signal_number(wanted, image, SIGNALS) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        ("", ""),
+        ("0", 0),
+        ("1000", 1000),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(2**63), str(2**63)),
+        ("99999999999999999999", "99999999999999999999"),
+        ("²", "²"),
+        ("-1", "-1"),
+        ("app", "app"),
+        ("9" * 5000, "9" * 256),
+    ],
+)
+def test_user_of_an_image_is_a_uid_or_a_name(text: str, user: int | str) -> None:
+    assert user_of(text) == user
 
 
 def test_signal_is_shown_as_cris_enum() -> None:
