@@ -7,20 +7,16 @@ it creates a new directory while the old one is being deleted. The next run dele
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable
 
-from actors._host.files import mounts, paths
+from actors._host.files import mounts, paths, trees
 from actors._host.files.listing import names
 
 log = logging.getLogger(__name__)
 
 TRASH = ".removed-"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEEPEST = 200
-"""Only a container with a host path creates deeper directories. They stay, and the log tells it."""
 
 
 def has_volumes(root: str, uid: str) -> bool:
@@ -80,7 +76,7 @@ def _move(path: str, target: str) -> list[str]:
     """Return the new path, or nothing when the rename was not possible."""
     try:
         if os.path.lexists(target):
-            delete_tree(target)  # of an earlier pod with this UID
+            trees.remove(target)  # of an earlier pod with this UID
         os.rename(path, target)
     except FileNotFoundError:
         return []
@@ -104,45 +100,9 @@ def _delete_trash(directory: str, only: Collection[str] | None = None) -> None:
             log.warning("cannot remove %s: there is a mount below it; unmount it", path)
             continue
         try:
-            delete_tree(path)
+            trees.remove(path)
         except OSError as error:
             log.warning("cannot remove %s: %s; tried again later", path, error)
-
-
-def delete_tree(path: str) -> None:
-    """Delete a directory with all below it on its own file system, and follow no link. Raises OSError."""
-    try:
-        fd = os.open(path, _DIRECTORY)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise
-        os.unlink(path)
-        return
-    try:
-        _clear(fd, os.fstat(fd).st_dev, 0)
-    finally:
-        os.close(fd)
-    os.rmdir(path)
-
-
-def _clear(fd: int, device: int, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise OSError(errno.ENAMETOOLONG, "directories are nested too deep")
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=fd)
-                continue
-            child = os.open(entry.name, _DIRECTORY, dir_fd=fd)
-            try:
-                if os.fstat(child).st_dev != device:
-                    raise OSError(errno.EXDEV, f"{entry.name} is a mount point")
-                _clear(child, device, depth + 1)
-            finally:
-                os.close(child)
-            os.rmdir(entry.name, dir_fd=fd)
 
 
 def remove_container_log(log_path: str) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.container_gc import removal
+from tests.deep_trees import nest
 
 
 @pytest.fixture
@@ -68,31 +69,15 @@ def test_trash_of_an_earlier_run_goes_unless_it_has_a_mount(root: Path) -> None:
     assert not trash.exists()
 
 
-def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_text("x")
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "link").symlink_to(outside)
-    removal.delete_tree(str(tree))
-    assert not tree.exists()
-    link = tmp_path / "link"
-    link.symlink_to(outside)
-    removal.delete_tree(str(link))
-    assert not link.is_symlink()
-    assert (outside / "precious").exists()
-
-
-def test_directory_nested_too_deep_is_an_error(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    path = tree
-    for _ in range(300):
-        path = path / "d"
-    path.mkdir(parents=True)
-    with pytest.raises(OSError, match="nested too deep"):
-        removal.delete_tree(str(tree))
-    subprocess.run(["rm", "-rf", tree], check=True)
+def test_directories_nested_deeper_than_a_path_go(root: Path) -> None:
+    nest(root / "pods/u-1/containers", 3000)
+    assert removal.remove_pod_directories(str(root), ["u-1"]) == 1
+    assert list((root / "nodevisor/removed").iterdir()) == []
+    log = root / "logs/ns_web_u-1/main"
+    log.mkdir(parents=True)
+    nest(log, 300)
+    assert removal.remove_log_directories(str(root / "logs"), ["ns_web_u-1"]) == 1
+    assert list((root / "logs").iterdir()) == []
 
 
 def test_log_directories_symlinks_and_one_containers_logs(tmp_path: Path) -> None:

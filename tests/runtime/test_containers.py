@@ -21,6 +21,7 @@ from actors.runtime.images.local.store import ImageStore
 from proto.cri import api_pb2 as pb
 from tests.containerd.images import BUSYBOX, Image, write_archive
 from tests.containerd.pods import container_config, run_pod, sandbox_config
+from tests.deep_trees import nest
 from tests.harness import alive
 from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
@@ -337,6 +338,20 @@ def test_an_image_that_a_container_uses_can_be_removed(cri: Cri, tmp_path: Path)
     cri.remove_image("registry.test/used:1").result()
     assert cri.image_status("registry.test/used:1").result() is None
     assert cri.exec_sync(container, ["/bin/cat", "/f"], 10).result().stdout == b"data"
+
+
+def test_deep_tree_goes_with_its_container_and_from_the_trash(embedded: EmbeddedInstance, cri: Cri) -> None:
+    script = f"for one in $(seq 30); do mkdir -p {'d/' * 50} && cd {'d/' * 50} || exit 1; done; touch end"
+    _, container = start(cri, "deep", container_config(["sh", "-c", script]))
+    assert wait_exited(cri, container).exit_code == 0
+    cri.remove_container(container).result()
+    trash = Path(embedded.settings.root_dir, "nodevisor/runtime/trash")
+    assert list(trash.iterdir()) == []
+    (trash / "left").mkdir()
+    nest(trash / "left", 3000)
+    embedded.kill()
+    embedded.start()
+    assert list(trash.iterdir()) == []
 
 
 def test_events_of_a_containers_life(embedded: EmbeddedInstance, cri: Cri) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors._host.files import mounts
+from actors._host.files import mounts, trees
 from actors.runtime.helper.kernel.syscalls import unshare
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
@@ -44,7 +43,7 @@ def can_overlay(directory: Path) -> bool:
     finally:
         with contextlib.suppress(OSError):
             unmount_all(str(names[3]))
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
     return True
 
 
@@ -160,7 +159,7 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
 
 def copy_all(stack: Stack, target: Path) -> None:
     """Copy all files that are visible in the stack."""
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     target.mkdir(parents=True)
     for layer in reversed(stack.layers):
         _copy_layer(layer, target)
@@ -169,11 +168,11 @@ def copy_all(stack: Stack, target: Path) -> None:
 def _copy_layer(layer: Layer, target: Path) -> None:
     for hidden in layer.hidden.whiteouts:
         if _is_within(target, hidden):
-            _remove(target / hidden)
+            trees.remove(target / hidden)
     for opaque in layer.hidden.opaque:
         if _is_within(target, f"{opaque}/"):
             for inner in (target / opaque).iterdir():
-                _remove(inner)
+                trees.remove(inner)
     links: dict[tuple[int, int], str] = {}
     for directory, names, files in os.walk(layer.path):
         here = target / os.path.relpath(directory, layer.path)
@@ -207,7 +206,7 @@ def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> Non
     status = os.lstat(source)
     if is_whiteout(source):
         return
-    _remove(copy)
+    trees.remove(copy)
     if stat.S_ISDIR(status.st_mode):
         copy.mkdir()
         return
@@ -217,10 +216,3 @@ def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> Non
         return
     links[key] = str(copy)
     copy_entry(source, str(copy), status)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

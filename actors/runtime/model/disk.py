@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
-import shutil
-import stat
 from pathlib import Path
 
+from actors._host.files import trees
+
 _numbers = itertools.count()
+log = logging.getLogger(__name__)
 
 
 def discard(path: Path, trash: Path) -> None:
@@ -23,17 +25,20 @@ def discard(path: Path, trash: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree without following links. Files that cannot be removed stay for the next attempt."""
-    shutil.rmtree(path, ignore_errors=True)
-    if path.is_dir() and not path.is_symlink():
-        for directory, names, _ in os.walk(path):  # directories without read or search permission
-            for name in names:
-                inner = os.path.join(directory, name)
-                if stat.S_ISDIR(os.lstat(inner).st_mode):
-                    os.chmod(inner, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
-    elif os.path.lexists(path):
-        path.unlink()
+    """Remove a tree without following links. What cannot be removed is logged and stays for the next attempt."""
+    try:
+        trees.remove(path)
+    except OSError as error:
+        log.warning("cannot remove all of %s: %s", path, error)
+
+
+def remove_all(directory: Path) -> None:
+    """Remove all that is in `directory`, at a start. No leftover keeps the others, or the start, from going on."""
+    for path in list(directory.iterdir()):
+        try:
+            remove_tree(path)
+        except Exception:
+            log.exception("cannot remove %s; trying again at the next start", path)
 
 
 def sync_file_system(path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from actors._host.files import checkpoint
-from actors.runtime.model.disk import discard, remove_tree
+from actors.runtime.model.disk import discard, remove_all
 
 VERSION = 1
 T = TypeVar("T")
@@ -139,8 +139,7 @@ class Records:
 
     def empty_trash(self) -> None:
         """Finish removals that a kill interrupted."""
-        for path in list(self.trash.iterdir()):
-            remove_tree(path)
+        remove_all(self.trash)
 
 
 def new_id() -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from actors._host.files import trees
 from actors._host.files.untrusted_files import open_regular, read_bounded
 from actors.volume.ops import ownership
 from actors.volume.ops.inside import DIRECTORY, opened
@@ -86,7 +86,7 @@ def write(directory: int, files: Iterable[File], fs_group: int | None = None) ->
     for name in todo.unlink:
         os.unlink(name, dir_fd=directory)
     for name in todo.remove:
-        shutil.rmtree(name, dir_fd=directory)
+        trees.remove(name, dir_fd=directory)
     if fs_group is not None and not ownership.matches(directory, fs_group, read_only=True):
         ownership.set_directory(directory, fs_group, read_only=True)
     return todo.files
@@ -145,7 +145,8 @@ def _write_stamped(directory: int, files: Iterable[File], fs_group: int | None) 
         if fs_group is not None:
             ownership.set_ownership(top, fs_group, read_only=True)
     except OSError:
-        shutil.rmtree(name, ignore_errors=True, dir_fd=directory)  # it may be what fills the disk
+        with suppress(OSError):
+            trees.remove(name, dir_fd=directory)  # it may be what fills the disk
         raise
     finally:
         os.close(top)

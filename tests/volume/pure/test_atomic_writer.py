@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from actors.volume.ops import atomic_writer
 from actors.volume.ops.atomic_writer import Plan, plan
 from actors.volume.steps.volumes import File
+from tests.deep_trees import nest
 
 A, B = (b"a", 0o644), (b"b", 0o644)
 OLD = "..2026_01_02_03_04_05.000000001"
@@ -60,6 +61,15 @@ def visible(path: Path) -> dict[str, bytes]:
         for top, _, names in (os.walk(path / head) if (path / head).is_dir() else [(path, (), [head])])
         for name in names
     }
+
+
+def test_former_files_go_however_deep_a_container_has_nested_them(volume: tuple[Path, int]) -> None:
+    path, fd = volume
+    atomic_writer.write(fd, (File("a", b"1", 0o400),))
+    nest(path / os.readlink(path / "..data"), 1500)
+    assert atomic_writer.write(fd, (File("a", b"2", 0o400),))
+    assert visible(path) == {"a": b"2"}
+    assert len(os.listdir(path)) == 3
 
 
 def test_the_layout_is_the_kubelets(volume: tuple[Path, int]) -> None:

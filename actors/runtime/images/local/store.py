@@ -35,7 +35,7 @@ from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import Config, Execution, Manifest, parse_config
-from actors.runtime.model.disk import discard, remove_tree, sync_file_system, usage
+from actors.runtime.model.disk import discard, remove_all, remove_tree, sync_file_system, usage
 from proto.common import untrusted
 
 VERSION = 1
@@ -147,8 +147,7 @@ class ImageStore:
 
     def clear_leftovers(self) -> None:
         """Remove unused files: at start, once the containers' layers are known."""
-        for path in list(self.incoming.iterdir()):
-            remove_tree(path)
+        remove_all(self.incoming)
         self._collect()
 
     def partial(self, digest: str) -> Path:

@@ -1,0 +1,114 @@
+"""Removal of hostile directory trees: deep ones, links, mounts, and directories without rights."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from actors._host.files import trees
+from tests.deep_trees import nest
+
+ORDINARY_UID = 54321
+
+
+def test_tree_deeper_than_a_path_is_removed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    nest(tree, 3000)
+    nest(tree, 100, "x" * 200)
+    before = len(os.listdir("/proc/self/fd"))
+    trees.remove(tree)
+    assert not tree.exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_removal_opens_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    nest(tree, 500)
+    highest, rmdir = 0, os.rmdir
+
+    def watched(name: str, *, dir_fd: int | None = None) -> None:
+        nonlocal highest
+        highest = max(highest, len(os.listdir("/proc/self/fd")))
+        rmdir(name, dir_fd=dir_fd)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "rmdir", watched)
+    trees.remove(tree)
+    assert highest - before < 40
+
+
+def test_removal_follows_no_link_and_is_idempotent(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    tree = tmp_path / "tree"
+    (tree / "a/b").mkdir(parents=True)
+    (tree / "a/link").symlink_to(outside)
+    (tree / "a/b/file").touch()
+    os.mkfifo(tree / "a/fifo")
+    (tmp_path / "link").symlink_to(outside)
+    for _ in range(2):
+        trees.remove(tree)
+        trees.remove(tmp_path / "link")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"]
+    assert (outside / "precious").exists()
+
+
+@pytest.mark.needs("mounts")
+def test_mount_stays_with_its_content_and_all_else_goes(tmp_path: Path) -> None:
+    source, tree = tmp_path / "source", tmp_path / "tree"
+    source.mkdir()
+    (source / "precious").touch()
+    (tree / "mounted").mkdir(parents=True)
+    for number in range(3):
+        (tree / f"other{number}/below").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", source, tree / "mounted"], check=True)  # on the same file system
+    try:
+        for path in (tree, tree / "mounted"):
+            with pytest.raises(OSError, match="busy"):
+                trees.remove(path)
+        assert [path.name for path in tree.iterdir()] == ["mounted"]
+        assert (source / "precious").exists()
+    finally:
+        subprocess.run(["umount", tree / "mounted"], check=True)
+    trees.remove(tree)
+    assert not tree.exists()
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Without root's rights to all files."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(ORDINARY_UID)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_directories_without_rights_are_removed_by_their_owner(tmp_path: Path) -> None:
+    top = os.open(tmp_path, os.O_RDONLY)  # the directories above are not the user's
+    if os.geteuid() == 0:
+        os.chown(tmp_path, ORDINARY_UID, -1)
+    with ordinary_user():
+        os.mkdir("tree", dir_fd=top)
+        here = os.open("tree", os.O_RDONLY, dir_fd=top)
+        for _ in range(40):
+            for mode, name in ((0o000, "none"), (0o500, "no-write"), (0o700, "down")):
+                os.mkdir(name, dir_fd=here)
+                below = os.open(name, os.O_RDONLY, dir_fd=here)
+                os.mkdir("inner", dir_fd=below)
+                os.fchmod(below, mode)
+            os.fchmod(here, 0o500)
+            os.close(here)
+            here = below
+        os.close(here)
+        trees.remove("tree", dir_fd=top)
+    os.close(top)
+    assert list(tmp_path.iterdir()) == []
