@@ -66,10 +66,12 @@ class Runtime:
     network: PodNetwork | HostNetwork
     sessions: Sessions
     isolation: Isolation
+    stats: Stats
 
     def stop(self) -> None:
         """Leave containers and their monitor running. The server has stopped before."""
         self.sessions.stop()
+        self.stats.written.close()
         self.engine.monitor.close()
         with contextlib.suppress(OSError):
             interpreter.release(self.engine.run)
@@ -114,7 +116,7 @@ def build(settings: Settings) -> Runtime:
     about = _about(engine, isolation, network)
     sessions = Sessions(engine, settings.streaming_idle_timeout_s)
     service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
-    return Runtime(engine, containers, images, service, network, sessions, isolation)
+    return Runtime(engine, containers, images, service, network, sessions, isolation, stats)
 
 
 def data_dir(settings: Settings) -> Path:

@@ -354,6 +354,18 @@ def test_deep_tree_goes_with_its_container_and_from_the_trash(embedded: Embedded
     assert list(trash.iterdir()) == []
 
 
+def test_deep_tree_of_one_container_is_in_the_statistics_of_all(embedded: EmbeddedInstance, cri: Cri) -> None:
+    (_, deep), (_, plain) = (start(cri, name, container_config(["sleep", "1000"])) for name in ("nests", "plain"))
+    directory = Path(embedded.settings.root_dir, "nodevisor/runtime/containers", deep)
+    nest(next(directory / name for name in ("upper", "copy") if (directory / name).is_dir()), 3000)
+    measured = {one.attributes.id: one.writable_layer for one in cri.list_container_stats().result()}
+    assert {deep, plain} <= set(measured)
+    assert measured[deep].inodes_used.value > 3000
+    assert measured[deep].used_bytes.value >= 8192
+    assert measured[plain].inodes_used.value < measured[deep].inodes_used.value
+    assert cri.image_fs_info().result().container_filesystems[0].inodes_used.value > 3000
+
+
 def test_events_of_a_containers_life(embedded: EmbeddedInstance, cri: Cri) -> None:
     seen: list[tuple[int, str]] = []
     watch = cri.container_events(

@@ -1,17 +1,18 @@
 """Measures the space and inodes of directories by walking them. Blocks.
 
 A walk stops at a deadline or at a number of entries, and returns the count so far. It stays on one file system.
+Containers change the directories meanwhile, and may nest them deeper than a path may be long. So each directory is
+opened by its name in its parent's descriptor. No link is followed. Memory and descriptors have bounds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,9 @@ MARK_ENTRIES = 1000
 At the lowest priority on a busy machine this many take half a second.
 """
 NICEST = 19
+_MOST_REMEMBERED = 100_000
+"""Directories on the way and ahead, and files with several links, that one walk remembers: 60 MB at worst, for each."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512
 """Bytes of a block in st_blocks, on every file system (stat(2))."""
 
@@ -44,21 +48,97 @@ def lower_cpu_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)  # on Linux, 0 is the calling thread
 
 
-@contextlib.contextmanager
-def _entries(path: str, seen: os.stat_result) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """List a directory if it is still the inode `seen`. Raises OSError.
+class _Level:
+    """A directory on the way from the top to the present one."""
 
-    A container may replace any component by a link that leads out of its volume.
+    __slots__ = ("ahead", "inode", "name")
+
+    def __init__(self, name: str, inode: int) -> None:
+        self.name = name
+        self.inode = inode
+        self.ahead: list[str] = []
+        """Names of the directories in it that are still to be entered."""
+
+
+class _Position:
+    """The present directory of a walk below `top`, a descriptor.
+
+    One descriptor is open at any depth. The way back is `..`. It leads elsewhere once the directory was moved. Then the
+    way is taken again from the top, as far as it still exists.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
-            raise FileNotFoundError(errno.ENOENT, "replaced by another directory", path)
-        with os.scandir(descriptor) as entries:
-            yield entries
-    finally:
-        os.close(descriptor)
+
+    def __init__(self, top: int) -> None:
+        status = os.fstat(top)
+        self._top = self.here = top
+        self._device = status.st_dev
+        self._levels = [_Level("", status.st_ino)]
+        self.remembered = 1
+        """Number of directories on the way and ahead."""
+
+    def add(self, name: str) -> None:
+        """Note a directory in the present one, to be entered."""
+        self._levels[-1].ahead.append(name)
+        self.remembered += 1
+
+    def enter_next(self) -> bool:
+        """Enter the next directory in the present one; return False when there is none left that can be entered."""
+        ahead = self._levels[-1].ahead
+        while ahead:
+            name = ahead.pop()
+            self.remembered -= 1
+            with contextlib.suppress(OSError):  # removed, replaced, not ours to read
+                self._enter(_Level(name, 0))
+                return True
+        return False
+
+    def leave(self) -> bool:
+        """Go back to the directory above, or to a higher one when it was moved; return False at the top."""
+        self._levels.pop()
+        self.remembered -= 1
+        if len(self._levels) < 2:
+            self._go(self._top)
+            return bool(self._levels)
+        with contextlib.suppress(OSError):  # not ours to search
+            parent = os.open("..", _DIRECTORY, dir_fd=self.here)
+            status = os.fstat(parent)
+            if (status.st_dev, status.st_ino) == (self._device, self._levels[-1].inode):
+                self._go(parent)
+                return True
+            os.close(parent)
+        self._return()
+        return True
+
+    def close(self) -> None:
+        """Close the present directory; `top` stays open."""
+        self._go(self._top)
+
+    def _enter(self, level: _Level) -> None:
+        """Open a directory in the present one; it must have the level's inode, if that is set. Raises OSError."""
+        child = os.open(level.name, _DIRECTORY, dir_fd=self.here)
+        status = os.fstat(child)
+        if status.st_dev != self._device or level.inode not in (0, status.st_ino):
+            os.close(child)
+            raise FileNotFoundError
+        level.inode = status.st_ino
+        self._levels.append(level)
+        self.remembered += 1
+        self._go(child)
+
+    def _return(self) -> None:
+        way, self._levels = self._levels[1:], self._levels[:1]
+        self._go(self._top)
+        for number, level in enumerate(way):
+            try:
+                self._enter(level)
+                self.remembered -= 1  # it was counted before
+            except OSError:
+                self.remembered -= sum(1 + len(one.ahead) for one in way[number:])
+                return
+
+    def _go(self, directory: int) -> None:
+        if self.here not in (self._top, directory):
+            os.close(self.here)
+        self.here = directory
 
 
 class Walk:
@@ -71,50 +151,84 @@ class Walk:
         self.left = max_entries
         self.cut_short = False
         self._links: set[tuple[int, int]] = set()
+        self._blocks = self._inodes = 0
+
+    @property
+    def use(self) -> DiskUse:
+        """The count of the present or last measurement so far. Safe from any thread."""
+        return DiskUse(self._blocks * _BLOCK, self._inodes)
 
     def measure(self, path: str) -> DiskUse:
         """Return the use of `path` and all below it on its file system; zero when it does not exist."""
+        self._blocks = self._inodes = 0
         try:
-            top = os.lstat(path)
+            status = os.lstat(path)
         except OSError:
             return DiskUse()
-        total_blocks, inodes = self._count(top), 1
-        pending = [(path, top)] if stat.S_ISDIR(top.st_mode) else []
-        while pending and not self._is_over():
-            self._progress()
-            place, seen = pending.pop()
-            with contextlib.suppress(OSError), _entries(place, seen) as entries:  # removed, replaced, not ours to read
-                for entry in entries:
-                    self.left -= 1
-                    if self.left % MARK_ENTRIES == 0:
-                        self._progress()
-                        if self._is_over():
-                            break
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except OSError:
-                        continue
-                    if status.st_dev != top.st_dev:
-                        continue
-                    blocks = self._count(status)
-                    inodes += blocks >= 0
-                    total_blocks += max(0, blocks)
-                    if stat.S_ISDIR(status.st_mode):
-                        pending.append((f"{place}/{entry.name}", status))
-        return DiskUse(total_blocks * _BLOCK, inodes)
+        self._count(status)
+        if stat.S_ISDIR(status.st_mode) and not self._is_over():
+            with contextlib.suppress(OSError):  # removed, replaced, not ours to read
+                top = os.open(path, _DIRECTORY)
+                try:
+                    self._measure_below(top)
+                finally:
+                    os.close(top)
+        return self.use
 
-    def _count(self, status: os.stat_result) -> int:
-        """Return the blocks of a file; -1 for another link to a file already counted."""
+    def _measure_below(self, top: int) -> None:
+        position = _Position(top)
+        inside = True
+        try:
+            self._progress()
+            self._measure_entries(position)
+            while inside and not self._is_over():
+                self._progress()
+                if position.enter_next():
+                    self._measure_entries(position)
+                else:
+                    inside = position.leave()
+        finally:
+            position.close()
+
+    def _measure_entries(self, position: _Position) -> None:
+        device = os.fstat(position.here).st_dev
+        with contextlib.suppress(OSError), os.scandir(position.here) as entries:
+            for entry in entries:
+                self.left -= 1
+                if self.left % MARK_ENTRIES == 0:
+                    self._progress()
+                    if self._is_over():
+                        return
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if status.st_dev != device:
+                    continue
+                self._count(status)
+                if stat.S_ISDIR(status.st_mode):
+                    if position.remembered < _MOST_REMEMBERED:
+                        position.add(entry.name)
+                    else:
+                        self._cut_short("too many directories are beside each other")
+
+    def _count(self, status: os.stat_result) -> None:
         if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
             key = (status.st_dev, status.st_ino)
             if key in self._links:
-                return -1
-            self._links.add(key)
-        return status.st_blocks
+                return
+            if len(self._links) < _MOST_REMEMBERED:  # past it, each name of a file counts
+                self._links.add(key)
+        self._blocks += status.st_blocks
+        self._inodes += 1
 
     def _is_over(self) -> bool:
         over = self.left <= 0 or time.monotonic() > self.deadline
-        if over and not self.cut_short:
-            self.cut_short = True
-            log.warning("cannot count all files of pods in time: using the count so far")
+        if over:
+            self._cut_short("they are too many, or the disk is too slow")
         return over
+
+    def _cut_short(self, why: str) -> None:
+        if not self.cut_short:
+            self.cut_short = True
+            log.warning("cannot count all files of pods: %s; using the count so far", why)

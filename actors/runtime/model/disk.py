@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import math
 import os
+import sys
 from pathlib import Path
 
 from actors._host.files import trees
+from actors._host.files.disk_use import DiskUse, Walk
 
 _numbers = itertools.count()
 log = logging.getLogger(__name__)
@@ -53,23 +56,6 @@ def sync_file_system(path: Path) -> None:
         os.close(descriptor)
 
 
-def usage(path: Path) -> tuple[int, int]:
-    """Bytes on the disk and inodes of a tree; counts a file with several names once."""
-    seen: set[tuple[int, int]] = set()
-    total = 0
-    todo = [str(path)]
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    key = (status.st_dev, status.st_ino)
-                    if key in seen:
-                        continue
-                    seen.add(key)
-                    total += status.st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-        except FileNotFoundError:
-            continue
-    return total, len(seen)
+def usage(path: Path) -> DiskUse:
+    """Use of a whole tree that no container writes to; counts a file with several names once."""
+    return Walk(math.inf, sys.maxsize).measure(str(path))

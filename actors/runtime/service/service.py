@@ -120,9 +120,10 @@ class RuntimeService:
     def RemovePodSandbox(self, request: pb.RemovePodSandboxRequest) -> pb.RemovePodSandboxResponse:
         """Remove a sandbox and its containers by force. Idempotent."""
         if (sandbox := self._state.sandboxes.find(request.pod_sandbox_id)) is not None:
-            for container in self._state.containers_of(sandbox.record.id):
-                self._stats.forget(container.record.id)
+            containers = self._state.containers_of(sandbox.record.id)
             self._sandboxes.remove(sandbox)
+            for container in containers:
+                self._stats.written.forget(container.record.id)
         return pb.RemovePodSandboxResponse()
 
     def UpdatePodSandboxResources(
@@ -178,7 +179,7 @@ class RuntimeService:
             if container.starting:
                 raise unmet(f"container {container.record.id} is starting, and cannot be removed; try again")
             self._containers.remove(container)
-            self._stats.forget(container.record.id)
+            self._stats.written.forget(container.record.id)
         return pb.RemoveContainerResponse()
 
     def ListContainers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:

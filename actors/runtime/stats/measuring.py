@@ -31,6 +31,8 @@ class Metrics:
 
     def sandboxes(self) -> list[pb.PodSandboxMetrics]:
         """Metrics of ready sandboxes, with their running containers."""
+        running = (one for one in self._engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING)
+        self._stats.written.refresh(one.record.id for one in running)
         return [self._sandbox(one) for one in self._engine.state.sandboxes.all() if one.state == pb.SANDBOX_READY]
 
     def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
@@ -74,7 +76,7 @@ class Metrics:
 
     def _disk(self, container: Container) -> Disk | None:
         directory = str(self._engine.containers.directory)
-        used_bytes, _ = self._stats.written(container)
+        used_bytes = self._stats.written.use(container.record.id).bytes
         with contextlib.suppress(OSError):
             space, number = os.statvfs(directory), os.stat(directory).st_dev
             device = disks.device_path(f"{os.major(number)}:{os.minor(number)}") or os.path.realpath(directory)

@@ -10,13 +10,10 @@ from actors._cgroup import figures
 from actors._cgroup.figures import NO_STALLS, Figures, Pressure, Stalls
 from actors._cgroup.hierarchy import hierarchy
 from actors.runtime.engine.engine import Engine
-from actors.runtime.model.disk import usage as disk_usage
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.policy import matches_id, matches_labels
+from actors.runtime.stats.written import WrittenLayers
 from proto.cri import api_pb2 as pb
-
-DISK_AGE_S = 15.0
-"""Maximum age of a container's disk usage: measuring walks through all its files."""
 
 
 class Stats:
@@ -24,10 +21,14 @@ class Stats:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._disk: dict[str, tuple[float, int, int]] = {}
+        self.written = WrittenLayers(self._writable_layer)
 
     def container(self, container: Container) -> pb.ContainerStats:
         """ContainerStats; without CPU and memory if the container does not run."""
+        self.written.refresh([container.record.id])
+        return self._container(container)
+
+    def _container(self, container: Container) -> pb.ContainerStats:
         stats = pb.ContainerStats(
             attributes=pb.ContainerAttributes(
                 id=container.record.id,
@@ -46,8 +47,13 @@ class Stats:
 
     def containers(self, wanted: pb.ContainerStatsFilter) -> list[pb.ContainerStats]:
         """ListContainerStats: of running containers."""
+        found = self._running(wanted)
+        self.written.refresh(one.record.id for one in found)
+        return [self._container(one) for one in found]
+
+    def _running(self, wanted: pb.ContainerStatsFilter) -> list[Container]:
         return [
-            self.container(one)
+            one
             for one in self._engine.state.containers.all()
             if one.state == pb.CONTAINER_RUNNING
             and matches_id(one.record.id, wanted.id)
@@ -57,8 +63,18 @@ class Stats:
 
     def sandbox(self, sandbox: Sandbox) -> pb.PodSandboxStats:
         """PodSandboxStats."""
+        return self._sandboxes([sandbox])[0]
+
+    def _sandboxes(self, sandboxes: list[Sandbox]) -> list[pb.PodSandboxStats]:
+        inside = [self._running(pb.ContainerStatsFilter(pod_sandbox_id=one.record.id)) for one in sandboxes]
+        self.written.refresh(container.record.id for containers in inside for container in containers)
+        return [
+            self._sandbox(sandbox, [self._container(one) for one in containers])
+            for sandbox, containers in zip(sandboxes, inside, strict=True)
+        ]
+
+    def _sandbox(self, sandbox: Sandbox, inside: list[pb.ContainerStats]) -> pb.PodSandboxStats:
         config = sandbox.config
-        inside = self.containers(pb.ContainerStatsFilter(pod_sandbox_id=sandbox.record.id))
         linux = pb.LinuxPodSandboxStats(containers=inside)
         used = _read(config.linux.cgroup_parent, detailed=True)
         if used is not None and used.detail is not None:
@@ -74,42 +90,37 @@ class Stats:
 
     def sandboxes(self, wanted: pb.PodSandboxStatsFilter) -> list[pb.PodSandboxStats]:
         """ListPodSandboxStats: of ready sandboxes."""
-        return [
-            self.sandbox(one)
-            for one in self._engine.state.sandboxes.all()
-            if one.state == pb.SANDBOX_READY
-            and matches_id(one.record.id, wanted.id)
-            and matches_labels(one.config.labels, wanted.label_selector)
-        ]
+        return self._sandboxes(
+            [
+                one
+                for one in self._engine.state.sandboxes.all()
+                if one.state == pb.SANDBOX_READY
+                and matches_id(one.record.id, wanted.id)
+                and matches_labels(one.config.labels, wanted.label_selector)
+            ]
+        )
 
     def image_fs(self) -> pb.ImageFsInfoResponse:
         """ImageFsInfo: images and writable layers are on one file system."""
         used_bytes, inodes = self._engine.store.usage()
         images = _fs_usage(str(self._engine.store.root), used_bytes, inodes)
-        written = [self.written(one) for one in self._engine.state.containers.all()]
+        ids = [one.record.id for one in self._engine.state.containers.all()]
+        self.written.refresh(ids)
+        written = [self.written.use(id_) for id_ in ids]
         containers = _fs_usage(
-            str(self._engine.containers.directory), sum(one[0] for one in written), sum(one[1] for one in written)
+            str(self._engine.containers.directory),
+            sum(one.bytes for one in written),
+            sum(one.inodes for one in written),
         )
         return pb.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=[containers])
 
-    def forget(self, container_id: str) -> None:
-        """Drop the cached usage of a removed container."""
-        self._disk.pop(container_id, None)
-
     def _writable(self, container: Container) -> pb.FilesystemUsage:
-        used_bytes, inodes = self.written(container)
-        return _fs_usage(str(self._engine.containers.directory), used_bytes, inodes)
+        use = self.written.use(container.record.id)
+        return _fs_usage(str(self._engine.containers.directory), use.bytes, use.inodes)
 
-    def written(self, container: Container) -> tuple[int, int]:
-        """Bytes and inodes in its writable layer, at most DISK_AGE_S old."""
-        id_, now = container.record.id, time.monotonic()
-        measured, used_bytes, inodes = self._disk.get(id_, (-DISK_AGE_S, 0, 0))
-        if now - measured >= DISK_AGE_S:
-            directory: Path = self._engine.containers.path(id_)
-            found = next((directory / name for name in ("upper", "copy") if (directory / name).is_dir()), None)
-            used_bytes, inodes = disk_usage(found) if found is not None else (0, 0)
-            self._disk[id_] = (now, used_bytes, inodes)
-        return used_bytes, inodes
+    def _writable_layer(self, container_id: str) -> Path | None:
+        directory: Path = self._engine.containers.path(container_id)
+        return next((directory / name for name in ("upper", "copy") if (directory / name).is_dir()), None)
 
 
 def _read(cgroup: str, *, detailed: bool = False) -> Figures | None:

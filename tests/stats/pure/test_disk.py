@@ -1,10 +1,15 @@
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from actors._host.files import disk_use, trees
 from actors._host.files.disk_use import DiskUse, Walk
 from actors.stats.measure import pod_logs
+from tests.deep_trees import nest
 
 
 def far() -> float:
@@ -58,6 +63,72 @@ def test_walk_of_large_directory_reports_progress_and_is_bounded(tmp_path: Path)
     walk = Walk(far(), max_entries=1000)
     assert walk.measure(str(tmp_path)).inodes <= 1001
     assert walk.cut_short
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A directory with two trees of 3,000 levels, which pytest cannot remove."""
+    for name in ("a", "b"):
+        (tmp_path / "deep" / name).mkdir(parents=True)
+        nest(tmp_path / "deep" / name, 3000)
+    yield tmp_path / "deep"
+    trees.remove(tmp_path / "deep")
+
+
+def test_directories_deeper_than_a_path_and_few_descriptors_count(deep: Path) -> None:
+    highest = 0
+
+    def look() -> None:
+        nonlocal highest
+        highest = max(highest, len(os.listdir("/proc/self/fd")))
+
+    before = len(os.listdir("/proc/self/fd"))
+    use = Walk(far(), progress=look).measure(str(deep))
+    assert use.inodes == 1 + 2 + 2 * 3001
+    assert use.bytes >= 2 * 8192
+    assert highest - before < 5
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_walk_goes_on_after_its_directory_was_moved(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    for name in ("x/y/z", "x/other1/in", "x/other2/in", "near1/in", "near2/in"):
+        (volume / name).mkdir(parents=True)
+    moved = False
+    (tmp_path / "elsewhere").mkdir()
+
+    def move() -> None:
+        nonlocal moved
+        if not moved and any(os.readlink(f"/proc/self/fd/{fd}") == f"{volume}/x/y/z" for fd in open_directories()):
+            (volume / "x/y/z").rename(tmp_path / "elsewhere/z")
+            moved = True
+
+    walk = Walk(far(), progress=move)
+    assert walk.measure(str(volume)).inodes == 12
+    assert moved
+
+
+def open_directories() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.isdir(f"/proc/self/fd/{fd}")]
+
+
+def test_walk_remembers_a_bounded_number_of_directories_and_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_use, "_MOST_REMEMBERED", 10)
+    for number in range(20):
+        (tmp_path / f"{number}/in").mkdir(parents=True)
+    walk = Walk(far())
+    assert 21 < walk.measure(str(tmp_path)).inodes < 41
+    assert walk.cut_short
+    links = tmp_path / "0/links"
+    links.mkdir()
+    for number in range(20):
+        (links / f"{number}").touch()
+        os.link(links / f"{number}", links / f"{number}.link")
+    walk = Walk(far())
+    assert 21 < walk.measure(str(links)).inodes < 41
+    assert not walk.cut_short  # nothing is left out
 
 
 def test_logs_by_pod_and_container(tmp_path: Path) -> None:
