@@ -153,7 +153,8 @@ def _trim_total(units: dict[tuple[str, str], list[ContainerView]], most: int) ->
     if most < 0 or total <= most:
         return []
     removed = _trim(units, max(1, most // len(units)))
-    left = sorted((container for unit in units.values() for container in unit), key=_age)
+    # Attempts of different containers do not compare: a first one may have ended an hour before another's tenth.
+    left = sorted((container for unit in units.values() for container in unit), key=lambda one: one.created)
     return removed + left[: max(0, len(left) - most)]
 
 
@@ -244,7 +245,7 @@ def sandbox_message(one: SandboxView, why: str, now: float) -> str:
 
 
 def _age(item: ContainerView | SandboxView) -> tuple[int, float]:
-    """Sort key, oldest first. The attempt comes first, because clocks may be set back."""
+    """Sort key of one name's containers, oldest first. The attempt comes first, because clocks may be set back."""
     return (item.attempt, item.created)
 
 

@@ -142,6 +142,11 @@ def test_limit_over_all(most: int, expected: list[str] | None) -> None:
         assert removed == expected
 
 
+def test_limit_over_all_takes_the_oldest_not_the_first_attempt() -> None:
+    dead = [container("old", 5, "p", created=1.0), container("new", 0, "q", created=50.0)]
+    assert ids(containers_to_remove(dead, LIVE, Limits(max_containers=1), 100.0)) == ["old"]
+
+
 def test_all_dead_containers_of_a_pod_that_is_gone() -> None:
     dead = [container("a", 0, "ghost"), container("b", 1, "ghost"), container("run", 2, "ghost", state="running")]
     assert ids(containers_to_remove(dead, LIVE, Limits(), 100.0)) == ["a", "b"]
