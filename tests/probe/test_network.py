@@ -94,6 +94,15 @@ def test_http(actor: ActorProcess, server: Server, path: str, expected: str) -> 
     assert re.fullmatch(expected, found), found
 
 
+def test_nine_redirects_are_followed(actor: ActorProcess) -> None:
+    with servers.http_server() as running:
+        running.answer = b"HTTP/1.1 307 Again\r\nLocation: /loop\r\n\r\n"
+        container = pods.container(liveness=pods.http(running.port, "/loop"))
+        actor.tell(SetPods(pods=(pods.pod(container),)))
+        assert "stopped after 10 redirects" in pods.first_told(actor, container.container_id, "liveness").message
+        assert len(running.requests) == 10
+
+
 def test_timeout_ends_a_probe_in_time(actor: ActorProcess, server: Server) -> None:
     began = time.monotonic()
     with Stalls() as machine:

@@ -21,7 +21,8 @@ MAX_FRAMED_BYTES = 256 * 1024
 """Limit of the framed body. Chunk sizes, extensions and trailers may take more bytes than the body."""
 _MAX_INTERIM = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MAX_REDIRECTS = 10
+_MAX_REQUESTS = 10
+"""Requests of one probe, the first included: nine redirects are followed, as by Go's client."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _NOT_SENT = frozenset({"host", "connection", "content-length", "transfer-encoding", "trailer"})
 """Headers of a manifest that are not sent as given: they frame the request, or Host is sent separately."""
@@ -155,11 +156,11 @@ def redirect_of(target: Url | None, first_host: str, hops: int) -> Url | None:
     """The URL of the next request after a redirect; None when the answer is final.
 
     Only redirects within the first host are followed: any other redirect proves the container alive.
-    Raises BadResponse after ten redirects.
+    `hops`: redirects that were followed. Raises BadResponse when ten requests have been sent.
     """
     if target is None or target.host != first_host:
         return None
-    if hops >= _MAX_REDIRECTS:
+    if hops + 1 >= _MAX_REQUESTS:
         raise BadResponse("stopped after 10 redirects")
     return target
 
