@@ -122,7 +122,7 @@ def next_due(numbers: Timing, due: float, ended: float) -> float:
 def event(kind: Kind, outcome: Outcome) -> tuple[str, str] | None:
     """(reason, message) of the kubelet's Event for an outcome; None for a success."""
     if outcome.kind == "errored":
-        text = f"{kind.capitalize()} probe errored and resulted in unknown state: {outcome.output}"
+        text = f"{kind.capitalize()} probe errored and resulted in {outcome.state} state: {outcome.output}"
         return "Unhealthy", _cut(text)
     text = message(kind, outcome)
     return ("ProbeWarning" if outcome.kind == "warning" else "Unhealthy", text) if text else None

@@ -161,7 +161,8 @@ class Worker:
         """Log a probe that cannot be carried out, once until it can again."""
         error = outcome.output if outcome.kind == "errored" else ""
         if error and not self._error:
-            log.warning("%s: %s probe errored and resulted in unknown state: %s", self, self.kind.capitalize(), error)
+            text = "%s: %s probe errored and resulted in %s state: %s"
+            log.warning(text, self, self.kind.capitalize(), outcome.state, error)
         self._error = error
 
     def __str__(self) -> str:

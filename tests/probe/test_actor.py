@@ -98,6 +98,14 @@ def test_every_failed_probe_is_an_event_of_its_container(actor: ActorProcess, se
     assert said == {("Warning", "Unhealthy", text, "Pod", "spec.containers{c}")}
 
 
+def test_body_that_breaks_off_is_an_event_and_no_result(actor: ActorProcess, server: Server) -> None:
+    server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf"
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", liveness=pods.http(server.port))),)))
+    (event, *_) = wait_for(lambda: actor.peers["events"].of(RecordEvent))
+    assert event.message == "Liveness probe errored and resulted in failure state: unexpected EOF"
+    assert standing(actor) == {("c", "liveness"): "success"}
+
+
 def redirecting(listener: socket.socket) -> None:
     """Answer every request as Go's http.Redirect does, the body a moment after the head."""
     body = b'<a href="http://0.0.0.0/">Found</a>.\n\n'

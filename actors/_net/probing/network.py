@@ -148,7 +148,7 @@ class HttpProbe(TcpProbe):
 
     def _failed(self, text: str) -> Outcome:
         if self._stage == "body":
-            return Outcome("errored", text)  # an incomplete body gives no result, as in the kubelet
+            return Outcome("errored", text, "failure")  # an incomplete body gives no result, as in the kubelet
         return Outcome("failure", f'Get "{self._url}": {text}')
 
     def _late_text(self) -> str:

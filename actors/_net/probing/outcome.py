@@ -14,3 +14,5 @@ class Outcome(NamedTuple):
     kind: Literal["success", "warning", "failure", "errored"]
     output: str = ""
     """The kubelet's text where it is known; at most MAX_BODY_BYTES."""
+    state: Literal["unknown", "failure"] = "unknown"
+    """The state in the event of an errored probe. The kubelet names failure when an HTTP body broke off."""
