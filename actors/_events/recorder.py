@@ -85,14 +85,15 @@ class Recorder:
         message: str,
         *,
         annotations: dict[str, str] | None = None,
+        most: int = MAX_MESSAGE,
     ) -> None:
-        """Record an event of an object by its reference."""
+        """Record an event of an object by its reference, with at most `most` characters of the message."""
         self._ref.tell(
             RecordEvent(
                 involved=involved,
                 type=kind,
                 reason=reason,
-                message=message[:MAX_MESSAGE],
+                message=message[:most],
                 time_ns=time.time_ns(),
                 annotations=bounded(annotations or {}),
             )

@@ -180,7 +180,7 @@ class Probes(Actor):
         container = ObjectReference(
             kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, api_version="v1", field_path=path
         )
-        self._events.object(container, "Warning", *event)
+        self._events.object(container, "Warning", *event, most=policy.MAX_EVENT)
 
     def _save(self) -> None:
         if not self._saving:

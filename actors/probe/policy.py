@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-from actors._net.probing.outcome import Outcome
+from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
 from proto.v1 import Probe
 from proto.wire.message import Record
 
@@ -21,7 +21,9 @@ INITIAL: dict[Kind, Result] = {"liveness": "success", "readiness": "failure", "s
 """The standing result of a container that has not been probed."""
 
 MAX_MESSAGE = 1024
-"""Limit of a standing result's message in characters; it is an Event's."""
+"""Limit of a standing result's message in characters. It is in the checkpoint."""
+MAX_EVENT = MAX_BODY_BYTES + 256
+"""Limit of an event's message in characters: all output of a probe, and the words before it. An API server has none."""
 
 
 class Timing(NamedTuple):
@@ -123,21 +125,24 @@ def event(kind: Kind, outcome: Outcome) -> tuple[str, str] | None:
     """(reason, message) of the kubelet's Event for an outcome; None for a success."""
     if outcome.kind == "errored":
         text = f"{kind.capitalize()} probe errored and resulted in {outcome.state} state: {outcome.output}"
-        return "Unhealthy", _cut(text)
-    text = message(kind, outcome)
+        return "Unhealthy", _cut(text, MAX_EVENT)
+    text = message(kind, outcome, MAX_EVENT)
     return ("ProbeWarning" if outcome.kind == "warning" else "Unhealthy", text) if text else None
 
 
-def message(kind: Kind, outcome: Outcome) -> str:
-    """The kubelet's message for an outcome; empty for a success and for a probe that could not be carried out."""
+def message(kind: Kind, outcome: Outcome, most: int = MAX_MESSAGE) -> str:
+    """The kubelet's message for an outcome; empty for a success and for a probe that could not be carried out.
+
+    `most`: its limit in characters.
+    """
     if outcome.kind == "failure":
         text = f"{kind.capitalize()} probe failed: {outcome.output}"
     elif outcome.kind == "warning":
         text = f"{kind.capitalize()} probe warning: {outcome.output}"
     else:
         return ""
-    return _cut(text)
+    return _cut(text, most)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 3] + "..."
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."

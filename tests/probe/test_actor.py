@@ -106,6 +106,15 @@ def test_body_that_breaks_off_is_an_event_and_no_result(actor: ActorProcess, ser
     assert standing(actor) == {("c", "liveness"): "success"}
 
 
+def test_event_has_a_long_body_whole(actor: ActorProcess, server: Server) -> None:
+    body = b"x" * 9000
+    server.answer = b"HTTP/1.1 302 Found\r\nLocation: http://0.0.0.0/\r\nContent-Length: 9000\r\n\r\n" + body
+    actor.tell(SetPods(pods=(pods.pod(pods.container("c", liveness=pods.http(server.port))),)))
+    (event, *_) = wait_for(lambda: actor.peers["events"].of(RecordEvent))
+    said = "Liveness probe warning: Probe terminated redirects, Response body: "
+    assert event.message == said + body.decode()
+
+
 def redirecting(listener: socket.socket) -> None:
     """Answer every request as Go's http.Redirect does, the body a moment after the head."""
     body = b'<a href="http://0.0.0.0/">Found</a>.\n\n'

@@ -2,10 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._net.probing.outcome import Outcome
+from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
 from actors.probe.policy import (
     INITIAL,
     KINDS,
+    MAX_EVENT,
     Kind,
     Standing,
     Timing,
@@ -165,6 +166,18 @@ def test_messages_are_the_kubelets() -> None:
     assert message("readiness", Outcome("warning", "moved")) == "Readiness probe warning: moved"
     assert message("startup", Outcome("success", "out")) == ""
     assert len(message("startup", Outcome("failure", "x" * 5000))) == 1024
+
+
+def test_event_has_all_output_and_the_checkpoint_less() -> None:
+    told = "x" * MAX_BODY_BYTES
+    assert event("readiness", Outcome("failure", told)) == ("Unhealthy", f"Readiness probe failed: {told}")
+    longer = event("readiness", Outcome("errored", told * 2))
+    assert longer is not None
+    assert len(longer[1]) == MAX_EVENT
+    assert (
+        len(settle("readiness", initial("readiness"), Timing(failure_threshold=1), Outcome("failure", told)).message)
+        == 1024
+    )
 
 
 @pytest.mark.parametrize(
