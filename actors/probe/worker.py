@@ -19,8 +19,8 @@ from proto.v1 import Probe
 
 log = logging.getLogger(__name__)
 
-_RESULTS = {"success": "successful", "warning": "successful", "failure": "failed", "errored": "unknown"}
-"""The kubelet's label values of its metrics by outcome."""
+_RESULTS = {"success": "successful", "warning": "successful", "failure": "failed"}
+"""The kubelet's label values of its metrics by outcome. It does not count probes that could not be carried out."""
 _TRIES = 3
 """Tries in a row of a probe that could not be carried out; the kubelet's maxProbeRetries."""
 
@@ -53,6 +53,7 @@ class Worker:
         self._numbers = policy.timing(self._probe)
         self._timer: TimerEntry | None = None
         self._due = self._began = 0.0
+        """Monotonic seconds: when the present probe was due, and when its first try began."""
         self._run = 0
         """Number of the probe under way. Outcomes with another number are ignored."""
         self._cancel: Cancel | None = None
@@ -113,8 +114,8 @@ class Worker:
     def _try(self, tries_left: int) -> None:
         self._timer = None
         self._run += 1
-        self._began = time.monotonic()
         if tries_left == _TRIES:
+            self._began = time.monotonic()
             PROBE_LATENESS.observe(max(0.0, self._began - self._due), self.kind.capitalize())
         run = self._run
         self.probes += 1
@@ -146,9 +147,14 @@ class Worker:
             self._on_change(self, old.result)
 
     def _count(self, outcome: Outcome) -> None:
+        """Count a result. As in the kubelet, only a success has a duration, which includes tries that failed before."""
+        result = _RESULTS.get(outcome.kind)
+        if result is None:
+            return
         kind, pod, container = self.kind.capitalize(), self.pod, self.container.name
-        PROBE_SECONDS.observe(time.monotonic() - self._began, kind, container, pod.name, pod.namespace)
-        PROBE_RESULTS.inc(kind, _RESULTS[outcome.kind], container, pod.name, pod.namespace, pod.uid)
+        PROBE_RESULTS.inc(kind, result, container, pod.name, pod.namespace, pod.uid)
+        if result == "successful":
+            PROBE_SECONDS.observe(time.monotonic() - self._began, kind, container, pod.name, pod.namespace)
 
     def forget(self) -> None:
         """Drop the samples of a container that is gone, as the kubelet's workers do."""
