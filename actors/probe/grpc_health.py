@@ -11,6 +11,7 @@ from typing import Any
 from actors._base import Future
 from actors._net.probing.http import PROBE_AGENT
 from actors._net.probing.outcome import Outcome
+from proto.v1.scalars.duration import SECOND, format_duration
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
@@ -62,7 +63,10 @@ class HealthClient:
         self._starter: ThreadPoolExecutor | None = None
 
     async def check(self, peer: str, service: str, timeout_s: float) -> Outcome:
-        """Call the server at `peer` (host:port) once, over a new connection. Any error is a failure."""
+        """Call the server at `peer` (host:port) once, over a new connection. Any error is a failure.
+
+        A connection that is refused is tried again until the timeout, as by the kubelet, which dials with WithBlock.
+        """
         if self._starter is None:
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="grpc-probe")
         answered: Future[Outcome] = Future()
@@ -77,14 +81,18 @@ def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome])
     try:
         channel = grpc.insecure_channel(_address(peer), options=_OPTIONS)
         call = channel.unary_unary(_METHOD, request_serializer=request, response_deserializer=serving_status)
-        rpc = call.future(service, timeout=timeout_s)
+        rpc = call.future(service, timeout=timeout_s, wait_for_ready=True)
     except BaseException as error:
         answered.set_error(error)
         raise
 
     def ended(_: Any) -> None:
         try:
-            answered.set(_outcome(rpc.code().name, rpc.details() or "", rpc, peer, timeout_s))
+            code = rpc.code().name
+            if code == "DEADLINE_EXCEEDED" and not _is_connected(channel):
+                answered.set(Outcome("failure", _not_connected(peer, timeout_s)))
+            else:
+                answered.set(_outcome(code, rpc.details() or "", rpc, timeout_s))
         except Exception as error:  # caused by the container's answer; gRPC's thread would only log it
             answered.set(Outcome("failure", f"error: health rpc probe failed: {type(error).__name__}"))
         finally:
@@ -97,8 +105,21 @@ def _address(peer: str) -> str:
     return f"ipv6:{peer}" if peer.startswith("[") else f"ipv4:{peer}"
 
 
-def _outcome(code: str, details: str, rpc: Any, peer: str, timeout_s: float) -> Outcome:
-    within = f"{timeout_s:g}s"
+def _is_connected(channel: Any) -> bool:
+    """True while the channel has a connection. The public `subscribe` takes a thread that polls for 0.2 s."""
+    import grpc  # noqa: PLC0415 - see `_start`
+
+    state, _ = grpc.ChannelConnectivity.READY.value
+    return bool(channel._channel.check_connectivity_state(False) == state)
+
+
+def _not_connected(peer: str, timeout_s: float) -> str:
+    within = _go_seconds(timeout_s)
+    return f'timeout: failed to connect service "{peer}" within {within}: context deadline exceeded'
+
+
+def _outcome(code: str, details: str, rpc: Any, timeout_s: float) -> Outcome:
+    """The outcome of a call that was made over a connection."""
     if code == "OK":
         status = rpc.result()
         if status == "SERVING":
@@ -107,12 +128,14 @@ def _outcome(code: str, details: str, rpc: Any, peer: str, timeout_s: float) -> 
     if code == "UNIMPLEMENTED":
         text = f"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {details}"
     elif code == "DEADLINE_EXCEEDED":
-        text = f"timeout: health rpc did not complete within {within}"
-    elif code == "UNAVAILABLE":
-        text = f'error: failed to connect service at "{peer}": {details}'
+        text = f"timeout: health rpc did not complete within {_go_seconds(timeout_s)}"
     else:
         text = f"error: health rpc probe failed: rpc error: code = {_go_name(code)} desc = {details}"
     return Outcome("failure", text)
+
+
+def _go_seconds(seconds: float) -> str:
+    return format_duration(round(seconds * SECOND))
 
 
 def _go_name(code: str) -> str:

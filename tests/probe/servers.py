@@ -141,7 +141,7 @@ def silent_port() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def grpc_server(health: bool = True) -> Iterator[int]:
+def grpc_server(health: bool = True, port: int = 0) -> Iterator[int]:
     """grpc.health.v1 where asked: `` and `good` serve, `bad` does not, `slow` hangs, another is NOT_FOUND."""
     over = threading.Event()
 
@@ -161,7 +161,7 @@ def grpc_server(health: bool = True) -> Iterator[int]:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler}),)
         )
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
         yield port

@@ -17,7 +17,7 @@ import pytest
 
 from actors._net.probing.connection import Connection, Wait
 from proto.pods.probe import SetPods
-from proto.v1 import HTTPHeader, Probe
+from proto.v1 import GRPCAction, HTTPHeader, Probe
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.ports import free_port
 from tests.probe import pods, servers
@@ -186,7 +186,29 @@ def test_grpc(actor: ActorProcess) -> None:
         assert "code = NotFound desc = unknown service" in outcome(actor, pods.grpc_check(port, "other"))
     with servers.grpc_server(health=False) as port:
         assert "does not implement the grpc health protocol" in outcome(actor, pods.grpc_check(port))
-    assert "failed to connect service" in outcome(actor, pods.grpc_check(free_port()))
+
+
+def test_grpc_connection_is_tried_until_the_timeout(actor: ActorProcess) -> None:
+    port = free_port()
+    assert outcome(actor, pods.grpc_check(port, timeout=1)) == (
+        f'Liveness probe failed: timeout: failed to connect service "127.0.0.1:{port}" within 1s: '
+        "context deadline exceeded"
+    )
+    with servers.silent_port() as port:
+        assert f'failed to connect service "127.0.0.1:{port}" within 1s' in outcome(
+            actor, pods.grpc_check(port, timeout=1)
+        )
+
+
+def test_grpc_server_that_comes_up_within_the_timeout_is_healthy(actor: ActorProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as early:
+        port = early.getsockname()[1]
+        once = pods.probe(grpc=GRPCAction(port=port), timeout_seconds=30, period_seconds=100)
+        container = pods.container(readiness=once)
+        actor.tell(SetPods(pods=(pods.pod(container),)))
+        early.accept()[0].close()
+    with servers.grpc_server(port=port):
+        assert pods.first_told(actor, container.container_id, "readiness", 20).result == "success"
 
 
 def test_no_socket_is_left_open(actor: ActorProcess) -> None:
