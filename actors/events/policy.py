@@ -18,6 +18,13 @@ from actors.events.entry import Entry
 from proto.v1 import ObjectReference
 
 COMBINED = "(combined from similar events): "
+OWN_REASONS = frozenset(
+    {
+        "ContainerRemoved", "SandboxRemoved", "OOMKilled", "Stuck",
+        "PlanChanged", "NodeNameConflict", "CertificateRequestFailed",
+    }
+)  # fmt: skip
+"""Reasons that the kubelet has not, of objects about which it records events."""
 
 Key = tuple[str, ...]
 V = TypeVar("V")
@@ -142,7 +149,10 @@ class Correlator:
         return frozenset(sorted(messages)[: self.limits.similar - 1])
 
     def _passes(self, entry: Entry) -> bool:
-        key = _spam_key(entry)
+        key = _source_key(entry)
+        if entry.reason in OWN_REASONS:
+            # With a bucket each, our own events hold back none of the kubelet's.
+            key = (*key, entry.reason)
         bucket = self._buckets.recall(key) or _Bucket(self.limits.burst, entry.last_ns)
         refilled = max(0, entry.last_ns - bucket.at_ns) / 1e9 / self.limits.refill_s
         tokens = min(self.limits.burst, bucket.tokens + refilled)
@@ -160,13 +170,13 @@ def _digest(message: str) -> str:
     return message if len(message) < 40 else hashlib.md5(message.encode(), usedforsecurity=False).hexdigest()
 
 
-def _spam_key(entry: Entry) -> Key:
+def _source_key(entry: Entry) -> Key:
     one = entry.involved
     return (entry.component, one.kind or "", one.namespace or "", one.name or "", one.uid or "", one.api_version or "")
 
 
 def _aggregate_key(entry: Entry) -> Key:
-    return (*_spam_key(entry), entry.type, entry.reason)
+    return (*_source_key(entry), entry.type, entry.reason)
 
 
 def _event_key(entry: Entry) -> Key:

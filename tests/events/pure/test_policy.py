@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actors.events.entry import Entry, event_name, to_api
-from actors.events.policy import COMBINED, Correlator, Limits
+from actors.events.policy import COMBINED, OWN_REASONS, Correlator, Limits
 from actors.events.sending import as_created
 from actors.events.store import MOST, MOST_BYTES, TTL_S, Store
 from proto.v1 import ObjectReference, to_dict
@@ -101,6 +101,13 @@ def test_combining_ends_ten_minutes_after_the_last_similar_event(apart_s, combin
 def test_similar_means_one_type_and_reason_of_one_object():
     mixed = [entry(n, f"m{n}", reason="AB"[n % 2]) for n in range(18)]
     assert not any(one.message.startswith(COMBINED) for one in fed(mixed))
+
+
+@pytest.mark.parametrize("reason", sorted(OWN_REASONS))
+def test_own_events_hold_back_none_of_the_kubelets(reason):
+    own = fed([entry(n, reason=reason) for n in range(60)], correlator := Correlator())
+    assert len(own) == 25, "they have a limit, too"
+    assert len(fed([entry(60 + n, f"m{n % 3}") for n in range(30)], correlator)) == 25
 
 
 def test_an_object_may_burst_25_and_then_one_every_five_minutes():
