@@ -39,6 +39,7 @@ from actors.status.sync_actions import (
     status_action,
 )
 from actors.status.write_queue import CAP_S, GATHER_S, REFUSED_CAP_S, THROTTLED_S, WriteQueue
+from proto.common import rfc3339
 from proto.pods.pod_workers import StatusWritten
 from proto.pods.status import Stage
 from proto.v1 import Pod, PodStatus
@@ -72,6 +73,8 @@ class ApiSync:
         """By the API server's UID."""
         self._told_ready: set[str] = set()
         """UIDs of pods whose first write as ready was told."""
+        self._disrupted: set[str] = set()
+        """UIDs of pods whose condition DisruptionTarget has the time of its first write."""
         self._too_large: set[str] = set()
         self._check_stored: set[str] = set()
         """Keys whose stored status is compared with the last write."""
@@ -108,6 +111,7 @@ class ApiSync:
         if self._static.get(key) == uid:
             del self._static[key]
         self._too_large.discard(uid)
+        self._disrupted.discard(uid)
         self._told_ready.discard(uid)
         self._errors.pop(key, None)
         self._mark([key])
@@ -216,14 +220,17 @@ class ApiSync:
         if known is None:
             return None
         if there.uid not in self._written:
-            known = self._with_api_times(known, there)
+            known = self._with_times(known, patches.with_api_times(known.pod.status, there.status))
+        if known.pod.metadata.uid not in self._disrupted and patches.says_disruption(*known, there.status):
+            self._disrupted.add(known.pod.metadata.uid)
+            now = rfc3339.now()
+            known = self._with_times(known, patches.with_disruption_time(known.pod.status, there.status, now))
         if known.pod.metadata.uid in self._too_large:
             known = known._replace(pod=msgspec.structs.replace(known.pod, status=shortened(known.pod.status)))
         return status_action(known, there, self._written.get(there.uid), check_stored=key in self._check_stored)
 
-    def _with_api_times(self, known: LocalPod, there: ApiPod) -> LocalPod:
-        """Give the pod the times that the API server has, in this actor's records too."""
-        status = patches.with_api_times(known.pod.status, there.status)
+    def _with_times(self, known: LocalPod, status: PodStatus) -> LocalPod:
+        """Give the pod the status, which has other times, in this actor's records too."""
         if status == known.pod.status:
             return known
         pod = msgspec.structs.replace(known.pod, status=status)

@@ -43,12 +43,12 @@ def node_status(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
     """
     status = pod.status
     over = stage in STOPPED_STAGES
+    disrupted = says_disruption(pod, stage, api)
     phase, reason, message = status.phase, status.reason, status.message
     if api.phase in TERMINAL and status.phase != api.phase:
         phase, reason, message = api.phase, api.reason, api.message
     elif status.phase in TERMINAL and api.phase not in TERMINAL and not over:
         phase, reason, message = api.phase or "Pending", api.reason, api.message
-    disrupted = over and phase in TERMINAL
     conditions = tuple(
         _unready(one) if phase in TERMINAL and one.type in READINESS else one
         for one in status.conditions
@@ -62,6 +62,34 @@ def node_status(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
         conditions=conditions,
         container_statuses=_forward(pod, status.container_statuses, api.container_statuses),
         init_container_statuses=_forward(pod, status.init_container_statuses, api.init_container_statuses),
+    )
+
+
+def says_disruption(pod: Pod, stage: Stage, api: PodStatus) -> bool:
+    """True when the API server is to have the pod's condition DisruptionTarget: not before the terminal phase."""
+    over = stage in STOPPED_STAGES and (pod.status.phase in TERMINAL or api.phase in TERMINAL)
+    return over and any(one.type == DISRUPTION_TARGET for one in pod.status.conditions)
+
+
+def with_disruption_time(status: PodStatus, api: PodStatus, now: str) -> PodStatus:
+    """`status` with the time at which the API server gets the condition DisruptionTarget: it has one, or `now`.
+
+    The time that the condition has on the node is that of the eviction's begin.
+    """
+    there = next((one for one in api.conditions if one.type == DISRUPTION_TARGET), None)
+    return replace(
+        status,
+        conditions=tuple(
+            one
+            if one.type != DISRUPTION_TARGET
+            else replace(
+                one,
+                last_transition_time=there.last_transition_time or now
+                if there is not None and there.status == one.status
+                else now,
+            )
+            for one in status.conditions
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors._kube.errors import ApiError
+from proto.common import rfc3339
 from proto.pods.status import Flush, ListPods
 from proto.v1 import PodCondition, PodStatus, from_dict
 from tests.harness import wait_for
@@ -125,6 +126,30 @@ def test_terminal_phase_waits_for_processes_deletion_for_release(cluster: Cluste
     (call,) = cluster.faulty.of("DELETE")
     assert call.body["preconditions"] == {"uid": pod.metadata.uid}
     assert call.body["gracePeriodSeconds"] == 0
+
+
+def disrupted_since(cluster: Cluster, name: str) -> str:
+    (found,) = [one for one in cluster.get(name)["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    return str(found["lastTransitionTime"])
+
+
+def test_disruption_target_has_the_time_of_its_write(cluster: Cluster) -> None:
+    pod = cluster.set_pod(cluster.create("evicted"), running())
+    cluster.wait_phase("evicted", "Running")
+    target = PodCondition(type="DisruptionTarget", status="True", last_transition_time="2026-01-01T00:00:00Z")
+    failed = running("False", "Failed", reason="Evicted")
+    failed = replace(failed, conditions=(*failed.conditions, target))
+    cluster.set_pod(pod, failed, "terminating")
+    cluster.settled()
+    began = rfc3339.now()
+    cluster.set_pod(pod, failed, "terminated")
+    cluster.wait_phase("evicted", "Failed")
+    written = disrupted_since(cluster, "evicted")
+    assert written >= began, "not the begin of the eviction"
+    cluster.restart()
+    cluster.set_pod(pod, failed, "released")
+    cluster.settled()
+    assert disrupted_since(cluster, "evicted") == written
 
 
 def test_object_with_finalizer_is_deleted_once(cluster: Cluster) -> None:

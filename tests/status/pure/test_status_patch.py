@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.status.status_patch import comparable, digest, is_ready, node_status, patch_of, with_api_times
+from actors.status.status_patch import (
+    comparable,
+    digest,
+    is_ready,
+    node_status,
+    patch_of,
+    with_api_times,
+    with_disruption_time,
+)
 from proto.v1 import (
     Container,
     ContainerRestartRule,
@@ -27,7 +35,7 @@ from proto.v1 import (
     ResourceRequirements,
 )
 
-T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
+T0, T1, T2 = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
 
 
 def condition(kind: str, status: str = "True", **more: Any) -> PodCondition:
@@ -87,6 +95,19 @@ def test_disruption_target_is_written_with_the_pods_end(stage, said):
     assert ("DisruptionTarget" in types(own)) is said
     once_stored = node_status(pod(given), stage, PodStatus(phase="Failed" if said else "Running"))
     assert digest(once_stored) == digest(own)
+
+
+@pytest.mark.parametrize(
+    ("there", "since"),
+    [((), T2), ((condition("DisruptionTarget", last_transition_time=T0),), T0),
+     ((condition("DisruptionTarget", "False", last_transition_time=T0),), T2)],
+)  # fmt: skip
+def test_disruption_target_begins_when_the_server_gets_it(there, since):
+    given = status("Failed", condition("DisruptionTarget"), condition("Ready", "False"))
+    after = with_disruption_time(given, status("Running", *there), T2)
+    assert [(one.type, one.last_transition_time) for one in after.conditions] == [
+        ("DisruptionTarget", since), ("Ready", T1),
+    ]  # fmt: skip
 
 
 def test_ended_pod_is_not_ready():
