@@ -23,6 +23,9 @@ _RESULTS = {"success": "successful", "warning": "successful", "failure": "failed
 """The kubelet's label values of its metrics by outcome. It does not count probes that could not be carried out."""
 _TRIES = 3
 """Tries in a row of a probe that could not be carried out; the kubelet's maxProbeRetries."""
+SYNC_S = 1.0
+"""Shortest time from a probe to another for a sync of the pod. pod_workers may sync a pod several times a second. The
+kubelet's pleg looks once a second."""
 
 
 class Worker:
@@ -58,6 +61,8 @@ class Worker:
         """Number of the probe under way. Outcomes with another number are ignored."""
         self._cancel: Cancel | None = None
         self._under_way = False
+        self._synced = False
+        """The pod was sent again during the probe under way."""
         self._error = ""
 
     def update(
@@ -73,6 +78,9 @@ class Worker:
 
         `started`: it has no startup probe, or its startup succeeded. `remembered`: the standing in the checkpoint, for
         a container that is new to this worker. `at_once`: run the first probe now instead of at the next period.
+
+        A repeat is a sync of the pod. As in the kubelet (UpdatePodStatus of pkg/kubelet/prober), it probes a container
+        that is not ready before its period is over.
         """
         probe: Probe = getattr(container, self.kind)
         numbers = policy.timing(probe)
@@ -95,6 +103,21 @@ class Worker:
             age_s = time.time() - container.started_at
             due_s = policy.first_due(numbers, min(age_s, numbers.initial_delay_s) if at_once else age_s)
             self._schedule(time.monotonic() + due_s)
+        elif self.kind == "readiness" and self.standing.result != "success":
+            self._sync()
+
+    def _sync(self) -> None:
+        """Probe soon, and begin the period anew."""
+        if self._under_way:
+            self._synced = True
+            return
+        delay_s = min(
+            self._numbers.initial_delay_s, self.container.started_at + self._numbers.initial_delay_s - time.time()
+        )
+        due = max(self._began + SYNC_S, time.monotonic() + max(0.0, delay_s))
+        if self._timer is not None and due < self._due:
+            self._timer.cancel()
+            self._schedule(due)
 
     def stop(self) -> None:
         """Stop probing and cancel the probe under way. The standing result stays."""
@@ -116,6 +139,7 @@ class Worker:
         self._run += 1
         if tries_left == _TRIES:
             self._began = time.monotonic()
+            self._synced = False
             PROBE_LATENESS.observe(max(0.0, self._began - self._due), self.kind.capitalize())
         run = self._run
         self.probes += 1
@@ -138,8 +162,18 @@ class Worker:
         self._on_outcome(self, outcome)
         standing = policy.settle(self.kind, self.standing, self._numbers, outcome)
         if not standing.on_hold and not (self.kind == "startup" and standing.result == "success"):
-            self._schedule(policy.next_due(self._numbers, self._due, time.monotonic()))
+            self._schedule(self._next_due(standing))
         self._set_standing(standing)
+
+    def _next_due(self, standing: Standing) -> float:
+        """The time of the next probe after one with this standing."""
+        now = time.monotonic()
+        if self.kind == "readiness" and standing.result == "failure":
+            if self.standing.result == "success" and not self.pod.terminating:
+                return now  # one failure of a moment must not keep the container unready for a period
+            if self._synced:
+                return max(now, self._began + SYNC_S)
+        return policy.next_due(self._numbers, self._due, now)
 
     def _set_standing(self, standing: Standing) -> None:
         old, self.standing = self.standing, standing

@@ -46,7 +46,10 @@ class ProbedPod(Record, frozen=True, kw_only=True):
 
 
 class SetPods(Message, frozen=True, kw_only=True):
-    """Replace these pods. `full`: all other pods are dropped. Idempotent."""
+    """Replace these pods. `full`: all other pods are dropped.
+
+    A repeat is a sync: it probes containers that have started and are not ready, at most once a second.
+    """
 
     pods: tuple[ProbedPod, ...]
     full: bool = False

@@ -176,6 +176,8 @@ class Probe(StandIn):
         super().__init__(world)
         self.pods: dict[str, probe.ProbedPod] = {}
         self.results: dict[tuple[str, str], pod_workers.ProbeResult] = {}
+        self.told = 0
+        """How often a pod was sent."""
 
     def restart(self) -> None:
         super().restart()
@@ -193,6 +195,7 @@ class Probe(StandIn):
             self.pods = {}
         for pod in message.pods:
             self.pods[pod.uid] = pod
+            self.told += 1
         self.world.clock.call_later(PROBED_AFTER_S, self.look)
 
     def on_RemovePod(self, message: probe.RemovePod) -> None:  # noqa: N802

@@ -131,6 +131,21 @@ def test_a_pod_deleted_before_it_began_has_failed(make_world, restart_policy):
     assert shown(world).state.terminated.reason == "ContainerStatusUnknown"
 
 
+@pytest.mark.parametrize(("ready", "sent"), [(False, {2, 3}), (True, {0})])
+def test_each_sync_has_unready_containers_probed(make_world, ready, sent):
+    world = make_world(static=False)
+    world.programs.clear()
+    world.health["a", "readiness"] = ready
+    container = PLAIN["containers"][0] | {"readinessProbe": specs.PROBE, "startupProbe": specs.PROBE}
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "containers": [container]}, 1))
+    world.clock.advance(10)
+    assert shown(world).ready is ready
+    before = world.peers["probe"].told
+    world.clock.advance(world.settings.sync_frequency_s * 3)
+    assert world.peers["probe"].told - before in sent
+    settle(world)
+
+
 def test_sidecar_failing_startup_blocks_later_starts(make_world):
     world = make_world(static=False)
     sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always", "startupProbe": specs.PROBE}

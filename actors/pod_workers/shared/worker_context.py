@@ -91,10 +91,10 @@ class Published:
         with self.lock:
             return self.used_objects.all() if changed.full else self.used_objects.users(changed.refs)
 
-    def probing(self, pod: probe.ProbedPod) -> None:
-        """Tell probe the pod's probes."""
+    def probing(self, pod: probe.ProbedPod, *, again: bool) -> None:
+        """Tell probe the pod's probes if they have changed, or if it is to probe `again` what is not ready."""
         with self.lock:
-            if self.probed.get(pod.uid) == pod:
+            if self.probed.get(pod.uid) == pod and not again:
                 return
             self.probed[pod.uid] = pod
             self.probe_ref.tell(probe.SetPods(pods=(pod,)))

@@ -126,8 +126,13 @@ class StatusReporter:
 
     # Publications
 
-    def publish(self, view: PodView, termination: TerminationRequest | None = None) -> None:
-        """Send status and probe the changes. No readiness is published before probe has sent its results."""
+    def publish(
+        self, view: PodView, termination: TerminationRequest | None = None, *, begins_sync: bool = False
+    ) -> None:
+        """Send status and probe the changes. No readiness is published before probe has sent its results.
+
+        `begins_sync`: the pod is synced now. As in the kubelet, probe looks then at containers that are not ready.
+        """
         self._forget_old_results(view)
         inputs = StatusInputs(
             probe_result=self.probe_result,
@@ -158,7 +163,8 @@ class StatusReporter:
             )
         self._note_lives(view)
         if self._probed:
-            self.context.published.probing(self._probed_pod(view, status))
+            probed = self._probed_pod(view, status)
+            self.context.published.probing(probed, again=begins_sync and any(map(self._waits, probed.containers)))
         self.scope.trace.published(status)
         publication = (status, self._stage())
         if publication == self._sent or (self._probed and not self.context.probes_known):
@@ -212,6 +218,12 @@ class StatusReporter:
             if status.phase in TERMINAL_PHASES
             else tuple(self._probed_container(one, view) for one in _containers(self.scope.pod) if _has_probe(one)),
         )
+
+    def _waits(self, container: ProbedContainer) -> bool:
+        """True for a container that has started and is not ready."""
+        results = {kind: self.probe_result(container.container_id, kind) for kind in ("startup", "readiness")}
+        started = container.running and (container.startup is None or results["startup"] == "success")
+        return started and container.readiness is not None and results["readiness"] != "success"
 
     def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
         probed = _probed(self.scope.pod, container, view)

@@ -87,7 +87,7 @@ class Sync:
             self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
         pod, view = self.scope.pod, await self.runtime.determined()
         planned = self.resizer.plan(pod, view)
-        self.report.publish(view)
+        self.report.publish(view, begins_sync=True)
         termination = self.report.own_termination(time.time())
         if termination is not None:
             return termination

@@ -119,3 +119,111 @@ def test_duration_includes_the_tries_before(make: Callable[..., World]) -> None:
         world.now += 2
         world.done(outcome)
     assert durations() == [(1, 6)]
+
+
+def times(world: World) -> list[float]:
+    """When the tries began, since the start."""
+    return [began - 1000 for began in world.began]
+
+
+def test_container_that_turns_unready_is_probed_again_at_once(make: Callable[..., World]) -> None:
+    """A failure of a moment does not keep it unready for a period."""
+    world = make()
+    outcomes = [SUCCESS, FAILURE, SUCCESS, SUCCESS]
+    world.answer = lambda: outcomes.pop(0)
+    world.sync()
+    world.run(119)
+    assert times(world) == [0, 60, 60]
+    assert world.changes == ["success", "failure", "success"]
+    world.run(2)
+    assert times(world) == [0, 60, 60, 120]
+
+
+def test_failure_that_stays_is_probed_at_its_period(make: Callable[..., World]) -> None:
+    world = make()
+    world.sync()
+    world.run(1)
+    world.answer = lambda: FAILURE
+    world.run(200)
+    assert times(world) == [0, 60, 60, 120, 180]
+
+
+def test_failures_below_the_threshold_do_not_probe_again(make: Callable[..., World]) -> None:
+    world = make(failure_threshold=3)
+    world.sync()
+    world.run(1)
+    world.answer = lambda: FAILURE
+    world.run(200)
+    assert times(world) == [0, 60, 120, 180, 180]
+
+
+def test_sync_of_an_unready_container_probes_and_restarts_its_period(make: Callable[..., World]) -> None:
+    world = make()
+    world.answer = lambda: FAILURE
+    world.sync()
+    world.run(20)
+    world.sync()
+    world.run(59)
+    assert times(world) == [0, 20]
+    world.run(2)
+    assert times(world) == [0, 20, 80]
+    world.answer = lambda: SUCCESS
+    world.sync()
+    world.run(1)
+    assert times(world) == [0, 20, 80, 81]
+    world.sync()
+    world.run(10)
+    assert times(world) == [0, 20, 80, 81], "it is ready"
+
+
+def test_many_syncs_cause_a_probe_a_second(make: Callable[..., World]) -> None:
+    world = make()
+    world.answer = lambda: FAILURE
+    world.sync()
+    for _ in range(30):
+        world.run(0.1)
+        world.sync()
+    world.run(50)
+    assert times(world) == pytest.approx([0, 1, 2, 3, 4], abs=0.2)
+
+
+def test_sync_during_a_probe_causes_another(make: Callable[..., World]) -> None:
+    """The answer may be from before the change that caused the sync."""
+    world = make()
+    world.answer = lambda: None
+    world.sync()
+    world.run(3)
+    world.sync()
+    world.done(FAILURE)
+    world.run(50)
+    assert times(world) == [0, 3]
+
+
+@pytest.mark.parametrize("kind", ["liveness", "startup"])
+def test_sync_leaves_other_probes_at_their_period(make: Callable[..., World], kind: Kind) -> None:
+    world = make(kind, failure_threshold=10)
+    world.answer = lambda: FAILURE
+    for _ in range(3):
+        world.sync()
+        world.run(10)
+    assert times(world) == [0]
+
+
+def test_sync_ends_no_initial_delay(make: Callable[..., World]) -> None:
+    world = make(initial_delay_seconds=30)
+    for _ in range(4):
+        world.sync()
+        world.run(5)
+    assert times(world) == []
+    world.run(15)
+    assert times(world) == [30]
+
+
+def test_terminating_pod_that_turns_unready_waits_for_its_period(make: Callable[..., World]) -> None:
+    world = make()
+    world.sync()
+    world.run(1)
+    world.worker.update(pods.pod(world.container, uid="u", terminating=True), world.container, started=True)
+    world.answer = lambda: FAILURE
+    world.run(100)
+    assert times(world) == [0, 60]
