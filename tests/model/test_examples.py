@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -118,6 +120,22 @@ def test_restart_count_never_falls_when_newest_instance_is_lost(make_world):
     world.kill()
     settle(world)
     assert shown(world).restart_count == 2
+
+
+def test_first_container_counts_on_from_logs_that_are_left(make_world):
+    """A static pod that is put back has its old UID, and its logs stay for up to a minute."""
+    world = make_world()
+    pod = specs.static_pod(PLAIN)
+    logs = Path(world.settings.pod_logs_dir, f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}", "a")
+    logs.mkdir(parents=True)
+    for name in ("0.log", "3.log.20260101-000000.gz", "20.txt", "99999999999.log"):
+        (logs / name).touch()
+    world.programs.clear()
+    world.update("file", "ADD", pod)
+    world.clock.advance(5)
+    (status,) = world.pods().values()
+    assert status.status.container_statuses[0].restart_count == 4
+    settle(world)
 
 
 @pytest.mark.parametrize("restart_policy", ["Always", "OnFailure", "Never"])

@@ -7,6 +7,8 @@ pod's owner must see become StartFailedError with the kubelet's reason. Other er
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 from collections.abc import Iterable
 
@@ -15,6 +17,8 @@ from actors._base.messaging import tracing
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
 from actors._cri.errors import CriError, RuntimeDown
+from actors._host.files import paths
+from actors._host.files.listing import names
 from actors._host.files.own_pods import mark_pod
 from actors.pod_workers.cri_config.mounts import MountInputs, foreign_volumes
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, pod_cgroup_parent
@@ -25,7 +29,7 @@ from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.resources.resize_steps import note_actuated
 from actors.pod_workers.shared.assigned import pod_cgroup_settings
 from actors.pod_workers.shared.pod_scope import PodScope
-from actors.pod_workers.steps.container_start import ContainerStart, StartFailedError
+from actors.pod_workers.steps.container_start import FILES_S, ContainerStart, StartFailedError
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.runtime_view import RuntimeView
@@ -39,6 +43,8 @@ from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
 
+_LOG = re.compile(r"(\d{1,9})\.log(?:\..*)?$")
+"""A log's name, and the names that its rotations have. A restart count has no more digits."""
 CGROUP_S = 30.0
 """For a change of a cgroup, which waits for systemd with that driver."""
 
@@ -153,12 +159,7 @@ class Operations:
             return started
         newest = self.runtime.view.container(container.name)
         previous = await self._forget_unstarted(newest)
-        instances = [None if previous is None else previous.restart_count]
-        if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
-            instances.append(published_restarts)
-        restarts = max((known + 1 for known in instances if known is not None), default=0)
-        if newest is not None and newest is not previous:
-            restarts = newest.restart_count  # reused, since that container never started
+        restarts = await self._restart_count(container.name, newest, previous, published_restarts)
         volumes = MountInputs(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         start.target_id = _target_id(container, view)
@@ -219,6 +220,35 @@ class Operations:
             grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
+
+    async def _restart_count(
+        self, container: str, newest: ContainerView | None, previous: ContainerView | None, published: int | None
+    ) -> int:
+        """Of the next instance. `newest`: the last instance. `previous`: the last instance that started."""
+        if newest is not None and newest is not previous:
+            return newest.restart_count  # reused, since that container never started
+        instances = [None if previous is None else previous.restart_count]
+        if previous is None or previous.state != "unknown":  # a lost container was counted as a restart already
+            instances.append(published)
+        if any(one is not None for one in instances):
+            return max(known + 1 for known in instances if known is not None)
+        by_logs: int = await self.context.blocking(FILES_S, self._next_by_logs, container)
+        return by_logs
+
+    def _next_by_logs(self, container: str) -> int:
+        """The restart count above those of the logs that are left. Else a new container appends to an old log.
+
+        A static pod that was put back has such logs, and a pod whose instances the runtime has lost. Runs in a thread.
+
+        Source: calcRestartCountByLogDir of pkg/kubelet/kuberuntime.
+        """
+        meta = self.scope.pod.metadata
+        directory = paths.pod_log_dir(self.context.settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        try:
+            found = map(_LOG.match, names(os.path.dirname(f"{directory}/{paths.container_log_path(container, 0)}")))
+        except OSError:
+            return 0  # the start makes this directory next, and tells what is wrong with it
+        return max((int(match[1]) + 1 for match in found if match is not None), default=0)
 
     async def _started_meanwhile(self, newest: ContainerView | None) -> ContainerView | None:
         """A container that was listed as created and has started since.
