@@ -2,17 +2,17 @@
 
 It also rotates the logs of running containers (`rotation`).
 
-It touches only pods with a mark of ours (`actors._host.files.own_pods`). A pod's directory, which is a mark, goes last:
-after its logs, containers and sandboxes. The record of removed pods identifies things that appear later.
+It touches only pods with a mark of ours (`actors._host.files.own_pods`). A pod's directory, which is a mark, goes after
+its containers and sandboxes. The record of removed pods identifies its logs, and things that appear later.
 
-A full pass runs every period. Pods that the pod workers report as terminated are cleaned up in batches after
-COALESCE_S. The next full pass retries a failed removal.
+A full pass runs every period. The cgroups and directories of pods that the pod workers report as terminated are removed
+in batches after COALESCE_S. Their logs stay until the next full pass, as with the kubelet, so that log shippers read
+the last lines. The full pass also retries a failed removal.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -203,22 +203,17 @@ class ContainerGc(Actor):
     async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
         # They are ours: a pod worker reported them.
         pods = await self._ask_pods(reported.keys(), only=tuple(reported))
-        gone = [one for uid, one in reported.items() if pods.is_gone(uid)]
+        gone = {uid for uid in reported if pods.is_gone(uid)}
         if gone:
             await self.blocking(DISK_S, self._remove_reported, gone)
 
-    def _remove_reported(self, gone: list[PodTerminated]) -> None:
-        """Remove the leftovers of reported pods, without a search for others. Runs in a thread."""
-        settings = self.settings
-        self._remove_cgroups({one.pod_uid for one in gone})
-        logs = [paths.pod_log_dir(settings.pod_logs_dir, one.pod_namespace, one.pod_name, one.pod_uid) for one in gone]
-        links = removal.symlinks_into(settings.container_logs_dir, logs)
-        removal.remove_symlinks(settings.container_logs_dir, links)
-        removal.remove_log_directories(settings.pod_logs_dir, map(os.path.basename, logs))
-        self._remove_directories({one.pod_uid for one in gone})
+    def _remove_reported(self, gone: set[str]) -> None:
+        """Remove cgroups and directories of reported pods, without a search for others. Runs in a thread."""
+        self._remove_cgroups(gone)
+        self._remove_directories(gone)
 
     def _remove_directories(self, uids: set[str]) -> int:
-        """Remove the pods' directories, last because they are marks. The record still names busy cgroups."""
+        """Remove the pods' directories, which are marks. The record still names logs and busy cgroups."""
         return removal.remove_pod_directories(self.settings.root_dir, uids, self._own.note_removed)
 
     # Everything

@@ -28,7 +28,7 @@ class CollectGarbage(Request[Collected], frozen=True, kw_only=True):
 class PodTerminated(Message, frozen=True, kw_only=True):
     """From pod_workers: the pod has ended and no source wants it. Idempotent.
 
-    Its log and pod directories and dead containers can be removed before the next period.
+    Its cgroup and directory can be removed before the next period. Its logs stay until then.
     """
 
     pod_uid: str

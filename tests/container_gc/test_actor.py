@@ -275,7 +275,7 @@ def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
     asked = len(node.actor.peers["pod_workers"].of(ListPodWorkers))
     for uid in uids:
         node.terminated(uid)
-    wait_for(lambda: node.left() == everywhere("live"), 10, "all that ended is gone")
+    wait_for(lambda: node.left()["pods"] == node.left()["cgroups"] == ["live"], 10, "all that ended is gone")
     state = node.actor.ask(Describe()).state
     assert 1 <= state["pod_passes"] <= 2
     requests = node.actor.peers["pod_workers"].of(ListPodWorkers)[asked:]
@@ -284,12 +284,20 @@ def test_pods_that_end_together_are_cleaned_up_in_one_pass(node: Node) -> None:
 
 
 @pytest.mark.needs("cgroups")
-def test_pod_whose_worker_is_gone_is_cleaned_up_at_once(node: Node) -> None:
+def test_ended_pods_directory_goes_at_once_and_its_logs_with_the_full_pass(node: Node) -> None:
+    """Log shippers read the last lines until then."""
     node.leave("a")
     node.leave("b")
+    node.worker("b")
     node.terminated("a")
-    wait_for(lambda: node.left() == everywhere("b"), 10, "it is gone, without a full pass")
+    left = {"pods": ["b"], "cgroups": ["b"], "logs": ["a", "b"], "links": ["a", "b"]}
+    wait_for(lambda: node.left()["pods"] == ["b"], 10, "it is gone, without a full pass")
+    assert node.left() == left
+    assert (node.links / f"p-a_ns_main-{'a' * 64}.log").read_text() == "x"
     assert node.actor.ask(Describe()).state["passes"] == 0
+    node.actor.restart()
+    node.actor.ask(CollectGarbage())
+    assert node.left() == everywhere("b")
 
 
 @pytest.mark.needs("cgroups")
@@ -436,7 +444,8 @@ def test_busy_cgroup_stays_ours_after_its_pods_directory_is_gone(node: Node) -> 
             Path(path, "cgroup.procs").write_text(str(process.pid))
         node.worker("busy", "terminated", deleted=True)
         node.terminated("busy")
-        wait_for(lambda: node.left() == nowhere() | {"cgroups": ["busy"]}, 10, "at once, but for the cgroup")
+        wait_for(lambda: not node.left()["pods"], 10, "its directory is gone")
+        assert node.left()["cgroups"] == ["busy"]
         node.workers.clear()
         node.actor.restart()  # all that it knew is gone
         node.actor.ask(CollectGarbage())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
+from proto.node.container_gc import CollectGarbage
+from supervisor.sockets.client import Client
 from tests.agent.agent import container, is_ready, pod, state
 from tests.harness import PATIENCE, wait_for
 
@@ -39,8 +41,10 @@ def test_added_edited_removed(agent):
     wait_for(lambda: not agent.sandboxes() and not agent.pods(), 10, "gone")
     uid = first["metadata"]["uid"]
     wait_for(lambda: not list((agent.root_dir / "pods").glob("*")), 10, f"its directory is gone {uid}")
-    wait_for(lambda: not list((agent.dir / "logs").glob("*")), 10, "its logs are gone")
-    wait_for(lambda: not list((agent.dir / "container-logs").glob("*")), 10, "its log links are gone")
+    with Client(agent.run_dir) as client:
+        client.ask("container_gc", CollectGarbage(), 10)
+    assert not list((agent.dir / "logs").glob("*"))
+    assert not list((agent.dir / "container-logs").glob("*"))
 
 
 def test_an_edited_pod_ends_in_grace_before_the_new_one_starts(agent):

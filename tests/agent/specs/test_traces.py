@@ -11,6 +11,7 @@ import yaml
 
 from tests.agent.agent import SLEEP, Agent, container, pod
 from tests.agent.changing import UNIFIED, container_cgroup, pod_cgroup, pod_cgroups
+from tests.agent.faults import expect_nothing
 from tests.agent.table import Case, Seen, Table, once, ready, running
 from tests.cgroups import cgroup_name
 from tests.containerd import ContainerdInstance
@@ -141,4 +142,4 @@ def test_traces(table: Table, name: str) -> None:
 def test_all_of_them_go_with_their_pods(table: Table) -> None:
     for path in table.agent.manifests.glob("*.yaml"):
         path.unlink()
-    wait_for(lambda: not table.eye.pods() and not table.eye.left(), 40, "nothing is left of any pod")
+    expect_nothing(table.eye, 40)
