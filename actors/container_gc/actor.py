@@ -338,13 +338,14 @@ class ContainerGc(Actor):
         }
 
     async def _remove_disk(self, seen: Seen, own: set[str], held: set[str], stale: list[str]) -> int:
-        """Remove files and cgroups of removed pods; return how many directories went.
+        """Remove files and cgroups of removed pods, and logs of evicted ones; return how many directories went.
 
         Asks the pod workers again: a static pod that comes back has its old UID and paths. `held`: pods with a
         container or sandbox left, whose directories stay.
         """
         pods = await self._ask_pods(own)
-        gone = {uid for uids in seen.uids.values() for uid in uids if pods.is_gone(uid)}
+        unused = {uid for uids in seen.uids.values() for uid in uids if pods.has_no_use(uid)}
+        gone = {uid for uid in unused if pods.is_gone(uid)}
         holding = await self.blocking(DISK_S, removal.with_volumes, self.settings.root_dir, gone)
         for uid in holding:
             try:  # of a pod that ended while no agent ran: it has no worker that would ask
@@ -353,14 +354,14 @@ class ContainerGc(Actor):
                 log.warning("cannot unmount the volumes of removed pod %s: %s", uid, error)
         if holding:
             pods = await self._ask_pods(own)
-        return await self.blocking(DISK_S, self._remove_left, gone, pods, held, stale)
+        return await self.blocking(DISK_S, self._remove_left, unused, pods, held, stale)
 
     def _remove_left(self, candidates: set[str], pods: Pods, held: set[str], links: list[str]) -> int:
         settings = self.settings
         gone = {uid for uid in candidates if pods.is_gone(uid)}
         self._remove_cgroups(gone)
         names = {name: policy.log_directory_uid(name) for name in listing.names(settings.pod_logs_dir)}
-        logs = [name for name, uid in names.items() if uid in gone]
+        logs = [name for name, uid in names.items() if uid in candidates and pods.has_no_use(uid)]
         # Trash goes even when its pod has come back: the pod has a new directory.
         trash = [name for name, uid in names.items() if name.startswith(removal.TRASH) and not pods.is_foreign(uid)]
         full = [f"{settings.pod_logs_dir}/{name}" for name in logs]

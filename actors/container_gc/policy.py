@@ -41,6 +41,15 @@ class Pods:
         state = self.states.get(uid)
         return state is None or (state.deleted and state.stage == "terminated")
 
+    def has_no_use(self, uid: str) -> bool:
+        """Return True when the pod's containers, sandboxes and logs must go: it is gone, or it was evicted.
+
+        An evicted pod counts once all of its end has been reported. Its directory stays while a source has it.
+        """
+        state = self.states.get(uid)
+        evicted = self.sources_ready and state is not None and state.evicted and state.released
+        return evicted or self.is_gone(uid)
+
     def has_ended(self, uid: str) -> bool:
         """Return True when the pod is gone, or has ended while a source still has it (a Job's succeeded pod)."""
         state = self.states.get(uid)
@@ -111,7 +120,7 @@ class Seen:
 def containers_to_remove(
     containers: Iterable[ContainerView], pods: Pods, limits: Limits, now: float, *, ended_too: bool = False
 ) -> list[ContainerView]:
-    """Return dead containers beyond the limits, and all dead ones of pods that are gone, oldest first.
+    """Return dead containers beyond the limits, and all dead ones of pods that are gone or evicted, oldest first.
 
     `ended_too`: also those of pods that have ended (eviction's reclaim). A unit is one container name of a pod. Its
     newest `max_per_pod_container` stay, for their exit codes and logs.
@@ -123,7 +132,7 @@ def containers_to_remove(
         if _is_dead(container, now) and container.created <= now - limits.min_age_s:
             units.setdefault((container.pod_uid, container.name), []).append(container)
     removed: list[ContainerView] = []
-    finished = pods.has_ended if ended_too else pods.is_gone
+    finished = pods.has_ended if ended_too else pods.has_no_use
     for key in [key for key in units if finished(key[0])]:
         removed += units.pop(key)
     if limits.max_per_pod_container >= 0:
@@ -168,7 +177,7 @@ def sandboxes_to_remove(
     by_pod: dict[str, list[SandboxView]] = {}
     for sandbox in sandboxes:
         by_pod.setdefault(sandbox.pod_uid, []).append(sandbox)
-    finished = pods.has_ended if ended_too else pods.is_gone
+    finished = pods.has_ended if ended_too else pods.has_no_use
     removed: list[SandboxView] = []
     for uid, own in by_pod.items():
         if pods.is_foreign(uid):
@@ -181,7 +190,7 @@ def sandboxes_to_remove(
 
 REMOVED, SANDBOX_REMOVED = "ContainerRemoved", "SandboxRemoved"
 """Reasons of the pod's event for each container and each sandbox that is removed."""
-PODLESS, OVER, IDLE = "its pod is gone", "over the limits", "not needed"
+PODLESS, EVICTED, OVER, IDLE = "its pod is gone", "its pod was evicted", "over the limits", "not needed"
 """Rules of removals."""
 
 
@@ -189,6 +198,8 @@ def rule(item: ContainerView | SandboxView, pods: Pods) -> str:
     """Return the rule by which a container or sandbox goes."""
     if pods.is_gone(item.pod_uid):
         return PODLESS
+    if pods.has_no_use(item.pod_uid):
+        return EVICTED
     return IDLE if isinstance(item, SandboxView) else OVER
 
 

@@ -128,7 +128,19 @@ def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWo
         released=worker.stage == "terminated" and worker.report.released,
         deleted=termination is not None and termination.deleted,
         rejected=termination is not None and termination.message.startswith(reasons.REJECTED),
+        evicted=_was_evicted(worker),
         static=is_static(pod),
         pod=pod if with_pod else None,
         start_time=worker.report.start_time,
     )
+
+
+def _was_evicted(worker: PodWorker) -> bool:
+    """By its request or, after the loss of the checkpoint, by its status. A rejected pod has the same reason."""
+    if worker.termination is None:
+        return False
+    reason, message = worker.termination.reason, worker.termination.message
+    if not reason:
+        status = worker.report.last or worker.pod.status
+        reason, message = status.reason or "", status.message or ""
+    return reason in reasons.EVICTIONS and not message.startswith(reasons.REJECTED)

@@ -174,6 +174,8 @@ class PodWorkerState(Record, frozen=True, kw_only=True):
     """No source has the pod any more."""
     rejected: bool = False
     """It was not admitted, and none of its containers starts."""
+    evicted: bool = False
+    """The node ended it for want of a resource, or for a critical pod (the kubelet's IsEvicted)."""
     static: bool
     pod: Pod | None = None
     """The pod, with `with_pods`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
@@ -235,6 +236,21 @@ def test_all_of_an_unknown_pod_goes_and_nothing_of_a_known_one(node: Node, runti
     reclaimed = node.actor.ask(CollectGarbage(all_dead=True))
     assert (reclaimed.containers, reclaimed.sandboxes, reclaimed.directories) == (1, 1, 0)
     assert node.left() == everywhere("known")
+
+
+@pytest.mark.needs("cgroups")
+def test_evicted_pods_keep_their_directory_only(node: Node, runtime: ListRuntime) -> None:
+    for uid in ("evicted", "ending"):
+        node.leave(uid)
+        node.worker(uid, "terminated")
+        runtime.containers[f"{uid}-main-0"] = container(uid, 0)
+        runtime.sandboxes[f"sandbox-{uid}"] = sandbox(uid, ready=False)
+        node.workers[uid] = replace(node.workers[uid], evicted=True, released=uid == "evicted")
+    collected = node.actor.ask(CollectGarbage())
+    assert (collected.containers, collected.sandboxes, collected.directories) == (1, 1, 1)
+    assert list(runtime.sandboxes) == ["sandbox-ending"]
+    both = everywhere("evicted", "ending")
+    assert node.left() == both | {"logs": ["ending"], "links": ["ending"]}
 
 
 @pytest.mark.needs("cgroups")

@@ -15,7 +15,7 @@ from actors.pod_workers.resources import resize_steps
 from proto.cri import api_pb2 as pb
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetHostIPs, SetNodePressure
 from proto.pods.volume import LIMIT_EXCEEDED
-from proto.v1 import ResourceRequirements
+from proto.v1 import PodStatus, ResourceRequirements
 from proto.wire.errors import Refused
 from tests.model import calls, specs
 from tests.model.calls import LATE_S
@@ -401,6 +401,38 @@ def test_eviction_of_a_pod_that_has_ended_leaves_its_status(make_world):
     assert world.pods()[UID].status == before
 
 
+@pytest.mark.parametrize(("reason", "goes"), [("Evicted", True), ("Preempting", True), ("Terminated", False)])
+def test_an_evicted_pods_containers_go_while_its_status_stays(make_world, reason, goes):
+    """What goes with the machine is no eviction."""
+    world = make_world(static=False)
+    world.program = type(world.program)(term_s=None)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    world.evicted.add(UID)
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=1, reason=reason, message="m"))
+    world.clock.advance(10)
+    before = world.pods()[UID].status
+    assert (before.phase, before.reason) == ("Failed", reason)
+    world.clock.advance(130)
+    assert (not world.runtime.containers and not world.runtime.sandboxes) is goes
+    assert world.pods()[UID].status == before
+    world.kill()
+    world.clock.advance(10)
+    (one,) = world.process.actor.on_list(ListPodWorkers(uids=(UID,))).pods
+    assert (one.stage, one.released, one.evicted) == ("terminated", True, goes)
+    assert world.pods()[UID].status == before
+    settle(world)
+
+
+def test_eviction_is_known_by_the_status_after_the_checkpoint_is_lost(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", replace(pod, status=PodStatus(phase="Failed", reason="Evicted", message="disk")))
+    world.clock.advance(20)
+    (one,) = world.process.actor.on_list(ListPodWorkers(uids=(UID,))).pods
+    assert (one.stage, one.released, one.evicted) == ("terminated", True, True)
+
+
 def test_rejected_pod_is_told_from_one_that_ends(make_world):
     world = make_world(static=False)
     world.tell_pod_workers("eviction", SetNodePressure(conditions=("DiskPressure",)))
@@ -409,6 +441,7 @@ def test_rejected_pod_is_told_from_one_that_ends(make_world):
     world.clock.advance(5)
     (one,) = world.process.actor.on_list(ListPodWorkers(uids=(UID,))).pods
     assert one.rejected
+    assert not one.evicted
     assert world.pods()[UID].status.reason == "Evicted"
 
 

@@ -43,6 +43,8 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_EXCEEDED_MESSAGE = "Pod was active on the node longer than the specified deadline"
 EVICTED = "Evicted"
 PREEMPTING = "Preempting"
+EVICTIONS = frozenset({EVICTED, PREEMPTING})
+"""Reasons of pods that the kubelet kills as evicted. A shutdown of the machine is no eviction."""
 PREEMPTED_MESSAGE = "Preempted in order to admit critical pod"
 REJECTED = "Pod was rejected: "
 """Prefix of the status message of a pod that admission has rejected."""

@@ -84,8 +84,16 @@ class Node:
                 del self.workers[uid]
             else:
                 stage, deleted = self.rng.choice([("terminating", True), ("terminated", True), ("terminated", False)])
+                evicted = self.rng.random() < 0.3
                 self.workers[uid] = PodWorkerState(
-                    uid=uid, namespace="n", name=uid, stage=stage, deleted=deleted, static=False
+                    uid=uid,
+                    namespace="n",
+                    name=uid,
+                    stage=stage,
+                    deleted=deleted,
+                    static=False,
+                    evicted=evicted,
+                    released=stage == "terminated" and self.rng.random() < 0.5,
                 )
 
     def change(self) -> None:
@@ -131,7 +139,7 @@ class Node:
         assert one.created <= self.now - self.limits.min_age_s, "it is too young"
         worker = self.workers.get(one.pod_uid)
         ended = self.sources_ready and (worker is None or worker.stage == "terminated")
-        gone = ended and (worker is None or worker.deleted)
+        gone = ended and (worker is None or worker.deleted or (worker.evicted and worker.released))
         if gone or (ended and ended_too) or self.limits.max_containers >= 0:
             return
         same = [each for each in self.containers.values() if (each.pod_uid, each.name) == (one.pod_uid, one.name)]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from actors.container_gc import foreign, listing
 from actors.container_gc.policy import (
@@ -14,6 +15,7 @@ from actors.container_gc.policy import (
     SandboxView,
     containers_to_remove,
     log_directory_uid,
+    rule,
     sandboxes_to_remove,
     stale_links,
     symlink_container_id,
@@ -159,6 +161,21 @@ def test_reclaim_takes_ended_pods_and_keeps_the_last_of_others() -> None:
     dead = [container("a", 0, "p"), container("b", 0, "q"), container("c", 1, "q")]
     assert ids(containers_to_remove(dead, pods, Limits(), 100.0)) == ["b"]
     assert ids(containers_to_remove(dead, pods, Limits(), 100.0, ended_too=True)) == ["a", "b"]
+
+
+def evicted(uid: str, *, released: bool = True) -> PodWorkerState:
+    return replace(worker(uid, "terminated"), evicted=True, released=released)
+
+
+def test_evicted_pods_keep_nothing_once_their_end_is_reported() -> None:
+    pods = Pods({"p": evicted("p"), "q": evicted("q", released=False), "r": worker("r", "terminated")}, True)
+    dead = [container(uid, 0, uid) for uid in "pqr"]
+    assert ids(containers_to_remove(dead, pods, Limits(), 100.0)) == ["p"]
+    sandboxes = [sandbox(uid, 0, uid) for uid in "pqr"]
+    assert ids(sandboxes_to_remove(sandboxes, lambda _: False, pods)) == ["p"]
+    assert rule(dead[0], pods) == rule(sandboxes[0], pods) == "its pod was evicted"
+    assert not pods.is_gone("p"), "its directory stays"
+    assert not Pods(pods.states, sources_ready=False).has_no_use("p")
 
 
 VIEWS = st.lists(
