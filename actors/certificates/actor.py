@@ -28,7 +28,7 @@ from actors._pki.pki import Certificate, Names, PkiError
 from actors.certificates import kubeconfig, policy
 from actors.certificates.policy import CLIENT, SERVER, Purpose
 from actors.certificates.request import DISK_S, NamesChanged, NotSigned, Source, obtain
-from actors.certificates.store import Store
+from actors.certificates.store import Store, joined
 from proto.common import rfc3339
 from proto.node.certificates import SetNodeAddresses
 from proto.node.node import Bootstrapped
@@ -166,10 +166,7 @@ class _ManagedCertificate:
 
     async def _check(self) -> float:
         # Replaces the certificate if it is due; returns seconds until the next check.
-        pem = await self._actor.blocking(DISK_S, self._content)
-        if pem != self._pem:
-            self._has = await self._read(pem)
-            self._pem, self._got = pem, None
+        await self._look()
         wanted = self._wanted()
         if wanted is not None and self._is_due(self._has, wanted):
             await self._replace(wanted)
@@ -180,6 +177,13 @@ class _ManagedCertificate:
             return LOOK_S
         self._waits_for_names = False
         return max(0.0, min(LOOK_S, due_s))
+
+    async def _look(self) -> None:
+        # Reads the certificate in use again, if its file has changed.
+        pem = await self._actor.blocking(DISK_S, self._content)
+        if pem != self._pem:
+            self._has = await self._read(pem)
+            self._pem, self._got = pem, None
 
     def _wait_for_names(self, *, needed: bool) -> None:
         if needed and not self._waits_for_names:
@@ -237,6 +241,8 @@ class _ClientCertificate(_ManagedCertificate):
 
     def __init__(self, actor: Certificates, store: Store) -> None:
         super().__init__(actor, CLIENT, store)
+        self._embedded = b""
+        """Certificate and key that are in the kubeconfig itself (PEM); looked at with rotation only."""
 
     def _wanted(self) -> Names | None:
         return policy.client_names(self._actor.settings.node_name)
@@ -246,6 +252,34 @@ class _ClientCertificate(_ManagedCertificate):
         if self._has is not None:
             await self._actor.blocking(DISK_S, self._write_kubeconfig)
         return wait_s
+
+    async def _look(self) -> None:
+        await super()._look()
+        if self._actor.settings.rotate_certificates:
+            await self._store_embedded()
+
+    async def _store_embedded(self) -> None:
+        # As the kubelet: an embedded certificate goes to the store unless a good one is there, and is replaced at once.
+        # kubeadm init waits for the file, and the certificate in its kubeconfig is not to stay in use.
+        stored, self._embedded = await self._actor.blocking(DISK_S, self._stored_and_embedded)
+        if not self._embedded or self._embedded == stored or (stored and self._valid()):
+            return
+        found = await self._read(self._embedded)
+        # An expired one replaces no later one: to the server that may be good, if only this machine's clock is wrong.
+        if found is None or (stored and self._has is not None and found.not_after <= self._has.not_after):
+            return
+        self._pem = await self._actor.blocking(DISK_S, self._store.keep, self._embedded, time.time())
+        self._has, self._got = found, None
+        log.info("the certificate in %s is stored in %s", self._actor.settings.kubeconfig, self._store.current)
+
+    def _stored_and_embedded(self) -> tuple[bytes, bytes]:
+        access = self._access()
+        if access is None or not (access.user.client_certificate_data and access.user.client_key_data):
+            return self._store.read(), b""
+        return self._store.read(), self._pair(access)
+
+    def _valid(self) -> bool:
+        return self._has is not None and self._has.not_before <= time.time() < self._has.not_after
 
     def _advice(self) -> str:
         settings = self._actor.settings
@@ -264,12 +298,13 @@ class _ClientCertificate(_ManagedCertificate):
 
     def _of_kubeconfig(self) -> bytes:
         access = self._access()
-        if access is None:
-            return b""
+        return self._pair(access) if access is not None else b""
+
+    def _pair(self, access: Access) -> bytes:
         user = access.user
         certificate = access.data(user.client_certificate_data, user.client_certificate, "client-certificate")
         key = access.data(user.client_key_data, user.client_key, "client-key")
-        return certificate.rstrip() + b"\n" + key if certificate else b""
+        return joined(certificate, key) if certificate else b""
 
     def _access(self) -> Access | None:
         path = self._actor.settings.kubeconfig
@@ -285,13 +320,14 @@ class _ClientCertificate(_ManagedCertificate):
         return super()._is_due(has, wanted)
 
     def _due_in_s(self, has: Certificate) -> float:
-        return super()._due_in_s(has) if self._actor.settings.rotate_certificates else has.not_after - time.time()
+        if not self._actor.settings.rotate_certificates:
+            return has.not_after - time.time()
+        return 0.0 if self._pem and self._pem == self._embedded else super()._due_in_s(has)
 
     async def _replace(self, wanted: Names) -> None:
         # With the present certificate while it is valid, else with the bootstrap kubeconfig.
         settings = self._actor.settings
-        usable = self._has is not None and self._has.not_before <= time.time() < self._has.not_after
-        if usable or not settings.bootstrap_kubeconfig:
+        if self._valid() or not settings.bootstrap_kubeconfig:
             await super()._replace(wanted)
             return
         try:

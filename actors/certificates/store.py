@@ -31,8 +31,11 @@ class Store:
 
     def replace(self, certificate: bytes, key: str, now: float) -> bytes:
         """Replace certificate and key atomically; returns the new content of the file. `now` in Unix seconds."""
+        return self.keep(joined(certificate, key.encode()), now)
+
+    def keep(self, content: bytes, now: float) -> bytes:
+        """As `replace`, with certificate and key as one PEM."""
         path = self._directory / f"{self._prefix}-{time.strftime('%Y-%m-%d-%H-%M-%S', time.gmtime(now))}.pem"
-        content = certificate.rstrip() + b"\n" + key.encode()
         write_private(path, content)
         link = self._directory / f"{self._prefix}-updated.pem"
         link.unlink(missing_ok=True)
@@ -64,6 +67,11 @@ class Store:
         for path in dated[: max(0, len(dated) - (KEPT - 1))]:
             with suppress(OSError):
                 path.unlink()
+
+
+def joined(certificate: bytes, key: bytes) -> bytes:
+    """The content of a file with both (PEM)."""
+    return certificate.rstrip() + b"\n" + key
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -237,3 +237,43 @@ def test_valid_certificate_needs_no_bootstrap_and_no_server(control_plane: Contr
         bootstrap.write_text(control_plane.bootstrap_kubeconfig().read_text())
         wait_for(lambda: state(process)["waits_for_request"], 40, "asked of the server that is there")
         assert time.monotonic() - began < 40
+
+
+def waiting_request(process: ActorProcess) -> str:
+    name: str = wait_for(lambda: state(process)["waits_for_request"], 20, "a request")
+    return name
+
+
+def test_embedded_certificate_is_stored_and_replaced_at_once(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """kubeadm init waits for the file. The API server signs for the request later, and in another incarnation."""
+    config, current = tmp_path / "kubelet.conf", tmp_path / "pki" / "kubelet-client-current.pem"
+    config.write_text(control_plane.kubeconfig("embedded").read_text())
+    user = load(str(config)).user
+    with node(control_plane, tmp_path, "embedded", bootstrap_kubeconfig="", rotate_certificates=True) as process:
+        name = waiting_request(process)
+        stored = current.read_bytes()
+        for part in (user.client_certificate_data, user.client_key_data):
+            assert base64.b64decode(part) in stored
+        process.restart()
+        assert waiting_request(process) == name
+        assert list(requests_of(control_plane, "embedded")) == [name]
+        conclude(control_plane, name, "Approved")
+        control_plane.start_signers("1h")
+        try:
+            wait_for(lambda: current.read_bytes() != stored, 30, "another certificate")
+        finally:
+            control_plane.stop("signers")
+        wait_for(lambda: (state(process)["replaced_in_s"] or 0) > 600, 20, "it stays")
+
+
+def test_certificate_in_a_file_is_kept_until_it_is_due(control_plane: ControlPlane, tmp_path: Path) -> None:
+    config = json.loads(control_plane.kubeconfig("filed").read_text())
+    user = config["users"][0]["user"]
+    for what in ("certificate", "key"):
+        (tmp_path / what).write_bytes(base64.b64decode(user.pop(f"client-{what}-data")))
+        user[f"client-{what}"] = what
+    (tmp_path / "kubelet.conf").write_text(json.dumps(config))
+    with node(control_plane, tmp_path, "filed", bootstrap_kubeconfig="", rotate_certificates=True) as process:
+        wait_for(lambda: (state(process)["replaced_in_s"] or 0) > 600, 20, "it is looked at")
+        assert not (tmp_path / "pki").exists()
+    assert requests_of(control_plane, "filed") == {}
