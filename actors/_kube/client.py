@@ -16,10 +16,12 @@ import msgspec
 from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
+from actors._host.files.paths import current_certificate
 from actors._kube.connection.counters import throttled
 from actors._kube.connection.session import Session
 from actors._kube.connection.stream import Stream
 from actors._kube.errors import ServerTrouble, TooManyRequests, Unreachable
+from proto.agent.settings import Settings
 from proto.common import untrusted
 from proto.common.token_bucket import TokenBucket
 
@@ -161,3 +163,11 @@ class KubeClient:
 def connect(actor: MailboxActor, kubeconfig: str, *, qps: float = 0, burst: int = 0, **options: Any) -> KubeClient:
     """A client for a kubeconfig file, which may not exist yet."""
     return KubeClient(actor, Session(kubeconfig), qps=qps, burst=burst, **options)
+
+
+def connect_node(
+    actor: MailboxActor, settings: Settings, *, qps: float = 0, burst: int = 0, **options: Any
+) -> KubeClient:  # fmt: skip
+    """A client with this node's credentials: its rotated certificate, before those of its kubeconfig."""
+    rotated = current_certificate(settings.cert_dir, "kubelet-client") if settings.rotate_certificates else ""
+    return KubeClient(actor, Session(settings.kubeconfig, rotated), qps=qps, burst=burst, **options)

@@ -17,7 +17,7 @@ from typing import Any
 from actors._base import Actor, Future, handles
 from actors._base.messaging.tasks import first_of
 from actors._events.recorder import Recorder
-from actors._kube.client import KubeClient, connect
+from actors._kube.client import KubeClient, connect, connect_node
 from actors._kube.connection import kubeconfig as kube
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
 from actors._kube.connection.stream import Streams
@@ -215,7 +215,7 @@ class _ManagedCertificate:
         return policy.due_in_s(has.not_before, has.not_after, self._chance, time.time(), receipt)
 
     async def _replace(self, wanted: Names) -> None:
-        await self._take(connect(self._actor, self._actor.settings.kubeconfig), wanted, "csr-")
+        await self._take(connect_node(self._actor, self._actor.settings), wanted, "csr-")
 
     async def _take(self, client: KubeClient, wanted: Names, prefix: str) -> None:
         source = Source(self._purpose, client, self._actor.streams, self._store, prefix)
@@ -243,6 +243,7 @@ class _ClientCertificate(_ManagedCertificate):
         super().__init__(actor, CLIENT, store)
         self._embedded = b""
         """Certificate and key that are in the kubeconfig itself (PEM); looked at with rotation only."""
+        self._unwritable = False
 
     def _wanted(self) -> Names | None:
         return policy.client_names(self._actor.settings.node_name)
@@ -352,8 +353,23 @@ class _ClientCertificate(_ManagedCertificate):
         elif (access.user.client_certificate, access.user.client_key) == (ours, ours):
             return
         else:
-            kubeconfig.write(path, kubeconfig.pointed_at(path, ours))
+            try:
+                kubeconfig.write(path, kubeconfig.pointed_at(path, ours))
+            except OSError as error:  # it may be mounted read-only, or alone
+                self._cannot_write(error)
+                return
         log.info("the kubeconfig %s names the certificate %s", path, ours)
+
+    def _cannot_write(self, error: OSError) -> None:
+        # With rotation our file counts before the kubeconfig for the clients of this agent; see _kube's credentials.
+        if not self._actor.settings.rotate_certificates:
+            raise error
+        if not self._unwritable:
+            log.warning(
+                "cannot change the kubeconfig %s: %s; the agent uses %s, others may find an old certificate in it",
+                self._actor.settings.kubeconfig, error.strerror, self._store.current,
+            )  # fmt: skip
+        self._unwritable = True
 
 
 def _boot_time() -> float:

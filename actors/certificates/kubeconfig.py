@@ -1,11 +1,15 @@
-"""Writes the kubeconfig of a bootstrapped node, or its certificate paths. Blocks on the disk."""
+"""Writes the kubeconfig of a bootstrapped node, or its certificate paths. Blocks on the disk.
+
+It is block YAML, as kubeadm and client-go write it: operators' tools look for lines such as `server: https://...`.
+"""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import yaml
 
 from actors._kube.connection.kubeconfig import Access, KubeconfigError
 from actors.certificates.store import write_private
@@ -27,18 +31,16 @@ def bootstrapped(bootstrap: Access, certificate: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "preferences": {},
-        "current-context": "default-context",
-        "contexts": [{"name": "default-context", "context": context}],
         "clusters": [{"name": "default-cluster", "cluster": {key: value for key, value in there.items() if value}}],
+        "contexts": [{"name": "default-context", "context": context}],
+        "current-context": "default-context",
+        "preferences": {},
         "users": [{"name": "default-auth", "user": _user(certificate)}],
     }
 
 
 def pointed_at(path: str, certificate: str) -> dict[str, Any]:
     """The kubeconfig at `path` with the current user's certificate and key in `certificate`. Raises KubeconfigError."""
-    import yaml  # noqa: PLC0415 - needed once in a node's life
-
     try:
         config: dict[str, Any] = untrusted.load_yaml(Path(path).read_bytes())
         context = _named(config["contexts"], config["current-context"])["context"]
@@ -60,5 +62,6 @@ def _user(certificate: str) -> dict[str, str]:
 
 
 def write(path: str, config: dict[str, Any]) -> None:
-    """Replace the file atomically, with JSON, which is also YAML. Raises OSError."""
-    write_private(Path(path), msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+    """Replace the file atomically. Raises OSError."""
+    text = yaml.safe_dump(config, sort_keys=False, default_flow_style=False, allow_unicode=True, width=math.inf)
+    write_private(Path(path), text.encode())

@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from actors._host.files.paths import current_certificate
+
 KEPT = 2
 """Files to keep: the present and the previous certificate. The kubelet never removes any; a node may live for years."""
 
@@ -22,7 +24,7 @@ class Store:
     def __init__(self, directory: str, prefix: str) -> None:
         self._directory = Path(directory)
         self._prefix = prefix
-        self.current = self._directory / f"{prefix}-current.pem"
+        self.current = Path(current_certificate(directory, prefix))
         self._pending = self._directory / f"{prefix}.key.tmp"
 
     def read(self) -> bytes:
@@ -79,11 +81,15 @@ def write_private(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())  # without its key this node cannot authenticate any more
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # without its key this node cannot authenticate any more
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from actors._base import Actor
-from actors._kube.client import connect
+from actors._kube.client import connect_node
 from actors._kube.errors import (
     AlreadyExists,
     ApiError,
@@ -46,8 +46,8 @@ class Sender:
         settings = actor.settings
         self._actor, self._store, self._keep = actor, store, keep
         self._host = settings.node_name
-        self._client = connect(
-            actor, settings.kubeconfig, qps=settings.event_record_qps, burst=settings.event_burst, timeout_s=CALL_S,
+        self._client = connect_node(
+            actor, settings, qps=settings.event_record_qps, burst=settings.event_burst, timeout_s=CALL_S,
             threads=1,
         )  # fmt: skip
         self.sent = sent

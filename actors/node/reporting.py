@@ -23,7 +23,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
 from actors._host.node.addresses import configured_ips, primary_ips
-from actors._kube.client import connect
+from actors._kube.client import connect_node
 from actors._kube.errors import ApiError, NotFound
 from actors.node import node_info, policy
 from actors.node.lease import Lease
@@ -59,8 +59,8 @@ class NodeReport:
         heartbeat_s = settings.node_status_update_frequency_s
         if settings.node_lease_duration_s > 0:
             heartbeat_s = min(heartbeat_s, settings.node_lease_duration_s)
-        self._ordinary = connect(actor, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
-        self._heartbeat = connect(actor, settings.kubeconfig, timeout_s=heartbeat_s)
+        self._ordinary = connect_node(actor, settings, qps=settings.kube_api_qps, burst=settings.kube_api_burst)
+        self._heartbeat = connect_node(actor, settings, timeout_s=heartbeat_s)
         self._registration = Registration(actor)
         self._lease = Lease(
             actor, self._heartbeat, lambda: self._uid, self._rebuild_connections, may_create=self._may_have_lease

@@ -88,9 +88,9 @@ class Server(Actor):
         settings = self.settings
 
         def client() -> Any:
-            from actors._kube.client import connect  # noqa: PLC0415 - 9 MB that a node without webhooks saves
+            from actors._kube.client import connect_node  # noqa: PLC0415 - 9 MB that a node without webhooks saves
 
-            return connect(self, settings.kubeconfig, threads=4, timeout_s=10.0)
+            return connect_node(self, settings, threads=4, timeout_s=10.0)
 
         return Reviews(
             self.loop,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors._base import Actor
-from actors._kube.client import connect
+from actors._kube.client import connect_node
 from actors._kube.errors import Conflict, NotFound
 from actors.status import status_patch as patches
 from actors.status.sync_actions import CreateMirror, DeleteObject, WriteStatus, mirror_object
@@ -25,9 +25,9 @@ class ApiCalls:
         settings = actor.settings
         self._node_name = settings.node_name
         # No retries in the client: after a throttled call the write queue decides again which pod goes first.
-        self._client = connect(
+        self._client = connect_node(
             actor,
-            settings.kubeconfig,
+            settings,
             qps=settings.kube_api_qps,
             burst=settings.kube_api_burst,
             threads=MAX_CALLS,

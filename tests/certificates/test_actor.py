@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -189,7 +190,8 @@ def test_expired_certificate_gives_advice_and_is_replaced(
     with node(control_plane, tmp_path, "late", bootstrap_kubeconfig="", rotate_certificates=True) as process:
         said = wait_for(lambda: process.peers["events"].of(RecordEvent), 20, "an event")[0]
         assert "Unauthorized" in said.message
-        assert f"the client certificate of {config} expired at " in said.message
+        current = tmp_path / "pki" / "kubelet-client-current.pem"
+        assert f"the client certificate of {current} expired at " in said.message
         assert "is this machine's clock right? If so, have a new certificate" in said.message
         assert state(process)["expires_in_s"] < -80_000
         config.write_text(control_plane.kubeconfig("late").read_text())  # as an operator would
@@ -277,3 +279,38 @@ def test_certificate_in_a_file_is_kept_until_it_is_due(control_plane: ControlPla
         wait_for(lambda: (state(process)["replaced_in_s"] or 0) > 600, 20, "it is looked at")
         assert not (tmp_path / "pki").exists()
     assert requests_of(control_plane, "filed") == {}
+
+
+@contextmanager
+def mounted_alone(path: Path) -> Iterator[None]:
+    """As a file of a container's host: it can neither be replaced nor written."""
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.needs("mounts")
+def test_kubeconfig_that_cannot_be_written_keeps_no_old_certificate(
+    control_plane: ControlPlane, signers: None, tmp_path: Path
+) -> None:
+    config, current = tmp_path / "kubelet.conf", tmp_path / "pki" / "kubelet-client-current.pem"
+    config.write_text(control_plane.kubeconfig("fixed").read_text())
+    (tmp_path / "same").hardlink_to(config)
+    with (
+        mounted_alone(config),
+        node(control_plane, tmp_path, "fixed", bootstrap_kubeconfig="", rotate_certificates=True) as process,
+    ):
+        wait_for(lambda: len(list(current.parent.glob("*-20*.pem"))) == 2, 60, "another certificate beside the first")
+        over = control_plane.expired_kubeconfig("fixed").read_text()
+        (tmp_path / "same").write_text(over)
+        for _ in range(2):
+            before = current.readlink()
+            wait_for(lambda before=before: current.readlink() != before, SIGNED_FOR_S + 20, "another, by the last one")
+        assert not state(process)["problem"]
+        assert not process.peers["events"].of(RecordEvent)
+        assert config.read_text() == over
+        left = {"kubelet.conf", "pki", "same"}
+        wait_for(lambda: {path.name for path in tmp_path.iterdir()} == left, 10, "nothing is left of what it tried")

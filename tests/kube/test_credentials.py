@@ -11,6 +11,7 @@ import yaml
 
 from actors._kube.connection.credentials import TOKEN_FILE_S, Credentials
 from actors._kube.connection.kubeconfig import KubeconfigError, load
+from tests.controlplane.certificates import Authority
 
 
 class Clock:
@@ -56,7 +57,7 @@ def test_token_file_is_read_each_minute_and_after_a_refusal(tmp_path: Path) -> N
     clock.now += TOKEN_FILE_S
     assert who.current().headers["Authorization"] == "Bearer two"
     (tmp_path / "token").write_text("three")
-    who.refused()
+    who.refused(who.current())
     assert who.current().headers["Authorization"] == "Bearer three"
     (tmp_path / "token").write_text("four")
     clock.now -= 86_400  # set back: how old the token is cannot be told any more
@@ -88,8 +89,7 @@ def test_plugin_runs_again_after_expiry_or_refusal_only(tmp_path: Path) -> None:
     who.current()
     assert runs.read_text().count("run") == 2
     clock.now -= 3600
-    who.current()
-    who.refused()
+    who.refused(who.current())
     who.current()
     assert runs.read_text().count("run") == 3
 
@@ -127,3 +127,67 @@ def test_passwords_and_impersonation_become_headers(tmp_path: Path) -> None:
         "Impersonate-Group": "g,h",
         "Impersonate-Extra-k": "v",
     }
+
+
+def pem(authority: Authority, name: str) -> bytes:
+    certificate, key = authority.issue(name, "system:node:me", "system:nodes")
+    return certificate.read_bytes() + key.read_bytes()
+
+
+def with_rotated(tmp_path: Path, user: dict[str, Any]) -> tuple[Credentials, Path, Authority]:
+    """Credentials of a kubeconfig beside a rotated certificate, which is not there yet, and its authority."""
+    current = tmp_path / "kubelet-client-current.pem"
+    who = Credentials(credentials(tmp_path, user, Clock()).access, Clock(), str(current))
+    return who, current, Authority(tmp_path / "pki")
+
+
+def test_rotated_certificate_counts_before_the_kubeconfig(tmp_path: Path) -> None:
+    """Its user's token is not sent along: the server would take either."""
+    who, current, authority = with_rotated(tmp_path, {"token": "t"})
+    assert who.current().headers == {"Authorization": "Bearer t"}
+    for name in ("first", "second"):
+        content = pem(authority, name)
+        current.write_bytes(content)
+        assert who.current() == (content, content, {})
+    current.unlink()
+    assert who.current().headers == {"Authorization": "Bearer t"}
+
+
+def test_unusable_rotated_certificate_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    who, current, authority = with_rotated(tmp_path, {"token": "t"})
+    current.write_bytes(authority.path.read_bytes())  # without a key
+    for _ in range(3):
+        assert who.current().certificate == b""
+    assert [record.message for record in caplog.records if f"cannot use the certificate {current}" in record.message]
+    assert len(caplog.records) == 1
+
+
+def test_refused_rotated_certificate_gives_way_to_the_kubeconfig(tmp_path: Path) -> None:
+    """As that of another cluster, or an expired one beside a kubeconfig that an operator has renewed."""
+    who, current, authority = with_rotated(tmp_path, {"token": "t"})
+    current.write_bytes(pem(authority, "stale"))
+    rotated = who.current()
+    for _ in range(2):  # of two threads at once
+        who.refused(rotated)
+    others = who.current()
+    assert others.headers == {"Authorization": "Bearer t"}
+    who.refused(others)
+    assert who.current() == rotated, "the server may have been at fault"
+    who.refused(rotated)
+    content = pem(authority, "next")
+    current.write_bytes(content)
+    assert who.current().certificate == content
+
+
+def test_refused_rotated_certificate_stays_without_others(tmp_path: Path) -> None:
+    """An anonymous user would be let in here and there, and be forbidden everything."""
+    who, current, authority = with_rotated(tmp_path, {})
+    content = pem(authority, "only")
+    current.write_bytes(content)
+    who.refused(who.current())
+    assert who.current().certificate == content
+    config = yaml.safe_load((tmp_path / "config").read_text())
+    config["users"][0]["user"] = {"client-certificate": str(current), "client-key": str(current)}
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    who.refused(who.current())
+    assert who.current()[:2] == (content, content)

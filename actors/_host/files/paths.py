@@ -111,3 +111,8 @@ def log_symlink(container_logs_dir: str, pod_name: str, pod_namespace: str, cont
     """
     name = f"{pod_name}_{pod_namespace}_{container}-{container_id}"
     return os.path.join(container_logs_dir, component(name[:MAX_SYMLINK_NAME]) + ".log")
+
+
+def current_certificate(cert_dir: str, prefix: str) -> str:
+    """The link to the file with the certificate in use and its key: `kubelet-client` or `kubelet-server`."""
+    return f"{cert_dir}/{prefix}-current.pem"

@@ -1,5 +1,8 @@
 """The present credentials for the API server: rotated tokens and certificates, and credential plugins.
 
+With rotateCertificates the node's certificate is in --cert-dir, and counts before what the kubeconfig names, as in the
+kubelet: the kubeconfig may be read-only. Refused there, as by another cluster, it gives way to the kubeconfig's.
+
 Calls may block; they run in a client's own threads. Source: client-go's transport and exec plugin.
 """
 
@@ -7,20 +10,25 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
+import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from actors._host.files.stamp import stamp
+from actors._host.files.stamp import Stamp, stamp
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.connection.kubeconfig import load as load_kubeconfig
 from proto.common import rfc3339, untrusted
+
+log = logging.getLogger(__name__)
 
 TOKEN_FILE_S = 60.0
 """Greatest age of a token from a file, as in client-go."""
@@ -39,11 +47,16 @@ class Identity(NamedTuple):
 class Credentials:
     """The credentials of one kubeconfig. Changed files are read again, because rotation replaces them."""
 
-    def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, access: Access, now: Callable[[], float] = time.time, rotated: str = "") -> None:
+        """`rotated`: path of the certificate and key that count before the user's credentials; empty for none."""
         self._now = now
         self._lock = threading.Lock()
         self._read: tuple[tuple[bytes, bytes], tuple[float, float] | None] = ((b"", b""), None)
         """A refused certificate and key, and the certificate's validity (Unix seconds)."""
+        self._rotated_path, self._rotated = rotated, b""
+        self._rotated_stamp: Stamp | None = None
+        self._refused = b""
+        """The rotated certificate while the server refuses it."""
         self._use(access)
 
     def _use(self, access: Access) -> None:
@@ -57,38 +70,74 @@ class Credentials:
         """The identity to present now. Raises KubeconfigError."""
         with self._lock:
             self._look_at_files()
-            certificate, key = self._pair
-            headers = self._impersonation()
-            token = self._static_token()
-            if not token and self.access.user.exec is not None:
-                status = self._of_plugin(self.access.user.exec)
-                token = status.get("token") or ""
-                if "clientCertificateData" in status:
-                    certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
-            if token:
-                headers["Authorization"] = f"Bearer {token}"
-            elif self.access.user.username:
-                pair = f"{self.access.user.username}:{self.access.user.password}".encode()
-                headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-            return Identity(certificate, key, headers)
+            if self._rotated and not (self._rotated == self._refused and self._has_others()):
+                return Identity(self._rotated, self._rotated, {})
+            return self._of_kubeconfig()
 
-    def refused(self) -> None:
-        """The server refused the credentials: run the plugin and read the token file again."""
+    def _of_kubeconfig(self) -> Identity:
+        certificate, key = self._pair
+        headers = self._impersonation()
+        token = self._static_token()
+        if not token and self.access.user.exec is not None:
+            status = self._of_plugin(self.access.user.exec)
+            token = status.get("token") or ""
+            if "clientCertificateData" in status:
+                certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        elif self.access.user.username:
+            pair = f"{self.access.user.username}:{self.access.user.password}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        return Identity(certificate, key, headers)
+
+    def _has_others(self) -> bool:
+        """True when the kubeconfig has other credentials than the rotated certificate."""
+        user, certificate = self.access.user, self._pair[0]
+        return bool(
+            (certificate and certificate.strip() not in self._rotated)
+            or user.token or user.token_file or user.exec or user.username
+        )  # fmt: skip
+
+    def refused(self, identity: Identity) -> None:
+        """The server refused this identity: run the plugin and read the token file again.
+
+        A refused rotated certificate gives way to the kubeconfig's credentials, until it is replaced or they are
+        refused as well.
+        """
         with self._lock:
             self._plugin, self._token_read = None, 0.0
+            self._refused = self._rotated if self._rotated and identity.certificate == self._rotated else b""
 
-    def why_refused(self) -> str:
+    def why_refused(self, identity: Identity) -> str:
         """A message's end when the client certificate has expired or is not valid yet; else empty. Takes half a second
         for a new certificate."""
         with self._lock:
-            pair = self._pair
+            pair = identity[:2]
             if pair[0] and self._read[0] != pair:
                 self._read = (pair, _validity(*pair))
             validity = self._read[1] if pair[0] else None
-        return "" if validity is None else _words(*validity, self._now(), self.access.path)
+            path = self._rotated_path if pair[0] == self._rotated else self.access.path
+        return "" if validity is None else _words(*validity, self._now(), path)
+
+    def _look_at_rotated(self) -> None:
+        """Read the rotated certificate again when it has changed. An unusable or missing one does not count."""
+        found = stamp(self._rotated_path) if self._rotated_path else None
+        if found == self._rotated_stamp:
+            return
+        self._rotated, self._rotated_stamp = b"", found
+        if found is None:
+            return
+        try:
+            content = Path(self._rotated_path).read_bytes()
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), content)
+        except OSError as error:  # ssl.SSLError is one
+            log.warning("cannot use the certificate %s: %s", self._rotated_path, error)
+        else:
+            self._rotated = content
 
     def _look_at_files(self) -> None:
         """Read changed files again. A file that is missing during its replacement changes nothing."""
+        self._look_at_rotated()
         user = self.access.user
         stamps = tuple(map(stamp, (self.access.path, user.client_certificate, user.client_key)))
         if stamps == self._stamps:
@@ -132,6 +181,19 @@ class Credentials:
         if self._plugin is None or _expired(self._plugin, self._now()):
             self._plugin = run_plugin(plugin, self.access)
         return self._plugin
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Load certificate and key from a memfd: ssl reads certificates from files only, and keys must not go to disk.
+
+    Raises ssl.SSLError.
+    """
+    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:

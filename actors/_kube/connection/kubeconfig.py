@@ -133,7 +133,7 @@ def parse(text: bytes, path: str) -> Access:
 
 
 def _json(text: bytes) -> Any:
-    """The content of a JSON file, as bootstrapping writes it. It saves the YAML parser, a megabyte in each process."""
+    """The content of a JSON file; None when it is none."""
     try:
         return untrusted.decode_json(text)
     except msgspec.DecodeError:
@@ -141,7 +141,7 @@ def _json(text: bytes) -> Any:
 
 
 def _yaml(text: bytes, path: str) -> Any:
-    import yaml  # noqa: PLC0415 - 2 MB that a JSON file saves
+    import yaml  # noqa: PLC0415 - 2 MB that a process without a kubeconfig saves
 
     try:
         return untrusted.load_yaml(text)

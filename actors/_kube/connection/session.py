@@ -23,7 +23,7 @@ import urllib3
 
 from actors._base.messaging import tracing
 from actors._kube.connection.counters import counted
-from actors._kube.connection.credentials import Credentials, Identity
+from actors._kube.connection.credentials import Credentials, Identity, load_certificate
 from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
 from actors._kube.connection.stream import Endpoint, Stream, open_stream
 from actors._kube.errors import ApiError, Unauthorized, Unreachable
@@ -57,11 +57,12 @@ class Connections(NamedTuple):
 class Session:
     """The connections of one purpose. Safe from any thread."""
 
-    def __init__(self, access: Access | str) -> None:
+    def __init__(self, access: Access | str, rotated: str = "") -> None:
         """A context, or the path of a kubeconfig, which the first call reads. While the file is missing, as during
-        bootstrapping, calls fail with Unreachable."""
+        bootstrapping, calls fail with Unreachable. `rotated`: see Credentials."""
+        self._rotated = rotated
         self._path = access if isinstance(access, str) else ""
-        self._known = None if isinstance(access, str) else Credentials(access)
+        self._known = None if isinstance(access, str) else Credentials(access, rotated=rotated)
         self._lock = threading.Lock()
         self._used: Connections | None = None
         self._made_for: tuple[Any, ...] = ()
@@ -86,21 +87,28 @@ class Session:
         Refused credentials are read again once, because they may have been rotated.
         """
         deadline = time.monotonic() + timeout_s
+        identity = self._identity(method, path)
         try:
-            return self._call_once(method, path, query, body, content_type, deadline)
+            return self._call_once(method, path, query, body, content_type, deadline, identity)
         except Unauthorized:
-            self._credentials().refused()
+            self._credentials().refused(identity)
+        identity = self._identity(method, path)
         try:
-            return self._call_once(method, path, query, body, content_type, deadline)
+            return self._call_once(method, path, query, body, content_type, deadline, identity)
         except Unauthorized as error:
-            raise Unauthorized(error.status, error.reason, f"{error}{self._credentials().why_refused()}") from error
+            self._credentials().refused(identity)
+            why = self._credentials().why_refused(identity)
+            raise Unauthorized(error.status, error.reason, f"{error}{why}") from error
 
     def _call_once(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, kind: str, deadline: float
-    ) -> bytes:
+        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, kind: str, deadline: float,
+        identity: Identity,
+    ) -> bytes:  # fmt: skip
         with counted(method, len(body or b"")) as counting:
             try:
-                response = self.open(method, path, query=query, body=body, content_type=kind, deadline=deadline)
+                response = self.open(
+                    method, path, query=query, body=body, content_type=kind, deadline=deadline, identity=identity
+                )
             finally:
                 counting.server = self.server
             try:
@@ -123,11 +131,12 @@ class Session:
         body: bytes | None = None,
         content_type: str = "application/json",
         deadline: float,
+        identity: Identity | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """The answer, also an error, with its body unread. Raises Unreachable."""
+        """The answer, also an error, with its body unread. `identity`: None for the present one. Raises Unreachable."""
         left = max(0.01, deadline - time.monotonic())
         with self._unreachable(method, path):
-            connected, target, headers = self._prepared(path, query)
+            connected, target, headers = self._prepared(path, query, identity or self._credentials().current())
             if body is not None:
                 headers["Content-Type"] = content_type
             return connected.pool.urlopen(
@@ -144,9 +153,10 @@ class Session:
     def stream(self, path: str, query: Mapping[str, str], deadline: float) -> Stream:
         """A GET with a streaming answer, on its own connection. Blocks until its head has come. Raises ApiError."""
         left = max(0.01, deadline - time.monotonic())
+        identity = self._identity("GET", path)
         try:
             with self._unreachable("GET", path):
-                connected, target, headers = self._prepared(path, query)
+                connected, target, headers = self._prepared(path, query, identity)
                 connection = connected.endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
                 connection.sock.settimeout(left)
                 with counted("GET", 0) as counting:
@@ -155,18 +165,23 @@ class Session:
                     counting.code = "200"
                 return stream
         except Unauthorized:
-            self._credentials().refused()
+            self._credentials().refused(identity)
             raise
 
-    def _prepared(self, path: str, query: Mapping[str, str] | None) -> tuple[Connections, str, dict[str, str]]:
+    def _identity(self, method: str, path: str) -> Identity:
+        """The identity to present. Raises Unreachable."""
+        with self._unreachable(method, path):
+            return self._credentials().current()
+
+    def _prepared(
+        self, path: str, query: Mapping[str, str] | None, identity: Identity
+    ) -> tuple[Connections, str, dict[str, str]]:
         """The connections, request target and headers of a request. Raises KubeconfigError."""
-        credentials = self._credentials()
-        identity = credentials.current()
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
         if context := tracing.CURRENT.get():
             headers["traceparent"] = context
         target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
-        return self._connected(credentials.access, identity), target, headers
+        return self._connected(self._credentials().access, identity), target, headers
 
     @contextmanager
     def _unreachable(self, method: str, path: str) -> Iterator[None]:
@@ -189,7 +204,7 @@ class Session:
         """Raises KubeconfigError."""
         with self._lock:
             if self._known is None:
-                self._known = Credentials(load(self._path))
+                self._known = Credentials(load(self._path), rotated=self._rotated)
             return self._known
 
     def _connected(self, access: Access, identity: Identity) -> Connections:
@@ -255,20 +270,10 @@ def tls(access: Access, identity: Identity) -> ssl.SSLContext:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if identity.certificate:
-            _present(context, identity)
+            load_certificate(context, identity.certificate.rstrip() + b"\n" + identity.key)
     except (ssl.SSLError, ValueError) as error:
         raise KubeconfigError(f"cannot use the certificates of {access.path}: {error}") from error
     return context
-
-
-def _present(context: ssl.SSLContext, identity: Identity) -> None:
-    """Load our certificate from a memfd: ssl reads certificates from files only, and keys must not go to disk."""
-    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, identity.certificate.rstrip() + b"\n" + identity.key)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
 
 
 def _proxy_of_environment(scheme: str, host: str) -> str:

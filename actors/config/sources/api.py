@@ -20,7 +20,7 @@ from actors._base import Actor
 from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
-from actors._kube.client import connect
+from actors._kube.client import connect_node
 from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Gone
 from actors._kube.follow import Follower
@@ -69,7 +69,7 @@ class ApiPods(Listener):
         self._saving = False
         settings = actor.settings
         self._position = Position(PODS, {"fieldSelector": f"spec.nodeName={settings.node_name}"})
-        client = connect(actor, settings.kubeconfig, threads=1, tries=1)
+        client = connect_node(actor, settings, threads=1, tries=1)
         self._follower = Follower(actor, client, Streams(actor.bus), self._position, self)
 
     def recover(self) -> None:

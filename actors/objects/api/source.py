@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from actors._base import Actor, gather
-from actors._kube.client import KubeClient, connect
+from actors._kube.client import KubeClient, connect_node
 from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Conflict, NotFound
 from actors._kube.follow import Follower
@@ -64,8 +64,8 @@ class ApiSource:
 
     def __init__(self, actor: Actor, changed: Changed) -> None:
         settings = actor.settings
-        self.client: KubeClient = connect(
-            actor, settings.kubeconfig, qps=settings.kube_api_qps, burst=settings.kube_api_burst, threads=THREADS
+        self.client: KubeClient = connect_node(
+            actor, settings, qps=settings.kube_api_qps, burst=settings.kube_api_burst, threads=THREADS
         )  # fmt: skip
         self._actor, self._changed = actor, changed
         self._streams = Streams(actor.bus)

@@ -184,7 +184,9 @@ EFFECTIVE: dict[str, Effect] = {
         "config_map_and_secret_change_detection_strategy", "objects", _same
     ),
     "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
-    "rotateCertificates": Effect("rotate_certificates", "certificates", bool),
+    "rotateCertificates": Effect(
+        "rotate_certificates", "certificates; config, events, node, objects, server, status: as clients", bool
+    ),
     "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
     "eventRecordQPS": Effect("event_record_qps", "events", _rate),
     "eventBurst": Effect("event_burst", "events", _same),

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+import yaml
 
 from actors._kube.connection.credentials import Credentials
 from actors._kube.connection.kubeconfig import KubeconfigError, load
@@ -78,11 +79,35 @@ def test_bootstrapped_kubeconfig_names_certificate_and_cluster(tmp_path: Path) -
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
 
 
+def test_written_kubeconfig_has_a_line_for_each_field(tmp_path: Path) -> None:
+    """As from kubeadm and client-go: operators change `server:` by sed, and Ansible's lineinfile finds it."""
+    made = tmp_path / "kubelet.conf"
+    kubeconfig.write(str(made), kubeconfig.bootstrapped(load(str(bootstrap(tmp_path))), "/pki/current.pem"))
+    lines = made.read_text().splitlines()
+    assert lines[:5] == ["apiVersion: v1", "kind: Config", "clusters:", "- name: default-cluster", "  cluster:"]
+    assert "    server: https://api:6443" in lines
+    assert "    client-certificate: /pki/current.pem" in lines
+
+
+def test_changed_kubeconfig_stays_yaml_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "kubelet.conf"
+    text = (
+        "kind: Config\napiVersion: v1\ncurrent-context: x\n"
+        "clusters:\n- cluster:\n    server: https://api:6443\n    certificate-authority-data: " + "QUFB" * 100 + "\n"
+        "  name: c\ncontexts:\n- context:\n    cluster: c\n    user: u\n  name: x\n"
+        "users:\n- name: u\n  user:\n    client-certificate-data: QQ==\n    client-key-data: QQ==\n"
+    )
+    path.write_text(text)
+    kubeconfig.write(str(path), kubeconfig.pointed_at(str(path), "/c.pem"))
+    wanted = text.replace("client-certificate-data: QQ==", "client-certificate: /c.pem")
+    assert path.read_text() == wanted.replace("client-key-data: QQ==", "client-key: /c.pem")
+
+
 def test_operators_kubeconfig_keeps_all_but_credentials(tmp_path: Path) -> None:
     path = bootstrap(tmp_path)
     before = json.loads(path.read_text())
     kubeconfig.write(str(path), kubeconfig.pointed_at(str(path), "/c.pem"))
-    after = json.loads(path.read_text())
+    after = yaml.safe_load(path.read_text())
     assert after["users"][0]["user"] == {"client-certificate": "/c.pem", "client-key": "/c.pem"}
     after["users"][0] = before["users"][0]
     assert after == before
