@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import socket
 import ssl
@@ -27,10 +28,17 @@ from actors._net.tls import ClientCertificate, Verify
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
-_library = Binding().lib
+_binding: Any = Binding()
+_library = _binding.lib
 _forget_errors: Callable[[], None] = _library.ERR_clear_error
 """Empty OpenSSL's error queue, which all connections of a thread share: OpenSSL 3 takes what one leaves there for an
 error of the next one, and ends it."""
+
+
+@_binding.ffi.callback("int(SSL *, void *)")  # type: ignore[untyped-decorator]
+def _no_certificate(_session: Any, _data: Any) -> int:
+    """OpenSSL's certificate callback: 0 ends the handshake with the alert internal_error."""
+    return 0
 
 
 class _Verification:
@@ -73,6 +81,18 @@ class ServerContext:
             self._context.use_certificate_chain_file(certificate)
             self._context.use_privatekey_file(key)
             self._context.check_privatekey()
+
+    def refuse(self) -> None:
+        """Fail each handshake for want of a certificate, with Go's alert: clients show `tls: internal error`."""
+        _library.SSL_CTX_set_cert_cb(self._context._context, _no_certificate, _binding.ffi.NULL)
+
+    def expires(self) -> float:
+        """The end of the certificate as a Unix time; infinite when it cannot be read."""
+        try:
+            found = SSL.Connection(self._context, None).get_certificate(as_cryptography=True)
+            return found.not_valid_after_utc.timestamp() if found is not None else math.inf
+        except ValueError:  # OpenSSL accepts some encodings that this library refuses
+            return math.inf
 
     def load_verify_locations(self, authority: str) -> None:
         """Ask clients for a certificate of the CA in the PEM file `authority`."""

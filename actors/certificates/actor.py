@@ -12,6 +12,7 @@ import math
 import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 from actors._base import Actor, Future, handles
@@ -60,7 +61,7 @@ class Certificates(Actor):
         if settings.bootstrap_kubeconfig or settings.rotate_certificates:
             self._manage(CLIENT, _ClientCertificate(self, Store(settings.cert_dir, CLIENT.prefix)))
         if settings.server_tls_bootstrap:
-            self._manage(SERVER, _ManagedCertificate(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
+            self._manage(SERVER, _ServingCertificate(self, SERVER, Store(settings.cert_dir, SERVER.prefix)))
 
     def _manage(self, purpose: Purpose, managed: _ManagedCertificate) -> None:
         self._managed[purpose.what] = managed
@@ -91,7 +92,7 @@ class Certificates(Actor):
 
 
 class _ManagedCertificate:
-    """Keeps one certificate valid; as it stands, the serving certificate."""
+    """Keeps one certificate valid."""
 
     def __init__(self, actor: Certificates, purpose: Purpose, store: Store) -> None:
         self._actor, self._purpose, self._store = actor, purpose, store
@@ -234,6 +235,17 @@ class _ManagedCertificate:
     def _waiting(self, name: str) -> None:
         self._waits_for = name
         log.info("the %s waits until request %s is approved and signed", self._purpose.what, name)
+
+
+class _ServingCertificate(_ManagedCertificate):
+    """The serving certificate. The configured one is the first, as in the kubelet, and is replaced when it is due."""
+
+    def _content(self) -> bytes:
+        settings = self._actor.settings
+        paths = Path(settings.tls_cert_file), Path(settings.tls_private_key_file)
+        if not (settings.tls_cert_file and settings.tls_private_key_file and all(path.exists() for path in paths)):
+            return super()._content()
+        return super()._content() or joined(*(path.read_bytes() for path in paths))
 
 
 class _ClientCertificate(_ManagedCertificate):

@@ -126,15 +126,15 @@ class Server(Actor):
         return Port(self.loop, self._connections, serve, None, self._listeners)
 
     async def _serve_secure(self, address: str, number: int) -> None:
-        """Open the secure port; without a certificate, sign one first."""
+        """Open the secure port; sign a certificate first where it is to be our own."""
         settings = self.settings
-        choices = certificate.choices(settings)
-        if not any(map(certificate.is_there, choices)):
-            await self.blocking(SIGN_S, certificate.self_sign, choices[-1], settings.node_name)
+        if certificate.wants_own(settings):
+            await self.blocking(SIGN_S, certificate.self_sign, settings)
         self._certificates = Certificates(
-            [TlsFiles(*pair, settings.client_ca_file) for pair in choices],
+            [TlsFiles(*pair, settings.client_ca_file) for pair in certificate.choices(settings)],
             settings.tls_min_version,
             settings.tls_cipher_suites,
+            only_valid=settings.server_tls_bootstrap,
         )
         port = Port(self.loop, self._connections, self._serve_checked, self._certificates.current, self._listeners)
         self._listen(port, address, number)

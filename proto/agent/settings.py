@@ -132,7 +132,7 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """ADDRESS:PORT for consoles of other machines, with CURVE keys; empty: none."""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
-    """Both files empty: a certificate of the `certificates` actor, or a self-signed one."""
+    """Both files empty: a self-signed certificate. With server_tls_bootstrap the cluster's certificate follows."""
     tls_cipher_suites: tuple[str, ...] = ()
     """IANA names; empty: the library's choice."""
     tls_min_version: str = ""

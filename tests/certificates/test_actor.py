@@ -24,6 +24,7 @@ from proto.agent.actor import Describe, GetMetrics
 from proto.node.certificates import NodeAddress, SetNodeAddresses
 from proto.pods.events import RecordEvent
 from tests.controlplane import ControlPlane
+from tests.controlplane.certificates import Authority
 from tests.harness import ActorProcess, wait_for
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -314,3 +315,15 @@ def test_kubeconfig_that_cannot_be_written_keeps_no_old_certificate(
         assert config.read_text() == over
         left = {"kubelet.conf", "pki", "same"}
         wait_for(lambda: {path.name for path in tmp_path.iterdir()} == left, 10, "nothing is left of what it tried")
+
+
+def test_configured_serving_certificate_is_the_first_one(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """As in the kubelet it is used until the cluster has signed one, which is requested if that has other names."""
+    (tmp_path / "kubelet.conf").write_text(control_plane.kubeconfig("own").read_text())
+    crt, key = Authority(tmp_path / "ca").issue("own", "own.example")
+    files = {"tls_cert_file": str(crt), "tls_private_key_file": str(key)}
+    with node(control_plane, tmp_path, "own", bootstrap_kubeconfig="", server_tls_bootstrap=True, **files) as process:
+        wait_for(lambda: state(process, "serving certificate")["expires_in_s"], 20, "it is looked at")
+        assert not state(process, "serving certificate")["waits_for_addresses"], "it serves meanwhile"
+        tell(process, "own", "192.0.2.1")
+        wait_for(lambda: state(process, "serving certificate")["waits_for_request"], 20, "a request")

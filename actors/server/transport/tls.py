@@ -6,6 +6,7 @@ New connections check the files for changes, at most once a second. A rotated ce
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import time
 from collections.abc import Iterable
@@ -31,7 +32,10 @@ _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", 
 
 
 class TlsFiles(NamedTuple):
-    """Paths of PEM files. With an empty `authority` no client certificate is asked for."""
+    """Paths of PEM files. With an empty `authority` no client certificate is asked for.
+
+    With an empty `certificate` each handshake fails.
+    """
 
     certificate: str
     key: str
@@ -63,7 +67,10 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
     default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
     made = ServerContext(version.value, ciphers or default)
     try:
-        made.load_cert_chain(files.certificate, files.key)
+        if files.certificate:
+            made.load_cert_chain(files.certificate, files.key)
+        else:
+            made.refuse()
     except (OSError, ValueError) as error:
         raise OSError(f"cannot use the certificate {files.certificate} with the key {files.key}: {error}") from error
     if files.authority:
@@ -82,12 +89,20 @@ class Certificates:
         choices: Iterable[TlsFiles],
         min_version: str = "",
         cipher_suites: Iterable[str] = (),
+        *,
+        only_valid: bool = False,
     ) -> None:
-        """The first of `choices` whose certificate exists is used."""
+        """The first of `choices` whose certificate exists is used, else the last one.
+
+        `only_valid`: after its end handshakes fail, as in the kubelet with a certificate of the cluster.
+        """
         self._choices = tuple(choices)
         self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
+        self._only_valid = only_valid
         self._seen: tuple[object, ...] = ()
         self._context: ServerContext | None = None
+        self._expires = math.inf
+        self._expired = False
         self._look_at = 0.0
         self.loads = 0
 
@@ -97,21 +112,37 @@ class Certificates:
         if self._context is not None and now < self._look_at:
             return self._context
         self._look_at = now + LOOK_S
-        files = next((one for one in self._choices if Path(one.certificate).exists()), self._choices[-1])
+        files = next((one for one in self._choices if Path(one.certificate).is_file()), self._choices[-1])
         seen = (files, *(stamp(path) for path in files))
-        if self._context is None or seen != self._seen:
+        if self._context is None or seen != self._seen or self._expired != self._is_over():
             self._load(files, seen)
         assert self._context is not None
         return self._context
 
+    def _is_over(self) -> bool:
+        return time.time() >= self._expires  # in both directions, since a clock may be set back
+
     def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
         try:
-            self._context = context(files, self._min_version, self._cipher_suites)
+            made = context(files, self._min_version, self._cipher_suites)
+            self._expires = made.expires() if self._only_valid and files.certificate else math.inf
+            self._expired = self._is_over()
+            if self._expired:
+                made = context(files._replace(certificate="", key=""), self._min_version, self._cipher_suites)
         except OSError as error:
             if self._context is None:
                 raise
             log.error("%s; the previous certificate stays in use", error)
         else:
+            self._context = made
             self.loads += 1
-            log.info("serving with the certificate %s", files.certificate)
+            self._report(files)
         self._seen = seen
+
+    def _report(self, files: TlsFiles) -> None:
+        if not files.certificate:
+            log.warning("no serving certificate yet: TLS handshakes fail until the cluster has signed one")
+        elif self._expired:
+            log.warning("the certificate %s has expired: TLS handshakes fail until there is another", files.certificate)
+        else:
+            log.info("serving with the certificate %s", files.certificate)

@@ -187,7 +187,7 @@ EFFECTIVE: dict[str, Effect] = {
     "rotateCertificates": Effect(
         "rotate_certificates", "certificates; config, events, node, objects, server, status: as clients", bool
     ),
-    "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates", bool),
+    "serverTLSBootstrap": Effect("server_tls_bootstrap", "certificates, server", bool),
     "eventRecordQPS": Effect("event_record_qps", "events", _rate),
     "eventBurst": Effect("event_burst", "events", _same),
     "shutdownGracePeriod": Effect("shutdown_grace", "node"),
@@ -209,8 +209,8 @@ EFFECTIVE: dict[str, Effect] = {
     "address": Effect("server_address", "server", _same),
     "port": Effect("server_port", "server, node", _same),
     "readOnlyPort": Effect("read_only_port", "server", _same),
-    "tlsCertFile": Effect("tls_cert_file", "server", _same),
-    "tlsPrivateKeyFile": Effect("tls_private_key_file", "server, runtime", _same),
+    "tlsCertFile": Effect("tls_cert_file", "server, certificates", _same),
+    "tlsPrivateKeyFile": Effect("tls_private_key_file", "server, certificates, runtime", _same),
     "tlsCipherSuites": Effect("tls_cipher_suites", "server", _strings),
     "tlsMinVersion": Effect("tls_min_version", "server", _same),
     "authentication.x509.clientCAFile": Effect("client_ca_file", "server", _same),

@@ -11,8 +11,8 @@ from proto.agent.settings import Settings
 
 _READ_BY = {
     "certificates": """
-        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap node_name
-        dns_only_serving_certificate
+        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap tls_cert_file
+        tls_private_key_file node_name dns_only_serving_certificate
     """,
     "config": """
         root_dir pod_manifest_path objects_dir kubeconfig cert_dir rotate_certificates node_name
@@ -83,10 +83,10 @@ _READ_BY = {
     "server": """
         run_dir root_dir kubeconfig cert_dir rotate_certificates container_runtime_endpoint node_name pod_logs_dir
         enable_server server_address server_port read_only_port page_address tls_cert_file tls_private_key_file
-        tls_cipher_suites tls_min_version client_ca_file anonymous_auth webhook_authentication token_cache_s
-        authorization_mode authorized_cache_s unauthorized_cache_s enable_debugging_handlers enable_profiling_handler
-        enable_debug_flags_handler enable_system_log_handler enable_system_log_query streaming_idle_timeout_s
-        extend_websockets_to_kubelet runtime_request_timeout_s
+        server_tls_bootstrap tls_cipher_suites tls_min_version client_ca_file anonymous_auth webhook_authentication
+        token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s enable_debugging_handlers
+        enable_profiling_handler enable_debug_flags_handler enable_system_log_handler enable_system_log_query
+        streaming_idle_timeout_s extend_websockets_to_kubelet runtime_request_timeout_s
     """,
     "stats": """
         root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos
