@@ -1,7 +1,8 @@
 """Writes and reads the agent's present settings in the run directory, for commands. Edits of them have no effect.
 
 The file settings.json has Settings, for `supervisor logs`. The file configuration.json has the KubeletConfiguration in
-force, the source of each value, the feature gates and each flag, for `config show`, /configz, /flagz and metrics.
+force, the source of each value, the feature gates and each flag, for `config show`, /configz, /flagz and metrics. Its
+secrets are masked there, and stand in a field of their own for /configz of the authenticated port.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def write(settings: Settings) -> None:
 
 
 def write_configuration(run_dir: str, encoded: bytes) -> None:
-    """Replace configuration.json: an object of `configuration`, `sources`, `features` and `flags`. Raises OSError."""
+    """Replace configuration.json, the output of supervisor.cli.agent.start.encoded. Raises OSError."""
     _write(Path(run_dir) / CONFIGURATION, encoded)
 
 

@@ -318,12 +318,14 @@ def test_header_values_are_not_in_errors(value: str) -> None:
 def test_password_of_the_pod_url_is_not_shown(url: str, shown: str) -> None:
     config = load(HEAD + f"staticPodURL: {url}\n").config
     assert encode.plain(config)["staticPodURL"] == shown
+    assert encode.secrets(config) == ({"staticPodURL": url} if url != shown else {})
 
 
 def test_header_values_are_not_shown() -> None:
     config = load(HEAD + "staticPodURLHeader: {Authorization: [secret-token]}\n").config
     assert "secret-token" not in str(encode.plain(config))
     assert encode.plain(config)["staticPodURLHeader"] == {"Authorization": [encode.MASKED]}
+    assert encode.secrets(config) == {"staticPodURLHeader": {"Authorization": ["secret-token"]}}
 
 
 def test_every_scalar_kind_has_a_reader() -> None:

@@ -28,9 +28,10 @@ reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]
 def shown(tmp_path: Path, *line: str) -> dict[str, str]:
     (tmp_path / "config").write_text(FILE)
     given = parse([*line, "--config", str(tmp_path / "config")])
-    encoded = start.encoded(start.configuration(given), given)
-    assert b"secret" not in bytes(encoded)
-    flags: dict[str, str] = msgspec.json.decode(bytes(encoded))["flags"]
+    encoded = msgspec.json.decode(bytes(start.encoded(start.configuration(given), given)))
+    assert encoded.pop("secrets")["staticPodURLHeader"] == {"Authorization": ["secret"]}
+    assert "secret" not in str(encoded)
+    flags: dict[str, str] = encoded["flags"]
     return flags
 
 

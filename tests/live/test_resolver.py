@@ -122,6 +122,15 @@ def test_valid_files_are_used(line: tuple[str, ...], tmp_path: Path, good: Candi
     assert (found.candidate.settings.max_pods, found.good, found.entries) == (30, good, ())
 
 
+def test_last_known_good_keeps_its_secrets(line: tuple[str, ...], tmp_path: Path, config: Path) -> None:
+    """They are masked only where it is shown."""
+    config.write_text(f"{HEAD}staticPodURL: http://me:s3cret@h/\nstaticPodURLHeader: {{X: [s3cret]}}\n")
+    remembered(line, tmp_path, started(line).candidate)
+    config.write_text(f"{HEAD}maxPods: many\n")
+    found = choose(line).effective.config
+    assert (found.static_pod_url, found.static_pod_url_header) == ("http://me:s3cret@h/", {"X": ("s3cret",)})
+
+
 def test_invalid_files_fall_back_to_last_known_good(
     line: tuple[str, ...], tmp_path: Path, config: Path, good: Candidate
 ) -> None:

@@ -468,9 +468,17 @@ def test_runtime_with_too_many_sessions_is_answered_429(here: Here) -> None:
 def test_configz_flagz_and_statusz(here: Here, tmp_path: Path) -> None:
     assert here.say("GET", "/configz")[0] == 503
     assert here.say("GET", "/flagz")[0] == 503
-    in_force = {"configuration": {"port": 1}, "sources": {}, "flags": {"port": "1", "address": "0.0.0.0"}}
+    in_force: dict[str, Any] = {
+        "configuration": {"port": 1},
+        "sources": {},
+        "flags": {"port": "1", "address": "0.0.0.0"},
+    }
     (tmp_path / "configuration.json").write_bytes(msgspec.json.encode(in_force))
     assert here.say("GET", "/configz") == (200, b'{"kubeletconfig":{"port":1}}')
+    header = {"staticPodURLHeader": {"X": ["<masked>"]}}
+    in_force |= {"configuration": header | {"port": 1}, "secrets": {"staticPodURLHeader": {"X": ["s3cret"]}}}
+    (tmp_path / "configuration.json").write_bytes(msgspec.json.encode(in_force))
+    assert json.loads(here.say("GET", "/configz")[1])["kubeletconfig"] == in_force["secrets"] | {"port": 1}
     assert here.say("GET", "/flagz")[1].endswith(b"\n\naddress=0.0.0.0\nport=1\n")
     assert b"Paths: /pods\n" in here.say("GET", "/statusz")[1]
     assert here.say("GET", "/debug/pprof/profile?actor=pleg&seconds=1") == (200, b"a;b 3\n")

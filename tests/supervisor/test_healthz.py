@@ -101,7 +101,11 @@ def test_configz_has_the_configuration_in_force(tmp_path: Path) -> None:
     sources = Sources(lambda: FINE, lambda: settings_file.read_in_force(tmp_path))
     assert answer("/configz", sources).status == 503
     for max_pods in (20, 30):
-        shown = {"configuration": {"maxPods": max_pods}, "sources": {"maxPods": "/etc/kubelet.yaml:3"}}
+        shown = {
+            "configuration": {"maxPods": max_pods},
+            "secrets": {"staticPodURL": "http://me:s3cret@host/"},
+            "sources": {"maxPods": "/etc/kubelet.yaml:3"},
+        }
         settings_file.write_configuration(str(tmp_path), json.dumps(shown).encode())
         status, text, content_type = answer("/configz", sources)
         assert (status, content_type) == (200, "application/json")

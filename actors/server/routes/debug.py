@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,17 +25,18 @@ PROFILE_S, MOST_PROFILE_S = 30, 300
 
 
 class _InForce(msgspec.Struct):
-    configuration: msgspec.Raw
+    configuration: dict[str, Any]
+    secrets: dict[str, Any] = {}
 
 
 async def get_configz(context: Context, _: Request) -> Response:
-    """The configuration in force."""
+    """The configuration in force with its secrets, as in the kubelet. Access to it is authorized."""
     path = Path(context.settings.run_dir, "configuration.json")
     try:
-        found = untrusted.decode_json(await context.blocking(ASK_S, path.read_bytes), _InForce).configuration
+        found = untrusted.decode_json(await context.blocking(ASK_S, path.read_bytes), _InForce)
     except (OSError, msgspec.DecodeError) as error:
         return text(503, f"the configuration cannot be read in the run directory: {error}\n")
-    return Response(200, b'{"kubeletconfig":%b}' % msgspec.json.format(bytes(found), indent=-1), JSON)
+    return Response(200, msgspec.json.encode({"kubeletconfig": found.configuration | found.secrets}), JSON)
 
 
 async def put_verbosity(context: Context, request: Request) -> Response:

@@ -221,13 +221,14 @@ def say(effective: Effective, given: Given) -> None:
 
 
 def encoded(effective: Effective, given: Given) -> msgspec.Raw:
-    """The configuration for RUN_DIR/configuration.json, with secrets masked, and each flag's value for /flagz."""
+    """The content of RUN_DIR/configuration.json. Secrets are masked in all of it but `secrets`."""
     from supervisor.config.flags.shown import shown as shown_flags  # noqa: PLC0415
     from supervisor.config.kubeletconfig import feature_gates  # noqa: PLC0415
     from supervisor.config.kubeletconfig.typed import encode  # noqa: PLC0415
 
     shown: dict[str, object] = {
         "configuration": encode.plain(effective.config),
+        "secrets": encode.secrets(effective.config),
         "sources": effective.origins(),
         "features": feature_gates.in_effect(effective.config.feature_gates or {}),
         "flags": shown_flags(encode.leaves(effective.config), given.values),

@@ -161,5 +161,5 @@ def _effective(good: Candidate) -> Effective:
     from supervisor.config.kubeletconfig.typed import decode  # noqa: PLC0415
 
     plain: dict[str, Any] = untrusted.decode_json(good.configuration)
-    config = defaults.apply(decode.decode(plain["configuration"]).config)
+    config = defaults.apply(decode.decode(plain["configuration"] | plain.get("secrets", {})).config)
     return Effective(config, {field: Origin(text) for field, text in plain["sources"].items()}, ())

@@ -21,7 +21,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     at_start: dict[str, Any] = {}
     """Fields of KubeletConfiguration that take effect while an agent starts, by name."""
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
-    """As in RUN_DIR/configuration.json: `configuration`, `sources`, `features` and `flags`."""
+    """As in RUN_DIR/configuration.json: `configuration`, `secrets`, `sources`, `features` and `flags`."""
     digest: str
     """SHA-256 of the names and contents of its files."""
 

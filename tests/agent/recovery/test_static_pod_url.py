@@ -65,8 +65,10 @@ def test_pods_of_a_url_outlive_its_server_and_the_agent(tmp_path: Path) -> None:
             for command in (["config", "show"], ["describe", "config"], ["config", "history"], ["logs"]):
                 shown = agent.command(*command, check=False)
                 assert SECRET not in shown.stdout + shown.stderr, command
-            for file in (agent.log, agent.run_dir / "configuration.json"):
-                assert SECRET not in file.read_text()
+            assert SECRET not in agent.log.read_text()
+            in_force = json.loads((agent.run_dir / "configuration.json").read_text())
+            assert in_force.pop("secrets")["staticPodURLHeader"] == {"X-Key": ["other"]}, "for /configz of port 10250"
+            assert not any(secret in json.dumps(in_force) for secret in (SECRET, '"other"'))
 
             server.answer = answer()
             wait_for(lambda: first not in agent.running(), 30, "the new URL names no pods")

@@ -34,6 +34,12 @@ def plain(config: KubeletConfiguration, *, mask: bool = True) -> dict[str, Any]:
     return fields
 
 
+def secrets(config: KubeletConfiguration) -> dict[str, Any]:
+    """The fields that `plain` masks, as they are. The kubelet shows them in /configz on its authenticated port."""
+    masked, real = plain(config), plain(config, mask=False)
+    return {name: value for name, value in real.items() if masked[name] != value}
+
+
 def leaves(config: KubeletConfiguration) -> dict[str, Any]:
     """Each field as a plain value, by its path, with secrets masked; None: absent."""
     masked = {name: value for name, value in plain(config).items() if name.startswith("staticPodURL")}
