@@ -32,6 +32,7 @@ from proto.node.node import SetDevices
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import (
     AdmitPod,
+    CheckDevicePlugins,
     ContainerGrant,
     ExclusiveCpus,
     GetGrant,
@@ -271,6 +272,15 @@ class Resources(Actor):
     def set_listed_pods(self, message: SetListedPods) -> None:
         """Note the pods that the pod resources API names."""
         self._listed.apply(message)
+
+    @handles(CheckDevicePlugins)
+    def check_device_plugins(self, _: CheckDevicePlugins) -> Done:
+        """Answer if device plugins can register now."""
+        if not self._devices.serves:
+            raise Refused(
+                "NotServing", "device plugin registration gRPC server failed and no device plugins can register"
+            )
+        return Done()
 
     # CPUs of running containers
 

@@ -1,6 +1,7 @@
 """Messages that the resources actor receives: pods to assign CPUs, memory and devices to, their ends, and their names.
 
-All from pod_workers. What the actor assigns at all is in ResourcesState, which it tells pod_workers.
+All from pod_workers, but CheckDevicePlugins. ResourcesState, which this actor tells pod_workers, has what it assigns at
+all.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class HasExclusiveCpus(Request[ExclusiveCpus], frozen=True, kw_only=True):
     """Ask if a container of the pod has exclusive CPUs: its pod then has no CFS quota. A repeat is harmless."""
 
     pod: Pod
+
+
+class CheckDevicePlugins(Request[Done], frozen=True, kw_only=True):
+    """Ask if device plugins can register, for the server's /healthz. Refused, with the kubelet's message, while they
+    cannot. A repeat is harmless."""
 
 
 class ReleasePod(Message, frozen=True, kw_only=True):

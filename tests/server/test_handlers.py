@@ -28,8 +28,9 @@ from proto.agent.supervisor import ActorRow, ActorRows, ListActors
 from proto.cri import api_pb2 as pb
 from proto.node.server import ServedPod
 from proto.pods.status import FindPod, ListPods, Pods
+from proto.resources.resources import CheckDevicePlugins
 from proto.v1 import Pod, from_dict
-from proto.wire.errors import ActorDead, AskTimeout
+from proto.wire.errors import ActorDead, AskTimeout, Refused
 from proto.wire.message import Done
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 from tests.server.test_following import blocking
@@ -107,6 +108,7 @@ class Here:
             ListPods: lambda _: Pods(pods=(pod("one"), pod("two", terminated={"exitCode": 0}))),
             FindPod: lambda ask: Pods(pods=tuple(one for one in PODS if one.metadata.name == ask.name)),
             Ping: lambda _: Pong(mailbox=0),
+            CheckDevicePlugins: lambda _: Done(),
             ListActors: lambda _: ActorRows(rows=tuple(ActorRow(
                 name=name, pid=1, state="ready", incarnation=1, uptime_s=1.0, restarts=0,
             ) for name in ("supervisor", "forkserver", "pleg", "status"))),
@@ -401,6 +403,8 @@ def test_health_check_results_are_counted_until_a_reset(here: Here) -> None:
         for one in family.samples
     }
     assert samples == {
+        ("kubernetes_healthcheck", "device-plugin", "healthz"): 1,
+        ("kubernetes_healthchecks_total", "device-plugin", "success", "healthz"): 3,
         ("kubernetes_healthcheck", "log", "healthz"): 1,
         ("kubernetes_healthcheck", "ping", "healthz"): 1,
         ("kubernetes_healthcheck", "syncloop", "healthz"): 0,
@@ -547,6 +551,14 @@ def test_health_says_which_check_fails(here: Here) -> None:
     status, body = here.say("GET", "/healthz")
     assert (status, body.splitlines()[0]) == (500, b"[+]ping ok")
     assert here.say("GET", "/healthz?exclude=syncloop") == (200, b"ok")
+    here.answers[Ping] = lambda _: Pong(mailbox=0)
+    here.answers[CheckDevicePlugins] = lambda _: Refused("NotServing", "no device plugins can register")
+    assert here.say("GET", "/healthz/device-plugin")[0] == 500
+    failed = b"[+]ping ok\n[+]log ok\n[+]syncloop ok\n[-]device-plugin failed: no device plugins can register\n"
+    assert here.say("GET", "/healthz") == (500, failed + b"healthz check failed\n")
+    here.asked.clear()
+    assert here.say("GET", "/healthz?exclude=device-plugin") == (200, b"ok")
+    assert [name for name, _ in here.asked] == ["pod_workers"], "an excluded check asks nobody"
     assert here.say("GET", "/healthz/nope")[0] == 404
 
 

@@ -84,6 +84,11 @@ class DeviceManager:
                 log.error("cannot serve %s: %s; trying again", self._directory.socket, error)
                 await self._actor.sleep(DISK_S)
 
+    @property
+    def serves(self) -> bool:
+        """True while plugins can register."""
+        return self._server is not None and self._server.serves
+
     def _serve(self) -> SocketProxy:
         # In a pool thread.
         self._directory.prepare()

@@ -56,6 +56,11 @@ class SocketProxy:
         self._thread = threading.Thread(target=self._run, name="socket proxy", daemon=True)
         self._thread.start()
 
+    @property
+    def serves(self) -> bool:
+        """True while it listens, unless the last client could not be served."""
+        return self._thread.is_alive() and not self._said
+
     def stop(self) -> None:
         """Close all connections and stop the server behind. Blocks."""
         with suppress(RuntimeError):  # the loop is closed: stopped before

@@ -1,31 +1,41 @@
-"""/healthz and its checks: ping, log, syncloop.
+"""/healthz and its checks: ping, log, syncloop, device-plugin.
 
 https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from actors._metrics import kubelet as metrics
 from actors.server.base.http import Request, Response, text
 from actors.server.context import Context
 from actors.server.policy import Route
 from proto.agent.actor import Ping
-from proto.wire.errors import ActorError
+from proto.resources.resources import CheckDevicePlugins
+from proto.wire.errors import ActorError, Refused
+from proto.wire.message import Request as Ask
 
-SYNC_S = 5.0
+ANSWER_S = 5.0
+CHECKS: dict[str, tuple[str, Ask[Any]] | None] = {
+    "ping": None,
+    "log": None,
+    "syncloop": ("pod_workers", Ping()),
+    "device-plugin": ("resources", CheckDevicePlugins()),
+}
+"""The actor and the request of each check. None: it passes when this actor answers."""
 
 
 async def get_healthz(context: Context, request: Request) -> Response:
     """All checks, or the check that the path names."""
-    checks = {"ping": "", "log": "", "syncloop": ""}
     name = request.params.get("check", "")
-    if name and name not in checks:
+    if name and name not in CHECKS:
         return text(404, "404 page not found\n")
-    if name in ("", "syncloop"):
-        checks["syncloop"] = await _sync_loop(context)
     if name:
-        return text(500, f"internal server error: {checks[name]}\n") if checks[name] else text(200, "ok")
-    wanted = {check: problem for check, problem in checks.items() if check not in request.query.get("exclude", ())}
+        problem = (await _problems(context, [name]))[name]
+        return text(500, f"internal server error: {problem}\n") if problem else text(200, "ok")
+    wanted = await _problems(context, [check for check in CHECKS if check not in request.query.get("exclude", ())])
     for check, problem in wanted.items():
         metrics.HEALTH.set(not problem, check, "healthz")
         metrics.HEALTH_CHECKS.inc(check, "error" if problem else "success", "healthz")
@@ -35,12 +45,22 @@ async def get_healthz(context: Context, request: Request) -> Response:
     return text(200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in request.query else "ok")
 
 
-async def _sync_loop(context: Context) -> str:
-    try:
-        await context.ask_next("pod_workers", Ping(), SYNC_S)
-    except ActorError as error:
-        return f"sync loop health check failed: {error}"
-    return ""
+async def _problems(context: Context, checks: Iterable[str]) -> dict[str, str]:
+    """The problem of each check, empty for none. The actors are asked at the same time."""
+    answers = {
+        check: context.ask_next(*asked, ANSWER_S) if (asked := CHECKS[check]) is not None else None for check in checks
+    }
+    problems = {}
+    for check, answer in answers.items():
+        problems[check] = ""
+        if answer is not None:
+            try:
+                await answer
+            except Refused as refused:
+                problems[check] = refused.message
+            except ActorError as error:
+                problems[check] = f"health check failed: {error}"
+    return problems
 
 
 ROUTES = (

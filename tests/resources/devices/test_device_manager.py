@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import stat
@@ -24,7 +25,7 @@ from proto.node.node import SetDevices
 from proto.plugins import deviceplugin_pb2 as pb
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.grants import Grant
-from proto.resources.resources import AdmitPod, GetGrant, ReleasePod, SetPods
+from proto.resources.resources import AdmitPod, CheckDevicePlugins, GetGrant, ReleasePod, SetPods
 from proto.v1 import Pod
 from proto.wire.errors import ActorError, Refused
 from tests.harness import ActorProcess, wait_for
@@ -105,6 +106,25 @@ def told(actor: ActorProcess, resource: str = GPU) -> tuple[int, int] | None:
     if not messages or resource not in messages[-1].capacity:
         return None
     return messages[-1].capacity[resource], messages[-1].allocatable[resource]
+
+
+def problem(actor: ActorProcess) -> str:
+    """The answer for /healthz."""
+    try:
+        actor.ask(CheckDevicePlugins())
+    except Refused as refused:
+        return refused.message
+    return ""
+
+
+def test_actor_says_whether_plugins_can_register(actor: ActorProcess) -> None:
+    wait_for(lambda: not problem(actor), 20, "it serves")
+    shutil.rmtree(directory(actor))
+    directory(actor).write_text("no directory")
+    actor.restart()
+    assert problem(actor) == "device plugin registration gRPC server failed and no device plugins can register"
+    directory(actor).unlink()
+    wait_for(lambda: not problem(actor), 30, "it is tried again")
 
 
 def admit(actor: ActorProcess, subject: Pod) -> None:

@@ -172,6 +172,21 @@ def test_server_that_cannot_start_is_tried_again(path: Path, echo: Echo, caplog:
         assert echoed(one)
 
 
+def test_proxy_serves_while_its_last_client_was_served(tmp_path: Path, echo: Echo) -> None:
+    path = tmp_path / "front.sock"
+    proxy = SocketProxy(str(path), str(echo.path), echo.start, MOST)
+    for refuses in (False, True, False):
+        echo.refuses = refuses
+        with client(path) as one:
+            assert is_closed(one) if refuses else echoed(one)
+        wait_for(lambda refuses=refuses: proxy.serves != refuses, 10, f"refuses: {refuses}")
+        echo.close_all()
+        proxy._loop.call_soon_threadsafe(proxy._stop_server)
+        wait_for(lambda: echo.starts == echo.stops, 10, "the server behind is stopped")
+    proxy.stop()
+    assert not proxy.serves
+
+
 def test_server_whose_socket_is_gone_is_replaced(path: Path, echo: Echo) -> None:
     with client(path) as one:
         assert echoed(one)
