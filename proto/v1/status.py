@@ -7,6 +7,7 @@ from msgspec import field
 
 from proto.v1.containers.resources import ResourceRequirements
 from proto.v1.scalars.base import Record, ResourceList, Timestamp
+from proto.v1.scalars.resource_name import may_be_claimed
 
 
 class PodIP(Record, frozen=True, kw_only=True):
@@ -194,3 +195,12 @@ class PodStatus(Record, frozen=True, kw_only=True):
 
 
 NO_STATUS = PodStatus()
+
+
+def claimed_resources(status: PodStatus, container: str) -> frozenset[str]:
+    """Extended resources that the container gets from the pod's claim, not from the node (KEP-5004)."""
+    extended = status.extended_resource_claim_status
+    mappings = extended.request_mappings if extended is not None else ()
+    return frozenset(
+        one.resource_name for one in mappings if one.container_name == container and may_be_claimed(one.resource_name)
+    )

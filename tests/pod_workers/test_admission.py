@@ -16,7 +16,7 @@ from actors.config.defaulting.defaults import default_pod
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
 from actors.pod_workers.admission.sysctls import Allowlist
 from proto.agent.settings import Settings, Taint
-from proto.v1 import Pod
+from proto.v1 import Pod, PodStatus
 
 GI = 1 << 30
 MACHINE = Machine(cpus=4, memory_bytes=8 * GI, root_fs_bytes=100 * GI, huge_page_bytes={"hugepages-2Mi": 0})
@@ -48,6 +48,8 @@ def judged(one: Pod, *others: Pod, node: NodeInfo = NODE, pressure: tuple[str, .
 
 
 OK = ("Admitted", "")
+GONE = "example.com/gone"
+"""An extended resource of which the node has none any more."""
 
 
 # Allocatable resources
@@ -134,6 +136,42 @@ def test_devices_of_the_node_are_counted():
     one = pod("a", requests={"example.com/gpu": "1"})
     assert judged(pod(requests={"example.com/gpu": "1"}), one, node=node) == OK
     assert judged(pod(requests={"example.com/gpu": "2"}), one, node=node) == short("example.com/gpu", 2, 1, 2)
+
+
+CLASS = "deviceclass.resource.kubernetes.io/gpu"
+
+
+def claiming(*names: str, container: str = "c", **fields: Any) -> Pod:
+    """A pod with a claim for these extended resources of a container."""
+    mappings = [{"containerName": container, "resourceName": name, "requestName": "r"} for name in names]
+    status = {"resourceClaimName": "made", "requestMappings": mappings}
+    one = pod(**fields)
+    return msgspec.structs.replace(one, status=msgspec.convert({"extendedResourceClaimStatus": status}, PodStatus))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (claiming(CLASS, requests={CLASS: "1"}), OK),
+        (pod(requests={CLASS: "1"}), short(CLASS, 1, 0, 0)),
+        (claiming(CLASS, container="other", requests={CLASS: "1"}), short(CLASS, 1, 0, 0)),
+        (claiming(GONE, requests={GONE: "1"}), OK),
+        (claiming(CLASS, requests={GONE: "1"}), short(GONE, 1, 0, 0)),
+        (claiming("cpu", requests={"cpu": "3"}), short("cpu", 3000, 0, 2000)),  # no claim stands behind it
+        (
+            claiming(CLASS, container="i", initContainers=[{"name": "i", "resources": {"requests": {CLASS: "2"}}}]),
+            OK,
+        ),
+    ],
+)
+def test_what_a_claim_gives_is_not_the_nodes(one: Pod, expected: tuple[str, str]) -> None:
+    node = NodeInfo("vm", LABELS, NODE.allocatable | {GONE: 0})
+    assert judged(one, node=node) == expected
+
+
+def test_what_a_claim_gives_takes_nothing_of_the_node() -> None:
+    node = NodeInfo("vm", LABELS, NODE.allocatable | {GONE: 1})
+    assert judged(pod(requests={GONE: "1"}), claiming(GONE, name="o", requests={GONE: "1"}), node=node) == OK
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Checks a pod's requests against the node's free resources. Pure.
 
-The scheduler's arithmetic (pkg/scheduler/framework/plugins/noderesources, Fits), which the kubelet uses too.
+The scheduler's arithmetic (pkg/scheduler/framework/plugins/noderesources, Fits), which the kubelet uses too. As in
+removeMissingExtendedResources of pkg/kubelet/lifecycle, a resource that a claim gives is not the node's.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from actors._cgroup.quantities import totals
 from actors._cgroup.quantities.allocatable import Amounts, amount
 from actors._cgroup.quantities.qos import QosClass, qos_class
 from actors.pod_workers.admission.ports import HostPort, host_ports
-from proto.v1 import Pod
+from proto.v1 import Container, Pod
 from proto.v1.scalars.resource_name import is_extended
+from proto.v1.status import claimed_resources
 
 FIRST = ("cpu", "memory", "ephemeral-storage")
 """Checked in this order, before the others."""
@@ -32,7 +36,8 @@ class Share:
     @classmethod
     def of(cls, pod: Pod) -> Share:
         """Raises QuantityError."""
-        requests = {name: amount(name, quantity) for name, quantity in totals.requests(pod).items()}
+        wanted = totals.requests(_without_claimed(pod))
+        requests = {name: amount(name, quantity) for name, quantity in wanted.items()}
         return cls(pod, requests, host_ports(pod), qos_class(pod))
 
 
@@ -86,3 +91,18 @@ def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, 
 def _is_elsewhere(name: str, allocatable: Mapping[str, int]) -> bool:
     """An extended resource that this node lacks is the cluster's: the scheduler alone counts it."""
     return is_extended(name) and name not in allocatable
+
+
+def _without_claimed(pod: Pod) -> Pod:
+    """The pod without requests that its claim serves."""
+    if pod.status.extended_resource_claim_status is None:
+        return pod
+
+    def of_node(container: Container) -> Container:
+        claimed = claimed_resources(pod.status, container.name)
+        requests = {name: want for name, want in container.resources.requests.items() if name not in claimed}
+        return replace(container, resources=replace(container.resources, requests=requests))
+
+    containers = tuple(map(of_node, pod.spec.containers))
+    init_containers = tuple(map(of_node, pod.spec.init_containers))
+    return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=init_containers))
