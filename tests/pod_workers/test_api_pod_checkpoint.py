@@ -77,6 +77,18 @@ def test_checkpoint_restores_kept_pods_without_status(tmp_path: Path) -> None:
     assert list(files(tmp_path)) == ["a.json"]
 
 
+def test_checkpoint_keeps_the_claims_of_a_pod(tmp_path: Path) -> None:
+    """As the scheduler and the claims' controller have named them. Its containers need their devices after a reboot."""
+    mapping = {"containerName": "c", "resourceName": "a.test/gpu", "requestName": "r"}
+    claims = {
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-1"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": [mapping]},
+    }
+    api_checkpoint(tmp_path)[0].keep(pod(phase="Running", **claims))
+    (found,) = api_checkpoint(tmp_path)[0].load()
+    assert found.status == pod(**claims).status
+
+
 def test_only_spec_changes_are_written_again(tmp_path: Path) -> None:
     kept, _ = api_checkpoint(tmp_path)
     kept.keep(pod())

@@ -1,8 +1,9 @@
 """Keeps the admitted API pods on disk, so that they run again after a reboot without the API server.
 
 One file per pod in ROOT_DIR/nodevisor/api-pods, from admission until the pod has terminated or the server has deleted
-it. A file holds no status and no Secret, as a pod only names its Secrets. A file is written within milliseconds. It is
-synced to disk 2 s later, together with all others, because the runtime uses the same disk.
+it. A file holds no Secret, as a pod only names its Secrets. Of the status it holds the names of resource claims. A file
+is written within milliseconds. It is synced to disk 2 s later, together with all others, because the runtime uses the
+same disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from actors._base import Actor
 from actors._host.files import checkpoint, paths
 from proto.v1 import Pod
-from proto.v1.status import NO_STATUS
+from proto.v1.status import PodStatus
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ApiPodCheckpoint:
 
     def keep(self, pod: Pod) -> None:
         """Write an admitted pod, if it differs from what is on disk."""
-        uid, stored = pod.metadata.uid, without_status(pod)
+        uid, stored = pod.metadata.uid, needed(pod)
         if self._pods.get(uid) != stored:
             self._pods[uid] = stored
             self._put(uid, stored)
@@ -101,9 +102,16 @@ class ApiPodCheckpoint:
             log.warning("cannot sync %s: %s; a power cut now could lose pods", self._directory, error)
 
 
-def without_status(pod: Pod) -> Pod:
-    """The parts of the object that a node needs to run the pod."""
-    return replace(pod, metadata=replace(pod.metadata, resource_version=None, managed_fields=()), status=NO_STATUS)
+def needed(pod: Pod) -> Pod:
+    """The parts of the object that a node needs to run the pod.
+
+    Without the names of its claims, a container would start without the devices that the scheduler chose for it.
+    """
+    status = PodStatus(
+        resource_claim_statuses=pod.status.resource_claim_statuses,
+        extended_resource_claim_status=pod.status.extended_resource_claim_status,
+    )
+    return replace(pod, metadata=replace(pod.metadata, resource_version=None, managed_fields=()), status=status)
 
 
 def write(directory: Path, batch: dict[str, Pod | None]) -> None:
