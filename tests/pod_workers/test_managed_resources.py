@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from actors.pod_workers.shared.managed_resources import ManagedResources
 from proto.agent.settings import Settings
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.grants import Grant
-from proto.v1 import Container, Pod, PodSpec, ResourceRequirements
+from proto.v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from proto.v1.status import ContainerExtendedResourceRequest, PodExtendedResourceClaimStatus
 
 GPU = "vendor.com/gpu"
 
@@ -43,6 +45,14 @@ def test_extended_resource_without_a_plugin_needs_no_ask() -> None:
     assert not managed.concerns(pod(gpu="1"))
     managed.state = ResourcesState(device_resources=(GPU,))
     assert managed.concerns(pod(gpu="1"))
+
+
+def test_resource_of_a_claim_is_no_plugins() -> None:
+    mapping = ContainerExtendedResourceRequest(container_name="c", resource_name=GPU, request_name="r")
+    status = PodStatus(extended_resource_claim_status=PodExtendedResourceClaimStatus(request_mappings=(mapping,)))
+    managed = ManagedResources(Settings())
+    managed.state = ResourcesState(device_resources=(GPU,))
+    assert not managed.concerns(replace(pod(gpu="1"), status=status))
 
 
 def test_shared_cpus_need_no_ask() -> None:

@@ -9,7 +9,7 @@ from proto.agent.settings import Settings
 from proto.pods.pod_workers import ResourcesState, SetResourceHealth
 from proto.resources.grants import Grant
 from proto.v1 import Pod
-from proto.v1.status import ResourceStatus
+from proto.v1.status import ResourceStatus, claimed_resources
 
 
 class ManagedResources:
@@ -51,10 +51,11 @@ def has_claims(pod: Pod) -> bool:
 
 
 def _extended_resources(pod: Pod) -> set[str]:
-    """Names of resources with a domain that is not Kubernetes' own, such as vendor.com/gpu."""
+    """Names of resources with a domain that is not Kubernetes' own, such as vendor.com/gpu. A claim may give others."""
     names: set[str] = set()
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        names.update(container.resources.limits, container.resources.requests)
+        wanted = container.resources.limits.keys() | container.resources.requests.keys()
+        names |= wanted - claimed_resources(pod.status, container.name)
     return {name for name in names if "/" in name and not name.startswith("kubernetes.io/")}
 
 

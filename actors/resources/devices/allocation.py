@@ -52,7 +52,7 @@ class Allocation:
 
     def choose(self, pod: Pod, container: Container, affinity: Hint) -> None:
         """Take free devices for a container that has none yet. Raises AllocationError and NotYetError."""
-        for name, count in self.requests(container).items():
+        for name, count in self.requests(pod, container).items():
             held = self._holdings.get(pod.metadata.uid, container.name, name)
             if held is None:
                 if self._unread.problem:
@@ -73,7 +73,7 @@ class Allocation:
         """
         async with self._turns.turn(pod.metadata.uid):
             for container in containers:
-                for name, count in self.requests(container).items():
+                for name, count in self.requests(pod, container).items():
                     await self._finish(pod, container, name, count)
 
     async def complete(self, pod: Pod, container: Container) -> None:
@@ -82,9 +82,9 @@ class Allocation:
             self.choose(pod, container, ANY)
             await self.finish(pod, [container])
 
-    def requests(self, container: Container) -> dict[str, int]:
+    def requests(self, pod: Pod, container: Container) -> dict[str, int]:
         """Numbers of devices by resource, for resources of device plugins."""
-        wanted = policy.requests(container)
+        wanted = policy.requests(pod, container)
         return {name: count for name, count in wanted.items() if self.is_managed(name)}
 
     def is_managed(self, resource: str) -> bool:
@@ -92,7 +92,7 @@ class Allocation:
         return self._inventory.knows(resource) or resource in self._holdings.resources()
 
     def _is_complete(self, pod: Pod, container: Container) -> bool:
-        held = [self._holdings.get(pod.metadata.uid, container.name, name) for name in self.requests(container)]
+        held = [self._holdings.get(pod.metadata.uid, container.name, name) for name in self.requests(pod, container)]
         return all(one is not None and one.is_allocated for one in held)
 
     async def _finish(self, pod: Pod, container: Container, name: str, count: int) -> None:

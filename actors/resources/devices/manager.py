@@ -239,7 +239,7 @@ class DeviceManager:
         """See Provider."""
         uid = pod.metadata.uid
         found: dict[str, list[Hint] | None] = {}
-        for name, count in self._allocation.requests(container).items():
+        for name, count in self._allocation.requests(pod, container).items():
             held = self.holdings.get(uid, container.name, name)
             found[name] = self._hints(
                 name,
@@ -281,7 +281,7 @@ class DeviceManager:
         Raises NotYetError, or AllocationError for a container whose devices cannot be assigned.
         """
         await self._allocation.complete(pod, container)
-        for name in self._allocation.requests(container):
+        for name in self._allocation.requests(pod, container):
             held = self.holdings.get(pod.metadata.uid, container.name, name)
             # As in the kubelet, a container starts again while a plugin is away that has not asked for the call.
             if held is None or not self._needs_pre_start.get(name):

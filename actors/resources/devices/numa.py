@@ -65,7 +65,7 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     sidecars: dict[str, int] = {}
     at_start: dict[str, int] = {}
     for one in pod.spec.init_containers:
-        wanted = requests(one)
+        wanted = requests(pod, one)
         if one.restart_policy == "Always":
             sidecars = _sum(sidecars, wanted)
             together = sidecars
@@ -74,7 +74,7 @@ def pod_requests(pod: Pod) -> dict[str, int]:
         at_start = {name: max(together.get(name, 0), at_start.get(name, 0)) for name in together.keys() | at_start}
     running = sidecars
     for one in pod.spec.containers:
-        running = _sum(running, requests(one))
+        running = _sum(running, requests(pod, one))
     return {name: max(running.get(name, 0), at_start.get(name, 0)) for name in sorted(running.keys() | at_start)}
 
 

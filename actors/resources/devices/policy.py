@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from actors.resources.devices.inventory import Resource
 from actors.resources.model.hints import Hint
 from actors.resources.model.provider import AllocationError, NotYetError
-from proto.v1 import Container
+from proto.v1 import Container, Pod
 from proto.v1.scalars import quantity
+from proto.v1.status import claimed_resources
 
 REJECTED = "UnexpectedAdmissionError"
 _NOT_NOW = frozenset({"Unavailable", "DeadlineExceeded", "Canceled"})
@@ -54,11 +55,12 @@ def call_failure(name: str, rpc: str, code: str, text: str) -> AllocationError |
     return rejection(text)
 
 
-def requests(container: Container) -> dict[str, int]:
-    """Numbers of devices by extended resource. Limits count: they equal the requests."""
+def requests(pod: Pod, container: Container) -> dict[str, int]:
+    """Numbers of devices by extended resource, without what a claim gives. Limits count: they equal the requests."""
+    claimed = claimed_resources(pod.status, container.name)
     found = {}
     for name, amount in sorted(container.resources.limits.items()):
-        if "/" in name and (number := quantity.value(amount)) > 0:
+        if "/" in name and name not in claimed and (number := quantity.value(amount)) > 0:
             found[name] = number
     return found
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 
@@ -21,3 +23,10 @@ def pod(uid: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...] 
         "spec": {"containers": list(containers), "initContainers": list(init)},
     }
     return from_dict(Pod, document)
+
+
+def claimed(subject: Pod, resource: str = GPU, name: str = "c") -> Pod:
+    """The pod, with a claim for this resource of the container."""
+    mapping = {"containerName": name, "resourceName": resource, "requestName": "r"}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": [mapping]}}
+    return replace(subject, status=from_dict(Pod, {"status": status}).status)

@@ -1,13 +1,17 @@
+from unittest.mock import AsyncMock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.resources.devices import numa, policy
+from actors.resources.devices.allocation import Allocation
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import GRACE_S, Device, Inventory, Resource
+from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError, NotYetError
-from tests.resources.devices.pods import GPU, container, pod
+from tests.resources.devices.pods import GPU, claimed, container, pod
 
 NONE: frozenset[str] = frozenset()
 
@@ -108,7 +112,25 @@ def test_a_device_that_fell_ill_rejects_its_pod() -> None:
 
 def test_only_limits_of_extended_resources_are_requests() -> None:
     one = pod("u", {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", GPU: "2", "a.test/none": "0"}}})
-    assert policy.requests(one.spec.containers[0]) == {GPU: 2}
+    assert policy.requests(one, one.spec.containers[0]) == {GPU: 2}
+
+
+def test_no_plugin_is_asked_for_what_a_claim_gives() -> None:
+    subject = claimed(pod("u", container("c", 1), container("d", 2)))
+    found = [policy.requests(subject, one) for one in subject.spec.containers]
+    assert (found, numa.pod_requests(subject)) == ([{}, {GPU: 2}], {GPU: 2})
+
+
+def test_claim_is_not_held_back_by_a_plugin_that_has_gone() -> None:
+    inventory, holdings = Inventory(), Holdings()
+    inventory.restore([GPU], 0.0)
+    inventory.expire(GRACE_S)
+    allocation = Allocation(inventory, holdings, {}, AsyncMock(), Unread())
+    subject = pod("u", container("c"))
+    with pytest.raises(NotYetError):
+        allocation.choose(subject, subject.spec.containers[0], ANY)
+    allocation.choose(claimed(subject), subject.spec.containers[0], ANY)
+    assert not list(holdings)
 
 
 def test_containers_reuse_devices_of_ended_init_containers() -> None:
