@@ -13,9 +13,18 @@ from actors.pod_workers import actor, address_search
 from actors.pod_workers.decide.resize import as_pod_limits, merged
 from actors.pod_workers.resources import resize_steps
 from proto.cri import api_pb2 as pb
-from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodUpdate, SetHostIPs, SetNodePressure
+from proto.pods.pod_workers import (
+    EvictPod,
+    ListPodWorkers,
+    PodHealth,
+    PodUpdate,
+    SetHostIPs,
+    SetNodePressure,
+    SetResourceHealth,
+)
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import PodStatus, ResourceRequirements
+from proto.v1.status import ResourceHealth, ResourceStatus
 from proto.wire.errors import Refused
 from tests.model import calls, specs
 from tests.model.calls import LATE_S
@@ -39,6 +48,29 @@ def test_addresses_of_the_node_reach_running_pods(make_world):
     status = world.pods()[UID].status
     assert [one.ip for one in status.host_ips] == ["203.0.113.9", "fd00::9"]
     assert [one.ip for one in status.pod_ips] == ["192.168.0.9", "fd00::9"], "the first one stays"
+    settle(world)
+
+
+def test_an_ended_pod_shows_the_last_health_of_its_devices(make_world):
+    """resources frees the devices at the pod's end and tells their health no more."""
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod({**PLAIN, "restartPolicy": "Never"}, 1))
+    world.clock.advance(5)
+    sick = (ResourceStatus(name="a.test/gpu", resources=(ResourceHealth(resource_id="d0", health="Unhealthy"),)),)
+    held = SetResourceHealth(pods=(PodHealth(pod_uid=UID, containers={"a": sick}),), full=True)
+    world.tell_pod_workers("resources", held)
+    world.clock.advance(1)
+    assert shown(world).allocated_resources_status == sick
+    (container,) = world.running()
+    world.runtime.end(container, 0)
+    world.clock.advance(5)
+    world.tell_pod_workers("resources", SetResourceHealth(pods=(PodHealth(pod_uid=UID),)))
+    world.clock.advance(5)
+    assert (shown(world).state.terminated.exit_code, shown(world).allocated_resources_status) == (0, sick)
+    world.kill()
+    world.tell_pod_workers("resources", SetResourceHealth(full=True))
+    world.clock.advance(30)
+    assert shown(world).allocated_resources_status == sick, explain(world)
     settle(world)
 
 

@@ -627,6 +627,19 @@ def test_health_of_devices_is_shown_and_kept_while_it_is_not_known():
     assert of(pod(), view(life()), old=shown, health={}).container_statuses[0].allocated_resources_status == ()
 
 
+def test_an_ended_container_keeps_the_health_that_nobody_tells_any_more():
+    claim, device = (
+        ResourceStatus(name=name, resources=(ResourceHealth(resource_id="d", health=health),))
+        for name, health in [("claim:gpu", "Healthy"), ("a.test/gpu", "Healthy")]
+    )
+    sick = ResourceStatus(name=device.name, resources=(ResourceHealth(resource_id="d", health="Unhealthy"),))
+    subject, running, ended = pod("Never"), view(life()), view(life(state="exited"))
+    old = of(subject, running, health={"c": (claim, device)})
+    for health, expected in [({}, (claim, device)), ({"c": (sick,)}, (claim, sick))]:
+        shown = of(subject, ended, old=old, health=health).container_statuses[0]
+        assert shown.allocated_resources_status == expected
+
+
 def test_health_is_known_from_the_first_full_message_on():
     statuses = (ResourceStatus(name="r"),)
     healths = ResourceHealths()

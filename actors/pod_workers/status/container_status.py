@@ -64,11 +64,17 @@ def main_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[Contai
 
 
 def _with_health(status: ContainerStatus, inputs: StatusInputs, old: Mapping[str, ContainerStatus]) -> ContainerStatus:
-    """Add the health of the container's devices. As in the kubelet, init containers show none."""
-    if inputs.health is not None:
-        return replace(status, allocated_resources_status=inputs.health.get(status.name, ()))
+    """Add the health of the container's devices. As in the kubelet, init containers show none.
+
+    The pod's end frees the devices, and their health is no longer told. The last one stays.
+    """
+    shown = () if inputs.health is None else inputs.health.get(status.name, ())
     before = old.get(status.name)
-    return status if before is None else replace(status, allocated_resources_status=before.allocated_resources_status)
+    ended = inputs.over or status.state.terminated is not None
+    if before is not None and (ended or inputs.health is None):
+        by_resource = {one.name: one for one in (*before.allocated_resources_status, *shown)}
+        shown = tuple(by_resource.values())
+    return replace(status, allocated_resources_status=shown)
 
 
 def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
