@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from actors._base import Actor
+from actors.resources.devices.inventory import Device
 from actors.resources.devices.manager import DeviceManager
 from actors.resources.dra.health import HEALTHY, UNHEALTHY, UNKNOWN
 from actors.resources.dra.manager import DraManager
@@ -59,15 +60,12 @@ class HealthReporter:
     def _of_devices(self, pod: Pod, container: Container) -> Iterator[ResourceStatus]:
         for held in self._devices.holdings.of_container(pod.metadata.uid, container.name):
             resource = self._devices.inventory.resources.get(held.resource)
-            known = resource.devices.keys() if resource is not None else frozenset[str]()
-            healthy = resource.healthy if resource is not None else frozenset[str]()
+            # While the plugin is away, as in an update of it, the last report counts: the devices are no worse for it.
+            known = resource.devices if resource is not None else {}
             yield ResourceStatus(
                 name=held.resource,
                 resources=tuple(
-                    ResourceHealth(
-                        resource_id=one, health=HEALTHY if one in healthy else UNHEALTHY if one in known else UNKNOWN
-                    )
-                    for one in sorted(held.ids)
+                    ResourceHealth(resource_id=one, health=_last_reported(known.get(one))) for one in sorted(held.ids)
                 ),
             )
 
@@ -94,3 +92,9 @@ class HealthReporter:
         identity = cdi_names[0] if cdi_names else f"{driver}/{pool}/{name}"
         shown = message if self._messages and message else None
         return ResourceHealth(resource_id=identity, health=health, message=shown)
+
+
+def _last_reported(device: Device | None) -> str:
+    if device is None:
+        return UNKNOWN
+    return HEALTHY if device.healthy else UNHEALTHY

@@ -144,6 +144,32 @@ def test_a_flood_of_reports_is_read_slowly(actor: ActorProcess) -> None:
         driver.close()
 
 
+def test_devices_are_as_healthy_as_last_told_without_their_plugin(actor: ActorProcess) -> None:
+    directory = Path(actor.settings.root_dir) / "device-plugins"
+    wait_for((directory / "kubelet.sock").exists, 20)
+    plugin = Plugin(directory, GPU, {"d0": "Healthy", "d1": "Unhealthy"}).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 1), 20, "they are known")
+        actor.ask(AdmitPod(pod=device_pod("u", container("c"))), 20)
+        wait_for(lambda: health(actor, GPU) == [("d0", "Healthy", None)], 20)
+        before = len(actor.peers["pod_workers"].of(SetResourceHealth))
+        plugin.close()
+        wait_for(lambda: told(actor) == (2, 0), 20, "it is away")
+        plugin.start()
+        wait_for(lambda: told(actor) == (2, 1), 20, "it is back")
+        assert actor.peers["pod_workers"].of(SetResourceHealth)[before:] == []
+        plugin.relist(d0="Unhealthy", d1="Unhealthy")
+        wait_for(lambda: health(actor, GPU) == [("d0", "Unhealthy", None)], 20)
+    finally:
+        plugin.close()
+
+
+def told(actor: ActorProcess) -> tuple[int, int] | None:
+    """(capacity, allocatable) as node was told last."""
+    messages = [one for one in actor.peers["node"].of(SetDevices) if GPU in one.capacity]
+    return (messages[-1].capacity[GPU], messages[-1].allocatable[GPU]) if messages else None
+
+
 def test_health_of_a_device_plugins_devices(actor: ActorProcess) -> None:
     directory = Path(actor.settings.root_dir) / "device-plugins"
     wait_for((directory / "kubelet.sock").exists, 20)
