@@ -52,7 +52,8 @@ def call_failure(name: str, rpc: str, code: str, text: str) -> AllocationError |
     """Return the error of a pod after a failed call to a plugin. `text`: the error as a Go client prints it."""
     if code in _NOT_NOW:
         return NotYetError(f"the device plugin of {name} does not answer {rpc}: {text}")
-    return rejection(text)
+    # The kubelet passes the error of Allocate on as it is.
+    return rejection(text if rpc == "Allocate" else f"device plugin {rpc} rpc failed with err: {text}")
 
 
 def requests(pod: Pod, container: Container) -> dict[str, int]:

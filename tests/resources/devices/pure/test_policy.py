@@ -110,6 +110,20 @@ def test_a_device_that_fell_ill_rejects_its_pod() -> None:
         policy.check_ready(GPU, FOUR, frozenset("x"))
 
 
+@pytest.mark.parametrize(
+    ("rpc", "message"),
+    [
+        ("Allocate", "Allocate failed due to no, which is unexpected"),
+        (
+            "GetPreferredAllocation",
+            "Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: no, which is unexpected",
+        ),
+    ],
+)
+def test_a_failed_call_rejects_in_the_kubelets_words(rpc: str, message: str) -> None:
+    assert str(policy.call_failure(GPU, rpc, "Internal", "no")) == message
+
+
 def test_only_limits_of_extended_resources_are_requests() -> None:
     one = pod("u", {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", GPU: "2", "a.test/none": "0"}}})
     assert policy.requests(one, one.spec.containers[0]) == {GPU: 2}
