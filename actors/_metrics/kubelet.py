@@ -240,7 +240,7 @@ TOPOLOGY_ADMISSIONS = _counter(
     "kubelet_topology_manager_admission_requests_total", "Admissions of pods with resources of their own."
 )
 TOPOLOGY_ADMISSION_ERRORS = _counter(
-    "kubelet_topology_manager_admission_errors_total", "Pods rejected, as their resources are not aligned."
+    "kubelet_topology_manager_admission_errors_total", "Pods rejected, as their resources are not aligned or not free."
 )
 TOPOLOGY_ADMISSION_MS = _histogram(
     "kubelet_topology_manager_admission_duration_ms",

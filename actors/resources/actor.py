@@ -186,8 +186,13 @@ class Resources(Actor):
             await self._take(pod, admission, running=running)
         except (NotYetError, AllocationError) as error:
             refusal = self._refusal(error, admission)
+            if not refusal.retry:
+                self._count_rejection(error)
+            if admission.withdrawn or not refusal.retry:
+                self._managers.undecided.decided(admission.pod_uid)
             self._undo(admission)
             raise refusal from error
+        self._managers.undecided.decided(admission.pod_uid)
         if admission.withdrawn:
             raise Refused(NOT_YET, WITHDRAWN)
         self._pods[admission.pod_uid] = pod
@@ -213,16 +218,21 @@ class Resources(Actor):
             return Refused(NOT_YET, f"{error.message}; other pods are being admitted")
         return Refused(error.reason, error.message, retry=False)
 
+    def _count_rejection(self, error: NotYetError | AllocationError) -> None:
+        """Count the pod with the manager that failed. As in the kubelet, the topology policy none has no failures."""
+        if self._managers.topology.policy != "none":
+            metrics.TOPOLOGY_ADMISSION_ERRORS.inc()
+        if isinstance(error, AllocationError) and error.counter is not None:
+            error.counter.inc()
+
     async def _align(self, pod: Pod, providers: Sequence[Provider], admission: Admission) -> None:
         began = time.monotonic()
-        metrics.TOPOLOGY_ADMISSIONS.inc()
+        counts = self._managers.undecided.count(metrics.TOPOLOGY_ADMISSIONS, admission.pod_uid)
         try:
             await scope.admit(pod, providers, self._managers.topology)
-        except AllocationError as error:
-            metrics.TOPOLOGY_ADMISSION_ERRORS.inc(by=int(error.reason == scope.REASON))
-            raise
         finally:
-            metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
+            if counts:
+                metrics.TOPOLOGY_ADMISSION_MS.observe(1000 * (time.monotonic() - began))
             if admission.withdrawn and admission.pod_uid not in self._pods:
                 self._free(admission.pod_uid)  # what it took after it was withdrawn, before the pod's next one begins
 
@@ -244,6 +254,7 @@ class Resources(Actor):
     def release(self, message: ReleasePod) -> None:
         """Free the pod's resources, and refuse its admissions under way when they end."""
         self._admissions.withdraw(message.pod_uid)
+        self._managers.undecided.decided(message.pod_uid)
         self._pods.pop(message.pod_uid, None)
         self._free(message.pod_uid)
         self._claims.clean_soon()
@@ -262,6 +273,7 @@ class Resources(Actor):
         if message.full:
             self._complete = True
             self._admissions.withdraw_others(self._pods.keys())
+            self._managers.undecided.retain(self._pods.keys())
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys())
             self._claims.clean_soon()

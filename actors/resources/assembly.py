@@ -27,6 +27,7 @@ from actors.resources.machine.sysfs import TopologyError, read_topology
 from actors.resources.machine.topology import Topology
 from actors.resources.memory.manager import MemoryManager, MemorySettings
 from actors.resources.memory.reserved import Reservation
+from actors.resources.model.counting import Undecided
 from actors.resources.model.provider import Provider
 from actors.resources.state_file import StateFile
 from actors.resources.topology.policy import Settings as TopologySettings
@@ -50,6 +51,8 @@ class Managers:
     """Empty with the policy none of the CPU manager."""
     device_resources: tuple[str, ...] = ()
     """Extended resources beside those of device plugins."""
+    undecided: Undecided = field(default_factory=Undecided)
+    """Pods that wait, with the counters that have counted them."""
 
     @property
     def providers(self) -> tuple[Provider, ...]:
@@ -76,13 +79,15 @@ def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -
     machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
     topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
     # With the policy none too: as in the kubelet, it refuses the state file of another one.
-    cpus = _cpu_manager(settings, machine, blocking)
-    memory = _memory_manager(settings, blocking)
+    undecided = Undecided()
+    cpus = _cpu_manager(settings, machine, blocking, undecided)
+    memory = _memory_manager(settings, blocking, undecided)
     return Managers(
         cpus=cpus if settings.cpu_manager_policy != "none" else None,
         memory=memory if settings.memory_manager_policy != "None" else None,
         topology=topology,
         machine=machine,
+        undecided=undecided,
     )
 
 
@@ -97,7 +102,9 @@ def _topology_settings(settings: Settings) -> TopologySettings:
     )
 
 
-def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]]) -> CpuManager:
+def _cpu_manager(
+    settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]], undecided: Undecided
+) -> CpuManager:
     reserved = [milli_value(amounts.get("cpu", 0)) for amounts in (settings.system_reserved, settings.kube_reserved)]
     return CpuManager(
         machine,
@@ -113,6 +120,7 @@ def _cpu_manager(settings: Settings, machine: Topology, blocking: Callable[..., 
         ),
         settings.root_dir,
         blocking,
+        undecided,
     )
 
 
@@ -121,7 +129,7 @@ def _scope(settings: Settings) -> str:
     return settings.topology_manager_scope if settings.topology_manager_policy != "none" else "container"
 
 
-def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> MemoryManager:
+def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]], undecided: Undecided) -> MemoryManager:
     if settings.memory_manager_policy == "None":
         return MemoryManager({}, MemorySettings(), settings.root_dir, blocking)
     machine = read_machine(settings.root_dir)
@@ -132,7 +140,7 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]])
         pod_level=settings.pod_level_resource_managers,
         topology_scope=_scope(settings),
     )
-    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking)
+    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking, undecided)
 
 
 def make_dra_manager(

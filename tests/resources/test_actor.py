@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from actors.resources.machine.cpusets import parse
+from actors.resources.topology.policy import Policy
 from proto.agent.actor import Describe, GetMetrics
 from proto.agent.settings import Settings
 from proto.pods.pod_workers import ResourcesState
@@ -103,6 +104,53 @@ def test_admissions_are_counted(actor: ActorProcess) -> None:
     assert dict(samples["kubelet_topology_manager_admission_requests_total"]) == {(): (2.0,)}
     assert dict(samples["kubelet_topology_manager_admission_errors_total"]) == {(): (0.0,)}
     assert dict(samples["kubelet_cpu_manager_exclusive_cpu_allocation_count"]) == {(): (0.0,)}
+
+
+def counts(actor: ActorProcess) -> dict[str, float]:
+    """Of admissions and pinned containers, by the differing part of the metric's name."""
+    samples = actor.ask(GetMetrics()).samples
+    names = ("topology_manager_admission_requests", "topology_manager_admission_errors")
+    names += ("cpu_manager_pinning_requests", "cpu_manager_pinning_errors")
+    return {name: dict(samples[f"kubelet_{name}_total"])[()][0] for name in names}
+
+
+def counted(admissions: int, rejected: int, pinned: int, failed: int) -> dict[str, float]:
+    return {
+        "topology_manager_admission_requests": admissions,
+        "topology_manager_admission_errors": rejected,
+        "cpu_manager_pinning_requests": pinned,
+        "cpu_manager_pinning_errors": failed,
+    }
+
+
+def test_waiting_pod_counts_as_one_admission(actor: ActorProcess) -> None:
+    actor.tell(SetPods(pods=(), full=True))
+    for _ in range(3):
+        with pytest.raises(Refused):
+            actor.ask(AdmitPod(pod=pod("waits", 1, waits="yes")))
+    assert counts(actor)["topology_manager_admission_requests"] == 1
+    actor.tell(ReleasePod(pod_uid="waits"))
+    with pytest.raises(Refused):
+        actor.ask(AdmitPod(pod=pod("waits", 1, waits="yes")))
+    assert counts(actor)["topology_manager_admission_requests"] == 2
+
+
+@pytest.mark.parametrize(("policy", "rejected"), [("none", 0), ("best-effort", 1)])
+def test_rejected_pod_counts_once_and_only_when_it_is_final(policy: Policy, rejected: int) -> None:
+    """Of 9 CPUs one is reserved. The first container gets 2, and the second one too few."""
+    settings = Settings(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy=policy)
+    with ActorProcess("resources", settings, peers=("pod_workers",), prelude=MACHINE) as actor:
+        for _ in range(2):
+            with pytest.raises(Refused, match="not all pods"):
+                actor.ask(AdmitPod(pod=pod("large", 2, 9)))
+        assert counts(actor) == counted(1, 0, 2, 0)
+        actor.tell(SetPods(pods=(pod("large", 2, 9),), full=True))
+        with pytest.raises(Refused) as refused:
+            actor.ask(AdmitPod(pod=pod("large", 2, 9)))
+        assert not refused.value.retry
+        assert counts(actor) == counted(1, rejected, 2, 1)
+        actor.ask(AdmitPod(pod=pod("small", 2)))
+        assert counts(actor) == counted(2, rejected, 3, 1)
 
 
 def test_released_cpus_are_given_again(actor: ActorProcess) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from actors.resources.cpu.static import StaticPolicy, reserved_cpus
 from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
-from actors.resources.model.counting import pinning
+from actors.resources.model.counting import Pinnings, Undecided
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError
 from proto.resources.grants import Grant
@@ -59,11 +60,13 @@ class CpuManager:
         settings: CpuSettings,
         directory: str,
         blocking: Callable[..., Awaitable[Any]],
+        undecided: Undecided | None = None,
     ) -> None:
         """Read the state file in `directory` and write it if it is missing. Blocks on the disk.
 
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, OSError.
         """
+        self._pinnings = Pinnings(CPU_PINNINGS, CPU_PINNING_ERRORS, undecided or Undecided())
         self._blocking = blocking
         self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._policy = _policy(topology, settings)
@@ -98,7 +101,8 @@ class CpuManager:
         """See Provider. CPUs that cannot be written are not assigned."""
         if self._policy is None:
             return
-        with pinning(CPU_PINNINGS, CPU_PINNING_ERRORS, counts=self._policy.requests.of_container(pod, container) > 0):
+        asks = self._policy.requests.of_container(pod, container) > 0
+        with self._pinnings.asked(pod, container) if asks else nullcontext():
             await self._allocate(self._policy, pod, container, affinity)
 
     async def _allocate(self, policy: StaticPolicy, pod: Pod, container: Container, affinity: Hint) -> None:

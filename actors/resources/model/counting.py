@@ -1,20 +1,58 @@
-"""Counts containers that ask for resources of their own, and failures."""
+"""Counts admissions of pods, and containers that ask for resources of their own, as the kubelet does: each pod once.
+
+The kubelet tries a pod's admission once. Here a pod that waits is tried again, which is no further admission.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container as ContainerOf
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from actors._metrics.registry import Counter
 from actors.resources.model.provider import AllocationError
+from proto.v1 import Container, Pod
 
 
-@contextmanager
-def pinning(requests: Counter, errors: Counter, *, counts: bool = True) -> Iterator[None]:
-    """Count one request, and an error if it ends in AllocationError. `counts` False: count neither."""
-    requests.inc(by=int(counts))
-    try:
-        yield
-    except AllocationError:
-        errors.inc(by=int(counts))
-        raise
+class Undecided:
+    """State: what was counted for each pod whose admission is not decided yet, by UID."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, set[tuple[Counter, str]]] = {}
+
+    def count(self, counter: Counter, pod_uid: str, container: str = "") -> bool:
+        """Count the pod or its container, and return True. False: it has counted in an earlier try."""
+        counted = self._counted.setdefault(pod_uid, set())
+        if (counter, container) in counted:
+            return False
+        counted.add((counter, container))
+        counter.inc()
+        return True
+
+    def decided(self, pod_uid: str) -> None:
+        """The pod is admitted, rejected or gone. Its next admission counts again."""
+        self._counted.pop(pod_uid, None)
+
+    def retain(self, pod_uids: ContainerOf[str]) -> None:
+        """Only these pods may still be tried again."""
+        self._counted = {uid: counted for uid, counted in self._counted.items() if uid in pod_uids}
+
+
+@dataclass
+class Pinnings:
+    """The counters of one manager."""
+
+    requests: Counter
+    errors: Counter
+    undecided: Undecided = field(default_factory=Undecided)
+
+    @contextmanager
+    def asked(self, pod: Pod, container: Container) -> Iterator[None]:
+        """Count a request. A failure names the counter of errors, for when the pod is rejected because of it."""
+        self.undecided.count(self.requests, pod.metadata.uid, container.name)
+        try:
+            yield
+        except AllocationError as error:
+            error.counter = self.errors
+            raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from actors._metrics.registry import Counter
 from actors.resources.model.hints import Hint, Hints
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
@@ -21,6 +22,8 @@ class AllocationError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.counter: Counter | None = None
+        """The metric of the manager that failed; it counts once the pod is rejected."""
 
 
 class NotYetError(Exception):
