@@ -1,4 +1,4 @@
-"""Watches the directory of a source, or its parent, by inotify, and interprets the events.
+"""Watches the directory of a source, or its parent, by inotify, and interprets the events. Also directories below.
 
 A periodic re-list finds changes that inotify misses: on network file systems, after a queue overflow, and below a
 parent that does not exist yet.
@@ -7,6 +7,7 @@ parent that does not exist yet.
 import contextlib
 import logging
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from inotify_simple import INotify, flags
@@ -24,7 +25,10 @@ _BESIDE = (
 
 
 class Change(NamedTuple):
-    """A change of a file, by name. An empty name means the path itself, or an unknown change after an overflow."""
+    """A change of a file, by name. An empty name means the path itself, or an unknown change.
+
+    Unknown is what an overflow has lost, and what has changed in a directory below.
+    """
 
     name: str
     created: bool = False
@@ -41,6 +45,7 @@ class Watch:
         self._inotify = INotify(nonblocking=True)
         self._inside = -1
         self._beside = -1
+        self._below: set[int] = set()
 
     def fileno(self) -> int:
         """The descriptor that becomes readable after a change."""
@@ -64,6 +69,23 @@ class Watch:
             with contextlib.suppress(OSError):  # gone with its directory
                 self._inotify.rm_watch(descriptor)
 
+    def add_below(self, descriptor: int) -> int:
+        """Watch a directory below as well, by its descriptor. Call it before a listing. Returns the watch, or -1.
+
+        By its descriptor, since a path may lead through a link by now.
+        """
+        watch = self._add(f"/proc/self/fd/{descriptor}", _INSIDE)
+        if watch >= 0:
+            self._below.add(watch)
+        return watch
+
+    def retain_below(self, watches: Collection[int]) -> None:
+        """Drop the watches of all other directories below."""
+        for watch in self._below - set(watches) - {self._inside, self._beside}:
+            self._below.discard(watch)
+            with contextlib.suppress(OSError):  # gone with its directory
+                self._inotify.rm_watch(watch)
+
     def _add(self, path: str, mask: int) -> int:
         try:
             return int(self._inotify.add_watch(path, mask))
@@ -75,7 +97,7 @@ class Watch:
         """Return what happened since the last read; never blocks."""
         changes = []
         for event in self._inotify.read(timeout=0):
-            if event.mask & flags.Q_OVERFLOW:
+            if event.mask & flags.Q_OVERFLOW or event.wd in self._below:
                 changes.append(Change(""))
             elif event.wd == self._inside or (event.wd == self._beside and event.name == os.path.basename(self._path)):
                 changes.append(_inside(event.mask, event.name))

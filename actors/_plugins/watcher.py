@@ -1,4 +1,4 @@
-"""Watches the sockets in plugins_registry, and has an owner register the plugin behind each.
+"""Watches the sockets in plugins_registry and below, and has an owner register the plugin behind each.
 
 A plugin is registered for as long as its socket exists. Nothing is kept on disk: each start registers all plugins
 again, as the kubelet does.
@@ -10,7 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from actors._base import Actor
@@ -31,10 +31,64 @@ SETTLE_S = 0.01
 RETRY = Backoff(0.5, cap_s=122.0)
 """Between tries to register one plugin, as in the kubelet."""
 MOST_SOCKETS = 1024
+MOST_DIRECTORIES = 64
+DEEPEST = 3
+"""Levels of directories below the first one. The kubelet has no limit."""
 MODE = 0o750
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Stamp = tuple[int, int]
 """Inode and change time: a different value is another socket, whose plugin has to be registered."""
+
+
+@dataclass
+class Walk:
+    """Lists sockets, also in directories below, and watches these. Blocks. Follows no link."""
+
+    watch: Watch
+    sockets: dict[str, Stamp] = field(default_factory=dict)
+    """By path."""
+    watches: set[int] = field(default_factory=set)
+    left_out: dict[str, None] = field(default_factory=dict)
+    """Kinds of entries beyond their bound."""
+    directories: int = 0
+
+    def list_sockets(self, descriptor: int, path: str, depth: int = 0) -> None:
+        """List a directory that is open. Names with a dot in front are left out, as in the kubelet."""
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    self._enter(descriptor, entry.name, f"{path}/{entry.name}", depth + 1)
+                elif stat.S_ISSOCK(status.st_mode) and self._has_room("sockets", len(self.sockets), MOST_SOCKETS):
+                    self.sockets[f"{path}/{entry.name}"] = (status.st_ino, status.st_ctime_ns)
+
+    def _enter(self, above: int, name: str, path: str, depth: int) -> None:
+        if not self._has_room("levels of directories", depth, DEEPEST + 1):
+            return
+        if not self._has_room("directories", self.directories, MOST_DIRECTORIES):
+            return
+        try:
+            descriptor = os.open(name, _DIRECTORY, dir_fd=above)
+        except OSError as error:  # it has gone, or a link is in its place
+            log.debug("cannot list %s: %s", path, error)
+            return
+        try:
+            self.directories += 1
+            self.watches.add(self.watch.add_below(descriptor))
+            self.list_sockets(descriptor, path, depth)
+        finally:
+            os.close(descriptor)
+
+    def _has_room(self, what: str, count: int, most: int) -> bool:
+        if count >= most:
+            self.left_out[what] = None
+        return count < most
 
 
 class NotRegisteredError(Exception):
@@ -87,6 +141,8 @@ class Watcher(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
         self._watch = Watch(self._directory)
         self._looking = self._again = False
+        self._left_out: dict[str, None] = {}
+        """Kinds of entries that the last scan left out."""
 
     def start(self) -> None:
         """Scan now, at every change, and periodically."""
@@ -144,16 +200,17 @@ class Watcher(Generic[T]):
         # In a pool thread.
         os.makedirs(self._directory, MODE, exist_ok=True)
         self._watch.ensure()
-        found: dict[str, Stamp] = {}
-        with os.scandir(self._directory) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
-                    found[entry.path] = (status.st_ino, status.st_ctime_ns)
-                if len(found) == MOST_SOCKETS:
-                    log.error("%s has more than %d sockets; the others are left out", self._directory, MOST_SOCKETS)
-                    break
-        return found
+        walk = Walk(self._watch)
+        root = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            walk.list_sockets(root, self._directory)
+        finally:
+            os.close(root)
+        self._watch.retain_below(walk.watches)
+        if walk.left_out and walk.left_out != self._left_out:
+            log.error("%s has too many %s; the others are left out", self._directory, " and ".join(walk.left_out))
+        self._left_out = walk.left_out
+        return walk.sockets
 
     def _take(self, found: dict[str, Stamp]) -> None:
         complete, self._scanned, gone = self.is_complete, True, False

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors._files.watch import Watch
+from actors._plugins import watcher
 from proto.agent.actor import Describe
 from proto.node.node import SetDevices
 from proto.resources.resources import AdmitPod, GetGrant, SetPods
@@ -30,18 +36,79 @@ def actor() -> Iterator[ActorProcess]:
         yield process
 
 
-def new_plugin(actor: ActorProcess, **fields: Any) -> Plugin:
-    directory = Path(actor.settings.root_dir) / "plugins_registry"
+def new_plugin(actor: ActorProcess, below: str = ".", resource: str = GPU, **fields: Any) -> Plugin:
+    directory = Path(actor.settings.root_dir) / "plugins_registry" / below
     directory.mkdir(parents=True, exist_ok=True)
-    return Plugin(directory, GPU, **fields).serve()
+    return Plugin(directory, resource, **fields).serve()
 
 
-def told(actor: ActorProcess) -> tuple[int, int] | None:
+def told(actor: ActorProcess, resource: str = GPU) -> tuple[int, int] | None:
     """(capacity, allocatable) as node was told last."""
     messages = actor.peers["node"].of(SetDevices)
-    if not messages or GPU not in messages[-1].capacity:
+    if not messages or resource not in messages[-1].capacity:
         return None
-    return messages[-1].capacity[GPU], messages[-1].allocatable[GPU]
+    return messages[-1].capacity[resource], messages[-1].allocatable[resource]
+
+
+@contextmanager
+def closing(*plugins: Plugin) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for one in plugins:
+            one.close()
+
+
+def test_directories_below_are_bounded(tmp_path: Path) -> None:
+    for number in range(watcher.MOST_DIRECTORIES + 5):
+        (tmp_path / f"{number}").mkdir()
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(f"{tmp_path}/{number}/s")
+    walk = watcher.Walk(Watch(str(tmp_path)))
+    root = os.open(tmp_path, os.O_RDONLY)
+    walk.list_sockets(root, str(tmp_path))
+    os.close(root)
+    assert len(walk.sockets) == len(walk.watches) == watcher.MOST_DIRECTORIES
+    assert list(walk.left_out) == ["directories"]
+
+
+@pytest.mark.parametrize("below", ["a", "a/b/c"])
+def test_a_plugin_registers_in_a_directory_below(actor: ActorProcess, below: str) -> None:
+    plugin = new_plugin(actor, below)
+    with closing(plugin):
+        wait_for(lambda: len(plugin.of("NotifyRegistrationStatus")) == 1, 20, "it has come after the start")
+        actor.restart()
+        wait_for(lambda: len(plugin.of("NotifyRegistrationStatus")) == 2, 20, "it was there before the start")
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        shutil.rmtree(plugin.directory)
+        wait_for(lambda: told(actor) == (2, 0), 20, "its directory has gone")
+
+
+def test_a_socket_of_a_new_directory_is_found_at_once(actor: ActorProcess) -> None:
+    """Not with the next full scan, which would take a minute."""
+    first = new_plugin(actor)
+    with closing(first):
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        later = new_plugin(actor, "new/below", "vendor.test/later")
+        with closing(later):
+            wait_for(lambda: told(actor, "vendor.test/later") == (2, 2), 20)
+            second = new_plugin(actor, "new/below", "vendor.test/second", endpoint="second.sock")
+            with closing(second):
+                wait_for(lambda: told(actor, "vendor.test/second") == (2, 2), 20)
+
+
+def test_links_and_deep_directories_are_left_out(actor: ActorProcess, tmp_path: Path) -> None:
+    registry = Path(actor.settings.root_dir) / "plugins_registry"
+    outside = Plugin(tmp_path, "vendor.test/outside").serve()
+    deep = new_plugin(actor, "a/b/c/d", "vendor.test/deep")
+    hidden = new_plugin(actor, ".hidden", "vendor.test/hidden")
+    with closing(outside, deep, hidden):
+        (registry / "link").symlink_to(tmp_path)
+        seen = new_plugin(actor, "z")
+        with closing(seen):
+            wait_for(lambda: told(actor) == (2, 2), 20)
+            wait_for(lambda: list(known(actor)["registered"]) == [str(seen.socket)], 20)
+        assert [one.of("GetInfo") for one in (outside, deep, hidden)] == [[], [], []]
 
 
 def known(actor: ActorProcess) -> dict[str, Any]:
