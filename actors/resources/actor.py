@@ -18,6 +18,7 @@ from actors._metrics import kubelet as metrics
 from actors._plugins import kinds
 from actors.resources import assembly, gauges, policy
 from actors.resources.admissions import Admission, Admissions
+from actors.resources.device_registration import DeviceRegistration
 from actors.resources.dra.policy import ClaimError
 from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from actors.resources.pod_resources.known_pods import KnownPods
@@ -73,7 +74,10 @@ class Resources(Actor):
         self._claims = await self.blocking(
             START_S, assembly.make_dra_manager, self, self._drivers_changed, self._health_changed, self._known_pods
         )
-        self._registration = Registration(self, {kinds.DEVICE: self._devices, kinds.DRA: self._claims.plugins})
+        self._device_registration = DeviceRegistration(self, self._devices)
+        self._registration = Registration(
+            self, {kinds.DEVICE: self._device_registration, kinds.DRA: self._claims.plugins}
+        )
         self._health = HealthReporter(self, self._pods, self._devices, self._claims)
         self._listed = KnownPods()
         self._pod_resources = PodResources(
@@ -91,7 +95,8 @@ class Resources(Actor):
 
     def on_ready(self) -> None:
         """Serve device plugins and the pod resources API, and compare the CPUs of containers where some are alone."""
-        self.spawn(self._devices.start(), "device plugins")
+        self._devices.start()
+        self.spawn(self._device_registration.start(), "device plugins")
         self._claims.start()
         self._health.start()
         self._registration.start()
@@ -123,6 +128,7 @@ class Resources(Actor):
             "devices": self._devices.describe(),
             "claims": self._claims.describe(),
             "plugins": self._registration.describe(),
+            "device_plugins_awaited": self._device_registration.describe(),
             "pod_resources_api": self._pod_resources.describe(),
             "cpu_updates": self._reconciler.updates if self._reconciler is not None else 0,
         }
@@ -288,7 +294,7 @@ class Resources(Actor):
     @handles(CheckDevicePlugins)
     def check_device_plugins(self, _: CheckDevicePlugins) -> Done:
         """Answer if device plugins can register now."""
-        if not self._devices.serves:
+        if not self._device_registration.serves:
             raise Refused(
                 "NotServing", "device plugin registration gRPC server failed and no device plugins can register"
             )

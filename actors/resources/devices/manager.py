@@ -26,8 +26,6 @@ from actors.resources.devices.plugin import MEET_S, Connection
 from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
-from actors.resources.serving.socket_proxy import SocketProxy
-from actors.resources.serving.unix_server import Limits, RpcRefusedError, Service, serve
 from proto.common.safe_text import clipped
 from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
@@ -41,9 +39,7 @@ DISK_S = 10.0
 EXPIRY_S = 10.0
 LOOK_S = 0.1
 MOST_RESOURCES = 128
-LIMITS = Limits(request_bytes=64 * 1024, connection_age_s=60.0)
-"""A plug-in registers with one call."""
-REGISTRATION = pb.DESCRIPTOR.services_by_name["Registration"]
+SUPERSEDED = "another plugin of this resource has registered meanwhile"
 
 
 class DeviceManager:
@@ -53,7 +49,7 @@ class DeviceManager:
         self, actor: Actor, directory: Directory, numa_nodes: Sequence[int], changed: Callable[[], None]
     ) -> None:
         """`changed` is called when resources, their capacity, or the readiness of a plugin change."""
-        self._actor, self._directory, self._numa_nodes, self._changed = actor, directory, numa_nodes, changed
+        self._actor, self.directory, self._numa_nodes, self._changed = actor, directory, numa_nodes, changed
         self.inventory = Inventory()
         self.holdings = Holdings()
         self._connections: dict[str, Connection] = {}
@@ -63,69 +59,33 @@ class DeviceManager:
         self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save, self.unread)
         self._writes = 0
         self._is_saving = self._save_again = False
-        self._server: SocketProxy | None = None
 
     # Start
 
     def load(self) -> None:
         """Read the checkpoint. Blocks; call it before the actor is ready. Raises OSError."""
-        found, registered = self._directory.read_checkpoint()
+        found, registered = self.directory.read_checkpoint()
         for one in found:
             self.holdings.put(_checked(one))
         self.inventory.restore(sorted({*registered, *self.holdings.resources()}), time.monotonic())
 
-    async def start(self) -> None:
-        """Serve registrations. Tries again until the directory and the socket can be made."""
+    def start(self) -> None:
+        """Take off the Node what plugins that stay away offered, periodically."""
         self._actor.every(Until(EXPIRY_S), self._expire, "device plugins that stay away")
-        while self._server is None:
-            try:
-                self._server = await self._actor.blocking(DISK_S, self._serve)
-            except (OSError, ActorError) as error:
-                log.error("cannot serve %s: %s; trying again", self._directory.socket, error)
-                await self._actor.sleep(DISK_S)
-
-    @property
-    def serves(self) -> bool:
-        """True while plugins can register."""
-        return self._server is not None and self._server.serves
-
-    def _serve(self) -> SocketProxy:
-        # In a pool thread.
-        self._directory.prepare()
-        behind = f"{self._actor.settings.run_dir}/device-plugins.sock"
-        return serve(self._directory.socket, behind, [Service(REGISTRATION, {"Register": self._register})], LIMITS)
-
-    def _register(self, request: Any) -> Any:
-        # In a thread of the server.
-        problem = answers.registration_problem(request.version, request.resource_name)
-        problem = problem or answers.endpoint_problem(request.endpoint)
-        if problem:
-            log.warning("cannot register a device plugin: %s", problem)
-            raise RpcRefusedError("UNKNOWN", problem)
-        path = f"{self._directory.path}/{request.endpoint}"
-        self._actor.post(self.connect, request.resource_name, path, name="register_device_plugin")
-        return pb.Empty()
 
     # Plugins
 
-    def connect(self, resource: str, socket: str) -> None:
-        """Connect a plugin that has registered at our socket; it replaces the resource's plugin once it answers."""
-        self._actor.spawn(self._connect(resource, socket), "meet device plugin")
-
-    async def _connect(self, resource: str, socket: str) -> None:
-        try:
-            await self.register(resource, socket, ())
-        except NotRegisteredError as error:
-            log.warning("cannot register the device plugin of %s: %s", resource, error)
-
-    def problem(self, name: str, endpoint: str, versions: Iterable[str]) -> str:  # noqa: ARG002 - Handler's signature
-        """See Handler."""
-        return answers.registry_problem(name, tuple(versions))
-
-    async def register(self, name: str, endpoint: str, versions: Iterable[str]) -> None:  # noqa: ARG002
-        """See Handler."""
-        if not self.inventory.knows(name) and len(self._meeting | self.inventory.resources) >= MOST_RESOURCES:
+    def check_room(self, name: str, waiting: Iterable[str]) -> None:
+        """Raise NotRegisteredError for a resource too many. `waiting`: resources whose plugin is not connected yet."""
+        others = {*waiting, *self._meeting, *self.inventory.resources} - {name}
+        if not self.inventory.knows(name) and len(others) >= MOST_RESOURCES:
             raise NotRegisteredError(f"there are {MOST_RESOURCES} resources of device plugins already")
+
+    async def meet(self, name: str, endpoint: str) -> None:
+        """Connect the plugin behind a socket; it replaces the resource's plugin once it answers.
+
+        Raises NotRegisteredError.
+        """
         before = self._meeting.pop(name, None)
         if before is not None:
             before.close()
@@ -135,11 +95,12 @@ class DeviceManager:
             options = await connection.options()
         except (CriError, ActorError) as error:
             connection.close()
-            if self._meeting.get(name) is connection:
-                del self._meeting[name]
-            raise NotRegisteredError(clipped(str(error))) from error
+            if self._meeting.get(name) is not connection:
+                raise NotRegisteredError(SUPERSEDED) from error
+            del self._meeting[name]
+            raise NotRegisteredError(_not_met(error)) from error
         if self._meeting.get(name) is not connection:
-            raise NotRegisteredError("another plugin of this resource has registered meanwhile")
+            raise NotRegisteredError(SUPERSEDED)
         del self._meeting[name]
         self._met(connection, options)
 
@@ -155,8 +116,8 @@ class DeviceManager:
         log.info("the device plugin of %s is registered, at %s", resource, connection.socket)
         connection.watch()
 
-    def deregister(self, name: str, endpoint: str) -> None:
-        """See Handler."""
+    def leave(self, name: str, endpoint: str) -> None:
+        """The socket of a plugin has gone from plugins_registry. A repeat changes nothing."""
         connection = self._connections.get(name)
         if connection is not None and connection.socket == endpoint:
             self._disconnected(connection, "its socket in plugins_registry has gone")
@@ -325,7 +286,7 @@ class DeviceManager:
         self._writes += 1
         held = tuple(one for one in self.holdings if one.chosen_for is None)
         registered = self.inventory.registered()
-        await self._actor.blocking(DISK_S, self._directory.write_checkpoint, self._writes, held, registered)
+        await self._actor.blocking(DISK_S, self.directory.write_checkpoint, self._writes, held, registered)
 
     def _save_soon(self) -> None:
         """Write it after a write under way: of many changes meanwhile one write has all."""
@@ -347,6 +308,13 @@ class DeviceManager:
             await self._save()
         except (OSError, ActorError) as error:
             log.error("cannot write the checkpoint of devices: %s; the next change writes it", error)
+
+
+def _not_met(error: CriError | ActorError) -> str:
+    """The kubelet's error of a plugin that does not answer, or why its socket cannot be used."""
+    if isinstance(error, CriError):
+        return f"failed to get device plugin options: {clipped(error.grpc_text())}"
+    return clipped(str(error))
 
 
 def _first(parts: Sequence[Grant], items: Callable[[Grant], Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from actors.resources.devices.manager import REGISTRATION
+from actors.resources.device_registration import REGISTRATION
 from actors.resources.serving.unix_server import Limits, Service, serve
 from proto.plugins import deviceplugin_pb2 as pb
 from tests.harness import wait_for
