@@ -1,7 +1,8 @@
 """Finds where a mount's path leads in a container, by links in its root file system and in its volumes.
 
-crun follows such links, and mounts a volume over the container's /proc: AppArmor and SELinux labels written there would
-be lost. runc and our helper refuse that while they mount; this check comes before, so a volume can change after it.
+An OCI runtime that follows such links, as crun does, would mount a volume over the container's /proc. AppArmor and
+SELinux labels written there are lost then. This check comes before the mounts, so a volume can still change after it;
+runc and our helper check while they mount.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Execution:
     def notify_resize(self) -> None:
         """Copy the size of our terminal to the command's, or make the OCI runtime do it.
 
-        crun before 1.8.7 leaves the size when it gets the signal (containers/crun#1262).
+        On the signal alone, crun before 1.8.7 leaves the size: https://github.com/containers/crun/pull/1262
         """
         with self._closing, contextlib.suppress(OSError):
             if self._fds and copy_size(self._terminal, self._process.pid, self._pidfd):
