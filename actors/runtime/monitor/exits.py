@@ -29,6 +29,15 @@ def exit_code(pidfd: int) -> int | None:
     return os.waitstatus_to_exitcode(int.from_bytes(info[60:64], sys.byteorder))
 
 
+def is_child(pid: int) -> bool:
+    """Return True while the process runs or waits to be reaped; False once it is gone, or is not a child."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def become_subreaper() -> None:
     """prctl(PR_SET_CHILD_SUBREAPER), for which Python has no function."""
     import ctypes

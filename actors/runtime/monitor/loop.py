@@ -10,7 +10,7 @@ import sys
 import time
 
 from actors.runtime.monitor.container import Container
-from actors.runtime.monitor.exits import UNKNOWN, become_subreaper, exit_code
+from actors.runtime.monitor.exits import UNKNOWN, become_subreaper, exit_code, is_child
 from actors.runtime.monitor.files import descriptors, read_text, start_time, write
 from actors.runtime.monitor.output import Output
 from actors.runtime.monitor.sink import Sinks
@@ -48,7 +48,7 @@ class Monitor:
         """Containers whose OCI runtime command runs, by its pid."""
         self.pids: dict[int, Container] = {}
         self.unclaimed_exits: dict[int, int] = {}
-        """Exit codes by pid of processes that may turn out to be a container's first."""
+        """Exit codes by pid of processes that may turn out to be a container's first. Noted during starts only."""
         self.exiting: list[Container] = []
         self.begun = False
         self.poll = select.poll()
@@ -162,6 +162,8 @@ class Monitor:
         finally:
             for fd in set(fds):
                 os.close(fd)
+        if not self.commands:  # the exits of an earlier start belong to no container of this one
+            self.unclaimed_exits.clear()
         self.commands[pid] = container
         return None
 
@@ -328,10 +330,11 @@ class Monitor:
             self.command_ended(self.commands.pop(pid), code)
         elif pid in self.pids:
             self.ended(self.pids.pop(pid), code)
-        else:
+        elif self.commands:
             if len(self.unclaimed_exits) >= MOST_UNCLAIMED:
                 self.unclaimed_exits.pop(next(iter(self.unclaimed_exits)))
-            # A container may exit before its pid is known. Most others are its orphans, or processes of exec.
+            # A container may exit before its pid is known. Most others are its orphans, or processes of exec. Their
+            # exit codes are not kept: the kernel soon gives their pids to other containers.
             self.unclaimed_exits[pid] = code
 
     def command_ended(self, container: Container, code: int) -> None:
@@ -347,15 +350,12 @@ class Monitor:
             return
         container.pid = int(read_text(f"{container.dir}/pid"))
         write(f"{container.dir}/started", f"{container.pid} {start_time(container.pid)} {time.time_ns()}\n")
-        if container.pid in self.unclaimed_exits:
-            ended = self.unclaimed_exits.pop(container.pid)
-            self.answer(waiter, "ok", str(container.pid))
-            self.ended(container, ended)
-            return
-        if not self.commands:
-            self.unclaimed_exits.clear()
-        self.pids[container.pid] = container
+        ended = self.unclaimed_exits.pop(container.pid, None)
         self.answer(waiter, "ok", str(container.pid))
+        if ended is None or is_child(container.pid):  # an orphan had that pid during the start
+            self.pids[container.pid] = container
+        else:
+            self.ended(container, ended)
 
     def on_exit(self, container: Container) -> None:
         self.unwatch(container.pidfd)
