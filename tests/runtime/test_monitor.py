@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from actors.runtime.engine.monitor_client import MonitorClient
+from actors.runtime.engine.monitor_client import MonitorClient, MonitorError
 from tests.harness import wait_for
 
 ORPHAN = """
@@ -61,7 +62,7 @@ class Monitored:
         """End the containers, and the monitor with them."""
         _, ids = self.client.containers()
         for id_ in ids:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 os.kill(int((self._directory / id_ / "pid").read_text()), signal.SIGKILL)
             self.client.ask("forget", id_)
         self.client.close()
@@ -91,3 +92,55 @@ def test_a_container_that_ends_during_its_start_has_its_exit_code(monitored: Mon
     monitored.start("short", SHORT)
     wait_for(lambda: "short" in monitored.exits, 20, "the exit is told")
     assert monitored.exits == {"short": 5}
+
+
+RUNS = "sleep 1000 & echo $! >{pid}"
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("put", [fifo, link, directory])
+def test_log_that_a_pod_replaced_fails_only_its_container(
+    monitored: Monitored, tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "0.log"
+    put(log)
+    with pytest.raises(MonitorError, match=r"cannot write to the log .*0.log"):
+        monitored.start("refused", RUNS, str(log))
+    monitored.start("other", RUNS, str(log.with_name("1.log")))
+    with pytest.raises(MonitorError, match=r"cannot write to the log .*0.log"):
+        monitored.client.ask("reopen", "other", str(log), timeout_s=20)
+    assert monitored.client.containers()[1] == {"other"}
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_links_to_a_log_are_followed_before_the_double_slash_only(monitored: Monitored, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "pod").mkdir(parents=True)
+    (tmp_path / "logs").symlink_to("disk")
+    monitored.start("followed", "echo out; " + RUNS, f"{tmp_path}/logs//pod/0.log")
+    wait_for(lambda: b"stdout F out" in (tmp_path / "disk" / "pod" / "0.log").read_bytes(), 20, "it is logged")
+    (tmp_path / "disk" / "linked").symlink_to("pod")
+    with pytest.raises(MonitorError, match=r"cannot write to the log .*linked/1.log"):
+        monitored.start("refused", RUNS, f"{tmp_path}/logs//linked/1.log")
+    assert not (tmp_path / "disk" / "pod" / "1.log").exists()
+
+
+def test_container_is_adopted_without_its_log(monitored: Monitored, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0.log")
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        (tmp_path / "adopted").mkdir()
+        log = str(tmp_path / "0.log")
+        monitored.client.ask("adopt", "adopted", str(tmp_path / "adopted"), log, str(process.pid), timeout_s=20)
+        process.kill()
+    wait_for(lambda: "adopted" in monitored.exits, 20, "its exit is told")

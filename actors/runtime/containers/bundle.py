@@ -12,6 +12,7 @@ import msgspec
 
 from actors._cri.image_reference import InvalidImageName
 from actors.runtime.containers import host_image
+from actors.runtime.containers.log_place import log_place, make_directory
 from actors.runtime.engine.engine import Engine
 from actors.runtime.filesystems.rootfs import HOST_LAYER
 from actors.runtime.helper.cgroups import name_of
@@ -100,7 +101,7 @@ class BundleBuilder:
             for name in ("stdin", "stdout", "stderr"):
                 os.mkfifo(directory / name, 0o600)
             if container.record.log_path:
-                os.makedirs(os.path.dirname(container.record.log_path), mode=0o755, exist_ok=True)
+                make_directory(log_place(container))
             self._engine.containers.save(container.record)
         except (BadContainer, BadMount) as error:
             raise invalid(str(error)) from error

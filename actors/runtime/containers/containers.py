@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from actors.runtime.containers.bundle import BundleBuilder
+from actors.runtime.containers.log_place import log_place
 from actors.runtime.containers.mount_places import require_proc_uncovered
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
@@ -109,7 +110,7 @@ class Containers:
         try:
             with self._engine.oci.starting(record.cgroup, self._resources(container.config.linux.resources)):
                 self._engine.monitor.client.ask(
-                    "start", record.id, str(directory), record.log_path, stdin, console, *command
+                    "start", record.id, str(directory), log_place(container), stdin, console, *command
                 )
         except (MonitorLost, TimeoutError):
             if read_started(directory) is None:
@@ -304,7 +305,7 @@ class Containers:
         if not self._is_running(container):
             raise unmet(f"container {container.record.id} is not running")
         try:
-            self._engine.monitor.client.ask("reopen", container.record.id, container.record.log_path)
+            self._engine.monitor.client.ask("reopen", container.record.id, log_place(container))
         except (MonitorError, TimeoutError, OSError) as error:
             raise RpcError("UNKNOWN", f"cannot reopen the log of {container.record.id}: {error}") from error
 
@@ -331,7 +332,8 @@ class Containers:
                 continue
             if processes.is_alive(started.pid, started.ticks):
                 try:
-                    monitor.ask("adopt", record.id, str(self._directory(container)), record.log_path, str(started.pid))
+                    directory, log_file = str(self._directory(container)), log_place(container)
+                    monitor.ask("adopt", record.id, directory, log_file, str(started.pid))
                 except MonitorError as error:
                     log.warning("the monitor cannot adopt container %s: %s", record.id, error)
 

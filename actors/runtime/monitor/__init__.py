@@ -22,5 +22,7 @@ output waits for an attached client that does not read; the actor has to detach 
               attach ID STREAMS, with a pipe for each stream: the reply is `open` if the container takes input, and
               carries its terminal if it has one
 
+LOG is a path, or empty. No link is followed after a double slash in it.
+
 In a container's directory it writes `started` (PID, start time in ticks, time in ns) and `exit` (code, time in ns).
 """

@@ -171,7 +171,10 @@ class Monitor:
         if id_ in self.containers:
             return ("ok",)
         container = self.containers[id_] = Container(id_, directory)
-        container.log.open(log)
+        try:
+            container.log.open(log)
+        except OSError as error:  # its output is dropped, so that it does not block, and its exit is still recorded
+            print(f"monitor: container {id_}: {error}", file=sys.stderr, flush=True)
         for stream in ("stdout", "stderr"):
             try:
                 fd = os.open(f"{directory}/{stream}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

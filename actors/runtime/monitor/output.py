@@ -9,6 +9,8 @@ import errno
 import os
 import time
 
+from actors.runtime.monitor.files import open_log
+
 TYPE_CHECKING = False  # see loop.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +30,8 @@ class Log:
         self.fd = -1
 
     def open(self, path: str) -> None:
-        """Write to the file `path` from now on. Raises OSError."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640) if path else -1
+        """Write to the file `path` from now on. Raises OSError; then the log stays as it was."""
+        fd = open_log(path) if path else -1
         self.close()
         self.fd = fd
 
