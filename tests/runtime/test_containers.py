@@ -254,6 +254,29 @@ def test_exec_time_limit_ends_all_its_processes(cri: Cri) -> None:
         cri.exec_sync(container, ["/no/such"], 10).result()
 
 
+def test_exec_whose_client_goes_is_killed(cri: Cri) -> None:
+    _, container = start(cri, "gone", container_config(["sleep", "1000"]))
+    call = cri.exec_sync(container, ["sleep", "4321"], 0)
+
+    def runs() -> bool:
+        return b"sleep 4321" in cri.exec_sync(container, PROCESSES, 10).result().stdout
+
+    wait_for(runs)
+    call.cancel()
+    wait_for(lambda: not runs())
+
+
+def test_stop_whose_client_goes_does_not_kill(cri: Cri, tmp_path: Path) -> None:
+    container = start_trapping(cri, "left", "trap 'echo heard' TERM; echo up; while true; do sleep 0.1; done", tmp_path)
+    left = cri.stop_container(container, 2)
+    wait_for(lambda: "heard" in (tmp_path / "left.log").read_text())
+    left.cancel()
+    later = cri.stop_container(container, 5)  # it would end with the first one's SIGKILL
+    began = time.monotonic()
+    later.result()
+    assert time.monotonic() - began > 4
+
+
 def test_exec_in_an_exiting_container_fails_without_a_hang(cri: Cri) -> None:
     _, container = start(cri, "exiting", container_config(["sleep", "0.5"]))
     with contextlib.suppress(CriError):

@@ -25,7 +25,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
 from actors.runtime.model import oom, processes
-from actors.runtime.model.errors import RpcError, invalid, unmet
+from actors.runtime.model.errors import AtEnd, RpcError, invalid, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci.runtime import LOG, OciError, last_error
@@ -145,13 +145,16 @@ class Containers:
             self._unmount(container)
         self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
 
-    def stop(self, container: Container, grace_s: float) -> None:
-        """StopContainer: the stop signal, the grace period, SIGKILL. Returns after the exit. Raises RpcError."""
+    def stop(self, container: Container, grace_s: float, at_end: AtEnd = lambda _: None) -> None:
+        """StopContainer: the stop signal, the grace period, SIGKILL. Returns after the exit. Raises RpcError.
+
+        A client that goes within the grace period prevents the SIGKILL, as in containerd: its next call has another.
+        """
         if not self._is_running(container):
             return
         if grace_s > 0:
             self._signal_stop(container)
-            if container.ended.wait(grace_s):
+            if container.ended.wait(grace_s, at_end):
                 return
         self._kill(container)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from actors.runtime.containers.exec_command import ExecCommand
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
-from actors.runtime.model.errors import RpcError
+from actors.runtime.model.errors import AtEnd, RpcError
 from actors.runtime.model.output import collect
 from actors.runtime.model.state import Container
 
@@ -30,39 +30,73 @@ class Output(NamedTuple):
     code: int
 
 
-def exec_sync(engine: Engine, container: Container, command: Sequence[str], timeout_s: float) -> Output:
-    """Run the command; `timeout_s` 0 is no limit. Raises RpcError, DEADLINE_EXCEEDED after the time limit."""
+def exec_sync(engine: Engine, container: Container, command: Sequence[str], timeout_s: float, at_end: AtEnd) -> Output:
+    """Run the command; `timeout_s` 0 is no limit. It is killed when the client goes.
+
+    Raises RpcError, DEADLINE_EXCEEDED after the time limit, CANCELLED without the client.
+    """
     container.require_running()
     if not command:
         raise RpcError("INVALID_ARGUMENT", "no command to run")
     try:
         exec_command = ExecCommand(engine, container, command, tty=False)
         try:
-            return _run(exec_command, container, command, timeout_s)
+            return _run(exec_command, container, command, timeout_s, at_end)
         finally:
             exec_command.remove_files()
     except OSError as error:
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {error}") from error
 
 
-def _run(exec_command: ExecCommand, container: Container, command: Sequence[str], timeout_s: float) -> Output:
+def _run(
+    exec_command: ExecCommand, container: Container, command: Sequence[str], timeout_s: float, at_end: AtEnd
+) -> Output:
     line = exec_command.line
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     ) as process:
+        client = _Client(process, exec_command.pid_file, at_end)
         exec_command.wait_started(lambda: _has_ended(process.pid))
+        client.note_start()
         # The limit counts from the command's start: on a busy machine the OCI runtime exceeds many a probe's limit.
         deadline = time.monotonic() + timeout_s if timeout_s > 0 else None
+        shown = " ".join(command)
         try:
             stdout, stderr = collect(process, deadline, MOST_BYTES)
         except TimeoutError:
             _kill(process, exec_command.pid_file)
-            shown = " ".join(command)
             raise RpcError("DEADLINE_EXCEEDED", f"command {shown!r} timed out after {timeout_s:g} s") from None
         code = process.wait()
+    if client.gone:
+        raise RpcError("CANCELLED", f"the client no longer waits for command {shown!r}")
     if said := exec_command.error(code):
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {said}")
     return Output(stdout, stderr, code if code >= 0 else 128 - code)
+
+
+class _Client:
+    """Kills the command once the client has gone, from gRPC's thread, in which nothing may wait."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pid_file: Path, at_end: AtEnd) -> None:
+        self._process, self._pid_file = process, pid_file
+        self._started = self.gone = False
+        if at_end(self._go) is False:
+            self._go()
+
+    def note_start(self) -> None:
+        """The command has started, and can be killed. Before, the OCI runtime would leave it running."""
+        self._started = True
+        if self.gone:
+            self._end()
+
+    def _go(self) -> None:
+        self.gone = True
+        if self._started:
+            self._end()
+
+    def _end(self) -> None:
+        if not _kill_inside(self._pid_file):
+            self._process.kill()
 
 
 def _has_ended(pid: int) -> bool:
@@ -72,10 +106,18 @@ def _has_ended(pid: int) -> bool:
 
 def _kill(process: subprocess.Popen[bytes], pid_file: Path) -> None:
     """Kill the command in the container, then the OCI runtime that waits for it."""
-    with contextlib.suppress(OSError, ValueError):
-        pid = int(pid_file.read_text())
-        processes.send_signal(pid, processes.start_ticks(pid), signal.SIGKILL)
+    _kill_inside(pid_file)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1)
         return
     process.kill()
+
+
+def _kill_inside(pid_file: Path) -> bool:
+    """Kill the command in the container; return False without a pid."""
+    try:
+        pid = int(pid_file.read_text())
+    except (OSError, ValueError):
+        return False
+    processes.send_signal(pid, processes.start_ticks(pid), signal.SIGKILL)
+    return True

@@ -1,6 +1,11 @@
-"""The error of an rpc: the name of a gRPC status code, and a message that appears in the pod's events."""
+"""The end of an rpc: an error with a gRPC status code and a message for the pod's events, or a client that is gone."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+AtEnd = Callable[[Callable[[], None]], object]
+"""Registers a callback for the end of a call, also by its client; returns False when the call is over already."""
 
 
 class RpcError(Exception):

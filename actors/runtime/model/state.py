@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from actors.runtime.model.errors import RpcError, not_found, unmet
+from actors.runtime.model.errors import AtEnd, RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
 from proto.cri import api_pb2 as pb
 
@@ -39,6 +39,41 @@ class Sandbox:
         return f"{metadata.name}_{metadata.namespace}_{metadata.uid}_{metadata.attempt}"
 
 
+class End:
+    """The end of a container, which calls wait for. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reached = False
+
+    def set(self) -> None:
+        """Wake all that wait."""
+        with self._changed:
+            self._reached = True
+            self._changed.notify_all()
+
+    def is_set(self) -> bool:
+        """Return True after the end."""
+        return self._reached
+
+    def wait(self, seconds: float, at_end: AtEnd = lambda _: None) -> bool:
+        """Return True at the end, False after `seconds`. Raises RpcError CANCELLED when the call is over before."""
+        over: list[bool] = []
+
+        def stop_waiting() -> None:
+            with self._changed:
+                over.append(True)
+                self._changed.notify_all()
+
+        if at_end(stop_waiting) is False:
+            stop_waiting()
+        with self._changed:
+            self._changed.wait_for(lambda: self._reached or over, seconds)
+            if over and not self._reached:
+                raise RpcError("CANCELLED", "the client no longer waits for the container's end")
+            return self._reached
+
+
 class Container:
     """One container."""
 
@@ -51,7 +86,7 @@ class Container:
         """True while StartContainer is under way."""
         self.stop_signalled = False
         """True after the stop signal: another StopContainer changes the grace period and sends no second signal."""
-        self.ended = threading.Event()
+        self.ended = End()
         """Set when the end is on record."""
         if record.finished is not None:
             self.ended.set()

@@ -1,7 +1,8 @@
 """The gRPC server: serves CRI's two services on a unix socket, from the .proto's descriptors.
 
-Each call has a thread, not the mailbox: StopContainer waits for grace periods, a hundred of them at once. A waiting
-thread takes 35 KiB; the pool grows to the largest number of simultaneous calls.
+Each call has a thread, not the mailbox: StopContainer waits for grace periods, some hundred at once. A waiting thread
+takes 35 KiB; a pool grows to the largest number of simultaneous calls. Calls that may wait have a pool of their own. So
+the kubelet's looks at the runtime are answered however many calls wait, and the node stays ready.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ from actors._cri.channel import OPTIONS
 from actors.runtime.model.errors import RpcError
 from proto.cri import api_pb2 as pb
 
-CANCELLABLE = frozenset({"PullImage"})
+CANCELLABLE = frozenset({"PullImage", "StopContainer", "ExecSync"})
 """Methods with a second argument: a function that registers a callback for the end of the call."""
-MOST_CALLS = 300
-"""Simultaneous calls: a stop of each pod on the node, and others."""
+WAITING = CANCELLABLE | {
+    *("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"),
+    *("CreateContainer", "StartContainer", "RemoveContainer", "UpdateContainerResources", "ReopenContainerLog"),
+    "GetContainerEvents",
+}
+"""Methods that may wait for a container, a registry, a plugin, the OCI runtime or an event. The others only look."""
+MOST_WAITING = 1000
+"""Simultaneous calls of WAITING: a stop of each container on a full node, and others. Further ones are queued."""
+MOST_LOOKING = 50
+"""Simultaneous calls of the other methods, which take milliseconds."""
 log = logging.getLogger(__name__)
 
 
@@ -32,10 +41,11 @@ class Server:
 
     def __init__(self, socket: str, services: dict[str, Any]) -> None:
         """Raises OSError when it cannot listen on the socket."""
-        self._pool = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="rpc")
-        self._server = grpc.server(self._pool, options=OPTIONS)
+        looking = ThreadPoolExecutor(MOST_LOOKING, thread_name_prefix="rpc")
+        waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="waiting rpc")
+        self._server = grpc.server(looking, options=OPTIONS)
         for name, servicer in services.items():
-            self._server.add_generic_rpc_handlers((_handlers(name, servicer),))
+            self._server.add_generic_rpc_handlers((_handlers(name, servicer, waiting),))
         Path(socket).unlink(missing_ok=True)
         if self._server.add_insecure_port(f"unix:{socket}") == 0:
             raise OSError(0, f"cannot listen on {socket}")
@@ -50,7 +60,7 @@ class Server:
         self._server.stop(0)
 
 
-def _handlers(service: str, servicer: Any) -> Any:
+def _handlers(service: str, servicer: Any, waiting: ThreadPoolExecutor) -> Any:
     described = pb.DESCRIPTOR.services_by_name[service]
     handlers = {}
     for method in described.methods:
@@ -61,10 +71,13 @@ def _handlers(service: str, servicer: Any) -> Any:
             "request_deserializer": GetMessageClass(method.input_type).FromString,
             "response_serializer": GetMessageClass(method.output_type).SerializeToString,
         }
+        call: Any = _streaming(function) if method.server_streaming else _unary(method.name, function)
+        if method.name in WAITING:
+            call.experimental_thread_pool = waiting  # gRPC's own name, read in grpc/_server.py
         if method.server_streaming:
-            handlers[method.name] = grpc.unary_stream_rpc_method_handler(_streaming(function), **codec)
+            handlers[method.name] = grpc.unary_stream_rpc_method_handler(call, **codec)
         else:
-            handlers[method.name] = grpc.unary_unary_rpc_method_handler(_unary(method.name, function), **codec)
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(call, **codec)
     return grpc.method_handlers_generic_handler(described.full_name, handlers)
 
 

@@ -6,7 +6,7 @@ The comments of CRI's api.proto say what a repeated rpc does. An rpc without a m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from actors.runtime.containers.containers import Containers
 from actors.runtime.containers.exec_sync import exec_sync
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import views
-from actors.runtime.model.errors import unmet
+from actors.runtime.model.errors import AtEnd, unmet
 from actors.runtime.network.api import Network
 from actors.runtime.sandboxes.sandboxes import Sandboxes
 from actors.runtime.stats import metrics
@@ -167,10 +167,10 @@ class RuntimeService:
         self._containers.start(self._state.containers.get(request.container_id))
         return pb.StartContainerResponse()
 
-    def StopContainer(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:
+    def StopContainer(self, request: pb.StopContainerRequest, at_end: AtEnd) -> pb.StopContainerResponse:
         """Stop a container. Idempotent, also for a missing one."""
         if (container := self._state.containers.find(request.container_id)) is not None:
-            self._containers.stop(container, request.timeout)
+            self._containers.stop(container, request.timeout, at_end)
         return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
@@ -214,10 +214,10 @@ class RuntimeService:
         self._containers.reopen_log(self._state.containers.get(request.container_id))
         return pb.ReopenContainerLogResponse()
 
-    def ExecSync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
-        """Run a command. DEADLINE_EXCEEDED after its time limit."""
+    def ExecSync(self, request: pb.ExecSyncRequest, at_end: AtEnd) -> pb.ExecSyncResponse:
+        """Run a command. DEADLINE_EXCEEDED after its time limit. A client that goes ends it."""
         container = self._state.containers.get(request.container_id)
-        output = exec_sync(self._engine, container, list(request.cmd), request.timeout)
+        output = exec_sync(self._engine, container, list(request.cmd), request.timeout, at_end)
         return pb.ExecSyncResponse(stdout=output.stdout, stderr=output.stderr, exit_code=output.code)
 
     # Sessions
@@ -280,9 +280,7 @@ class RuntimeService:
         """Stream the answer of ListPodSandboxMetrics, a sandbox in each message: each is some 10 KiB."""
         return (pb.StreamPodSandboxMetricsResponse(pod_sandbox_metrics=[one]) for one in self._metrics.sandboxes())
 
-    def GetContainerEvents(
-        self, _: pb.GetEventsRequest, at_end: Callable[[Callable[[], None]], object]
-    ) -> Iterator[pb.ContainerEventResponse]:
+    def GetContainerEvents(self, _: pb.GetEventsRequest, at_end: AtEnd) -> Iterator[pb.ContainerEventResponse]:
         """Stream container events from now on."""
         listener = self._engine.hub.listen()
         at_end(listener.close)
