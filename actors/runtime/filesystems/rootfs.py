@@ -15,6 +15,7 @@ from pathlib import Path
 
 from actors._host.files import mounts, trees
 from actors.runtime.helper.kernel.syscalls import unshare
+from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.local.unpack import copy_entry, is_whiteout
@@ -63,7 +64,7 @@ class RootFs:
         return self._store.stack(layers)
 
     def prepare(self, layers: Sequence[str], own: Path, target: Path) -> None:
-        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError."""
+        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError, ImageError."""
         host = tuple(layers) == (HOST_LAYER,)
         if self._links:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,9 +91,13 @@ class RootFs:
     def _copy(self, layers: Sequence[str], own: Path) -> Path:
         copy = own / "copy"
         if not copy.exists():
-            copy_all(self._store.stack(layers), own / "copying")
+            copy_all(self._store.stack(layers), own / "copying", self._budget(own))
             (own / "copying").rename(copy)
         return copy
+
+    def _budget(self, directory: Path) -> Budget:
+        """Copies leave as much of the disk free as pulls do."""
+        return Budget(self._store.limits, str(directory))
 
     def prepare_read_only(self, layers: Sequence[str], target: Path) -> None:
         """Mount the layers read-only at `target`. Raises OSError, ImageError."""
@@ -104,7 +109,7 @@ class RootFs:
             _overlay(str(self._store.layers_dir), lower, str(target))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
-            copy_all(self._store.stack(layers), copying)
+            copy_all(self._store.stack(layers), copying, self._budget(target.parent))
             copying.rename(target)
 
     def remove_read_only(self, target: Path) -> None:
@@ -157,15 +162,19 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
     in_thread(work_in_directory)
 
 
-def copy_all(stack: Stack, target: Path) -> None:
-    """Copy all files that are visible in the stack."""
+def copy_all(stack: Stack, target: Path, budget: Budget) -> None:
+    """Copy all files that are visible in the stack; `target` is gone after an error. Raises OSError, StoreFull."""
     remove_tree(target)
     target.mkdir(parents=True)
-    for layer in reversed(stack.layers):
-        _copy_layer(layer, target)
+    try:
+        for layer in reversed(stack.layers):
+            _copy_layer(layer, target, budget)
+    except BaseException:
+        remove_tree(target)
+        raise
 
 
-def _copy_layer(layer: Layer, target: Path) -> None:
+def _copy_layer(layer: Layer, target: Path, budget: Budget) -> None:
     for hidden in layer.hidden.whiteouts:
         if _is_within(target, hidden):
             trees.remove(target / hidden)
@@ -180,9 +189,9 @@ def _copy_layer(layer: Layer, target: Path) -> None:
             source, copy = os.path.join(directory, name), here / name
             if not os.path.islink(source) and copy.is_dir() and not copy.is_symlink():
                 continue
-            _copy_one(source, copy, links)
+            _copy_one(source, copy, links, budget)
         for name in files:
-            _copy_one(os.path.join(directory, name), here / name, links)
+            _copy_one(os.path.join(directory, name), here / name, links, budget)
     for directory, _, _ in os.walk(layer.path, topdown=False):
         status = os.lstat(directory)
         here = target / os.path.relpath(directory, layer.path)
@@ -202,7 +211,7 @@ def _is_within(target: Path, path: str) -> bool:
     return True
 
 
-def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> None:
+def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str], budget: Budget) -> None:
     status = os.lstat(source)
     if is_whiteout(source):
         return
@@ -215,4 +224,4 @@ def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str]) -> Non
         os.link(links[key], copy, follow_symlinks=False)
         return
     links[key] = str(copy)
-    copy_entry(source, str(copy), status)
+    copy_entry(source, str(copy), status, budget)

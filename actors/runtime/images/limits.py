@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.runtime.images.errors import BadImage, StoreFull
@@ -10,6 +11,8 @@ from actors.runtime.images.errors import BadImage, StoreFull
 GIB = 1024**3
 _NOTE_BYTES = 160
 """Python's memory for a string, its dictionary entry and a number."""
+_BLOCK_BYTES = 4096
+"""Size of the smallest file on most disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,10 @@ class Budget:
     CHECKED_EVERY = 16 * 1024**2
     """Bytes written between two checks of the free space."""
 
-    def __init__(self, limits: Limits, path: str) -> None:
+    def __init__(self, limits: Limits, path: str, require_wanted: Callable[[], None] = lambda: None) -> None:
+        """`require_wanted` is called before each file and each chunk, and raises what ends the work."""
         self.limits = limits
+        self._require_wanted = require_wanted
         self._path = path
         self._bytes = limits.image_bytes
         self._entries = limits.image_entries
@@ -55,6 +60,7 @@ class Budget:
 
     def entry(self) -> None:
         """Count one file. Raises BadImage past the limit."""
+        self.check_room(_BLOCK_BYTES)
         self._entries -= 1
         if self._entries < 0:
             raise BadImage(f"more than {self.limits.image_entries} files")
@@ -83,6 +89,7 @@ class Budget:
 
     def check_room(self, count: int) -> None:
         """Count bytes about to be written. Raises StoreFull when the disk is almost full."""
+        self._require_wanted()
         self._unchecked += count
         if self._unchecked >= self.CHECKED_EVERY:
             self._unchecked = 0

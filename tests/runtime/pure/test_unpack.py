@@ -165,7 +165,7 @@ def test_copying_layers_removes_nothing_through_links(tmp_path: Path, hiding: st
     (tmp_path / "layers").mkdir()
     above = [entry("d/"), entry("d/sub/"), entry(hiding, b"")]
     stack = build(tmp_path / "layers", [symlink("d", str(outside))], above)
-    copy_all(stack, tmp_path / "copy")
+    copy_all(stack, tmp_path / "copy", Budget(Limits(reserve_bytes=0), str(tmp_path)))
     assert sorted(path.name for path in outside.rglob("*")) == ["file", "file", "sub"]
     assert sorted(path.name for path in (tmp_path / "copy").rglob("*")) == ["d", "sub"]
 
@@ -190,6 +190,77 @@ def test_full_disk_is_not_reported_as_a_bad_image(tmp_path: Path) -> None:
     limits = Limits(reserve_bytes=1 << 62)
     with pytest.raises(StoreFull):
         build(tmp_path, [entry("big", b"x")], limits=limits)
+
+
+HOLE = 64 * 1024**2
+
+
+def sparse(tmp_path: Path) -> Stack:
+    """A layer with a file of one byte at the start, a hole, and one byte at the end."""
+    stack = build(tmp_path, [entry("sparse", b"x")])
+    with (tmp_path / "layer0/sparse").open("r+b") as file:
+        file.seek(HOLE)
+        file.write(b"y")
+    return stack
+
+
+def check_sparse(path: Path) -> None:
+    status = path.stat()
+    assert status.st_size == HOLE + 1
+    assert status.st_blocks * 512 < HOLE / 10
+    with path.open("rb") as file:
+        assert file.read(2) == b"x\0"
+        file.seek(HOLE)
+        assert file.read() == b"y"
+
+
+def test_hard_link_to_a_sparse_file_of_a_lower_layer_keeps_its_hole(tmp_path: Path) -> None:
+    stack = sparse(tmp_path)
+    unpack(
+        io.BytesIO(tar(hardlink("link", "sparse"))),
+        str(tmp_path / "layer1"),
+        stack,
+        Budget(Limits(reserve_bytes=0), str(tmp_path)),
+    )
+    check_sparse(tmp_path / "layer1/link")
+    assert (tmp_path / "layer1/link").samefile(tmp_path / "layer1/sparse")
+
+
+def test_copied_layers_keep_holes(tmp_path: Path) -> None:
+    copy_all(sparse(tmp_path), tmp_path / "copy", Budget(Limits(reserve_bytes=0), str(tmp_path)))
+    check_sparse(tmp_path / "copy/sparse")
+
+
+def test_copied_layers_leave_the_reserve_free(tmp_path: Path) -> None:
+    stack = build(tmp_path, [entry("big", b"x")])
+    with pytest.raises(StoreFull):
+        copy_all(stack, tmp_path / "copy", Budget(Limits(reserve_bytes=1 << 62), str(tmp_path)))
+    assert not (tmp_path / "copy").exists()
+
+
+def test_copy_of_a_lower_file_checks_the_disk_and_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 2 * Budget.CHECKED_EVERY
+    stack = build(tmp_path, [entry("big", bytes(size))])
+    looks: list[int] = []
+
+    def look(path: str, reserve: int) -> None:
+        looks.append(sum(one.stat().st_blocks * 512 for one in (tmp_path / "layer1").rglob("*")))
+
+    monkeypatch.setattr("actors.runtime.images.limits.check_room", look)
+    link = tar(hardlink("link", "big"))
+    unpack(io.BytesIO(link), str(tmp_path / "layer1"), stack, Budget(Limits(), str(tmp_path)))
+    assert len(looks) >= 3
+    assert max(looks) <= size
+
+    def leave() -> None:
+        if os.path.exists(tmp_path / "layer2/big") and os.path.getsize(tmp_path / "layer2/big"):
+            raise BadImage("nobody waits")
+
+    with pytest.raises(BadImage, match="nobody waits"):
+        unpack(io.BytesIO(link), str(tmp_path / "layer2"), stack, Budget(Limits(), str(tmp_path), leave))
+    assert os.path.getsize(tmp_path / "layer2/big") < size
 
 
 def test_whiteouts_hide_files_of_lower_layers_only(tmp_path: Path) -> None:

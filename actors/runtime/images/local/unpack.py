@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import tarfile
 import zlib
@@ -19,6 +18,7 @@ from typing import IO
 from actors.runtime.images.errors import BadImage, ImageError, StoreFull
 from actors.runtime.images.headers import ArchiveReader, Member, Readable, next_member, opened
 from actors.runtime.images.limits import Budget
+from actors.runtime.images.local.sparse import copy_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 
 WHITEOUT = ".wh."
@@ -233,7 +233,7 @@ class _Unpacking:
 
     def _copy_up(self, source: str, target: str, status: os.stat_result) -> None:
         self._budget.take(status.st_size)
-        copy_entry(source, target, status)
+        copy_entry(source, target, status, self._budget)
 
     def _make_room(self, place: str) -> None:
         """Remove the layer's file at `place`: a later entry of a name replaces an earlier one."""
@@ -365,12 +365,12 @@ def is_whiteout(path: str) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
-def copy_entry(source: str, target: str, status: os.stat_result) -> None:
-    """Copy a file, link or FIFO with its attributes to a free path. Raises OSError."""
+def copy_entry(source: str, target: str, status: os.stat_result, budget: Budget) -> None:
+    """Copy a file, link or FIFO with its attributes to a free path. Raises OSError, StoreFull, and Cancelled."""
     if stat.S_ISLNK(status.st_mode):
         os.symlink(os.readlink(source), target)
     elif stat.S_ISREG(status.st_mode):
-        shutil.copyfile(source, target, follow_symlinks=False)
+        copy_file(source, target, budget.check_room)
     elif stat.S_ISFIFO(status.st_mode):
         os.mkfifo(target, 0o600)
     else:

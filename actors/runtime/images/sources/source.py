@@ -86,7 +86,7 @@ def _config(store: ImageStore, source: Source, manifest: Manifest) -> Config:
 def _layers(
     store: ImageStore, source: Source, lease: Lease, manifest: Manifest, config: Config, pull: Pull
 ) -> tuple[str, ...]:
-    budget = Budget(store.limits, str(store.root))
+    budget = Budget(store.limits, str(store.root), pull.require_wanted)
     done: tuple[str, ...] = ()
     diff_ids = config.rootfs.diff_ids
     for descriptor, diff_id, chain_id in zip(manifest.layers, diff_ids, chain_ids(diff_ids), strict=True):
