@@ -59,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
         pid_file=given.get("pid-file", ""),
         console=given.get("console-socket", ""),
     )
+    if command in ("run", "exec"):
+        _leave_keyring(given.get("log", ""))
     try:
         return _do(command, options)
     except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
@@ -96,8 +98,23 @@ def _do(command: str, options: Options) -> int:
     return 0
 
 
+def _leave_keyring(log: str) -> None:
+    """Keep the agent's session keyring, which a child inherits with its keys, from the container.
+
+    Not every kernel has keyrings, a filter around the agent may refuse the call, and a user has a quota of them.
+    """
+    try:
+        syscalls.join_new_keyring()
+    except OSError as error:
+        _log(log, "warning", f"the container has the agent's session keyring: {describe(error)}")
+
+
 def _report(log: str, said: str) -> None:
     os.write(2, f"{said}\n".encode("utf-8", "replace"))
+    _log(log, "error", said)
+
+
+def _log(log: str, level: str, said: str) -> None:
     if log:
         with open(log, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"level": "error", "msg": said}) + "\n")
+            file.write(json.dumps({"level": level, "msg": said}) + "\n")

@@ -42,6 +42,8 @@ _OPENAT2_TRIES = 64
 """openat2 returns EAGAIN when a rename or a mount elsewhere interferes."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
 _BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351, "armv7l": 386}
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280, "armv7l": 311}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _CAP_VERSION_3 = 0x20080522
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -185,6 +187,14 @@ def pidfd_getfd(pidfd: int, fd: int, about: str) -> int:
     copy: int = _libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
     _check(copy, about)
     return copy
+
+
+def join_new_keyring() -> None:
+    """Give this process and its children a new session keyring, keyctl(2). ENOSYS: the kernel has no keyrings."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "the session keyring")
+    _check(_libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None), "the session keyring")
 
 
 def close_all(*keep: int) -> None:
