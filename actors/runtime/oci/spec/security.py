@@ -11,6 +11,7 @@ from typing import Any
 from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.kernel.capabilities import CAPABILITIES
 from actors.runtime.helper.plan import DEFAULT_DEVICES
+from actors.runtime.oci.spec.seccomp import default_seccomp
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -34,34 +35,6 @@ DEFAULT_CAPABILITIES = (
 )
 """The default set of Docker and containerd."""
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_REFUSED = {
-    "": _words(
-        "_sysctl add_key create_module get_kernel_syms io_uring_enter io_uring_register io_uring_setup keyctl "
-        "lookup_dcookie migrate_pages move_pages nfsservctl query_module request_key sysfs uselib userfaultfd ustat "
-        "vm86 vm86old"
-    ),
-    "CAP_SYS_ADMIN": _words(
-        "bpf fanotify_init fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree perf_event_open "
-        "pivot_root quotactl quotactl_fd setdomainname sethostname setns swapoff swapon umount umount2 unshare"
-    ),
-    "CAP_DAC_READ_SEARCH": ("open_by_handle_at",),
-    "CAP_SYS_BOOT": ("kexec_file_load", "kexec_load", "reboot"),
-    "CAP_SYS_MODULE": ("delete_module", "finit_module", "init_module"),
-    "CAP_SYS_PACCT": ("acct",),
-    "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev"),
-    "CAP_SYS_RAWIO": ("ioperm", "iopl"),
-    "CAP_SYS_TIME": ("clock_adjtime", "clock_adjtime64", "clock_settime", "clock_settime64", "settimeofday", "stime"),
-    "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
-}
-"""System calls refused without the capability; those of the empty key are refused to all."""
-_CLONE_NEW = 0x7E020000
-"""All flags of clone(2) for new namespaces."""
-_ENOSYS, _EPERM = 38, 1
 
 _LOCALHOST = "localhost/"
 _LOADED = "/sys/kernel/security/apparmor/profiles"
@@ -118,32 +91,6 @@ def seccomp(context: pb.LinuxContainerSecurityContext, granted: Iterable[str]) -
         return default_seccomp(granted)
     with open(reference.removeprefix("localhost/"), "rb") as file:
         return untrusted.decode_json(read_bounded(file.fileno(), MOST_PROFILE_BYTES, reference), dict[str, Any])
-
-
-def default_seccomp(granted: Iterable[str]) -> dict[str, Any]:
-    """RuntimeDefault: refuses the system calls that Docker's documentation lists, unless a capability allows them."""
-    has = set(granted)
-    refused = sorted({call for capability, calls in _REFUSED.items() if capability not in has for call in calls})
-    rules: list[dict[str, Any]] = [{"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM}]
-    # AF_VSOCK (40) reaches the hypervisor.
-    socket_family = {"index": 0, "value": 40, "op": "SCMP_CMP_EQ"}
-    rules.append({"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [socket_family]})
-    if "CAP_SYS_ADMIN" not in has:
-        # One rule for each flag: a filter cannot test whether any of several bits is set.
-        for bit in range(32):
-            if _CLONE_NEW >> bit & 1:
-                flag = {"index": 0, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
-                rules.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM, "args": [flag]})
-        # clone3's flags are in memory, where a filter cannot look; C libraries fall back to clone on ENOSYS.
-        rules.append({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
-    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": _architectures(), "syscalls": rules}
-
-
-def _architectures() -> list[str]:
-    return {
-        "x86_64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
-        "aarch64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
-    }.get(os.uname().machine, [])
 
 
 def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Callable[[], Iterable[str]]) -> str:
