@@ -1,5 +1,6 @@
 """Mirrors: parsing of hosts.toml, and pulls that continue at the next host after an error."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
 from actors.runtime.images.sources.mirrors import Mirrored
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
 from actors.runtime.images.sources.source import add_image
+from tests.harness import wait_for
 from tests.runtime.test_registry import FakeRegistry
 
 SECRET = Credentials(username="me", password="secret")
@@ -219,6 +221,63 @@ def test_trickling_registry_fails(
     with pytest.raises(RegistryError, match=r"only \d+ bytes in 0.3 s"):
         only(store, own, Pull(f"{own.host}/team/app:1"))
     assert next(failures) > 0
+
+
+@pytest.fixture
+def slow(
+    store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], over: threading.Event
+) -> Iterator[Callable[[], Pull]]:
+    """Starts a pull that takes for ever; the other registry has the same layers."""
+    mirror, own = fakes
+    own.made, own.digest = mirror.made, mirror.digest
+    mirror.answer = drip(mirror, 0.05, over)
+    told = Pull(f"{mirror.host}/team/app:1")
+
+    def work() -> None:
+        with contextlib.suppress(Cancelled):
+            only(store, mirror, told)
+
+    thread = threading.Thread(target=work)
+
+    def begin() -> Pull:
+        thread.start()
+        wait_for(lambda: told.done_bytes, 20, "it downloads")
+        return told
+
+    yield begin
+    told.cancel()
+    over.set()
+    thread.join()
+
+
+def test_a_slow_registry_does_not_hold_up_others_pulls_of_a_layer(
+    store: ImageStore,
+    fakes: tuple[FakeRegistry, FakeRegistry],
+    slow: Callable[[], Pull],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "SHARE_S", 0.3)
+    first = slow()
+    own = fakes[1]
+    image = only(store, own, Pull(f"{own.host}/team/app:1"))
+    assert store.get(image.id).layers
+    assert first.done_bytes < first.total_bytes
+    assert [path.suffix for path in store.partial_dir.iterdir()] == [""]  # the slow one's
+
+
+def test_pull_that_waits_for_another_can_be_cancelled(
+    store: ImageStore, fakes: tuple[FakeRegistry, FakeRegistry], slow: Callable[[], Pull]
+) -> None:
+    slow()
+    own = fakes[1]
+    waiting = Pull(f"{own.host}/team/app:1")
+    timer = threading.Timer(0.5, waiting.cancel)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        only(store, own, waiting)
+    assert time.monotonic() - began < client.SHARE_S
+    timer.join()
 
 
 def test_endless_response_head_fails(

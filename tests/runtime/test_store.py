@@ -1,6 +1,8 @@
 """The store imports images atomically, shares layers, and stays consistent after a kill."""
 
 import gzip
+import hashlib
+import io
 import json
 import os
 import random
@@ -14,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
-from actors.runtime.images.limits import Limits
+from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import MANIFESTS
 from actors.runtime.images.sources.layout import import_all
+from actors.runtime.images.sources.progress import Cancelled
 from tests.runtime.build import NAME, Made, entry, tar
 
 BASE = tar(entry("etc/os", b"base"), entry("bin/sh", b"shell", mode=0o755))
@@ -340,3 +343,32 @@ def test_invalid_archive_is_refused(store: ImageStore, tmp_path: Path) -> None:
     (tmp_path / "no.tar").write_bytes(b"no" * 1000)
     with pytest.raises(ImageError):
         import_all(store, tmp_path / "no.tar")
+
+
+def test_pull_that_waits_for_an_unpacked_layer_can_be_cancelled(store: ImageStore) -> None:
+    digest = f"sha256:{hashlib.sha256(BASE).hexdigest()}"
+    entered, over = threading.Event(), threading.Event()
+
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            entered.set()
+            over.wait(60)
+            return super().read(size)
+
+    def unpack() -> None:
+        store.add_layer(digest, digest, (), Slow(BASE), Budget(store.limits, str(store.root)))
+
+    def leave() -> None:
+        raise Cancelled("nobody waits")
+
+    thread = threading.Thread(target=unpack)
+    thread.start()
+    try:
+        assert entered.wait(20)
+        with pytest.raises(Cancelled, match="nobody waits"):
+            store.add_layer(digest, digest, (), io.BytesIO(BASE), Budget(store.limits, str(store.root), leave))
+        assert not store.has_layer(digest)
+    finally:
+        over.set()
+        thread.join()
+    assert store.has_layer(digest)

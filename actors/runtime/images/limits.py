@@ -48,9 +48,9 @@ class Budget:
     """Bytes written between two checks of the free space."""
 
     def __init__(self, limits: Limits, path: str, require_wanted: Callable[[], None] = lambda: None) -> None:
-        """`require_wanted` is called before each file and each chunk, and raises what ends the work."""
+        """`require_wanted` is called before each file and each chunk, and in waits; it raises what ends the work."""
         self.limits = limits
-        self._require_wanted = require_wanted
+        self.require_wanted = require_wanted
         self._path = path
         self._bytes = limits.image_bytes
         self._entries = limits.image_entries
@@ -89,7 +89,7 @@ class Budget:
 
     def check_room(self, count: int) -> None:
         """Count bytes about to be written. Raises StoreFull when the disk is almost full."""
-        self._require_wanted()
+        self.require_wanted()
         self._unchecked += count
         if self._unchecked >= self.CHECKED_EVERY:
             self._unchecked = 0

@@ -41,6 +41,8 @@ from proto.common import untrusted
 VERSION = 1
 _TAR_OVERHEAD_BYTES = 1024
 """Headers and padding of an entry, which the tar stream has besides the files' bytes."""
+_LOOK_S = 0.2
+"""Interval of looking whether a pull is still wanted, while another one unpacks its layer."""
 log = logging.getLogger(__name__)
 
 
@@ -253,14 +255,18 @@ class ImageStore:
     def add_layer(self, chain_id: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> str:
         """Unpack a layer if it is missing; return its name. `below` are the layers under it, the lowest first.
 
-        Raises BadImage, StoreFull, OSError.
+        Raises BadImage, StoreFull, OSError, Cancelled.
         """
         name = layer_name(chain_id)
         with self._lock:
             busy = self._busy.setdefault(name, threading.Lock())
-        with busy:  # another pull of this layer waits, then finds it
+        while not busy.acquire(timeout=_LOOK_S):  # another pull unpacks this layer; then it is found
+            budget.require_wanted()
+        try:
             if not self.has_layer(chain_id):
                 self._unpack(name, diff_id, below, content, budget)
+        finally:
+            busy.release()
         return name
 
     def has_layer(self, chain_id: str) -> bool:

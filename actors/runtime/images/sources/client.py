@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import os
 import re
 import threading
 import time
@@ -45,6 +46,10 @@ MOST_REDIRECTS = 5
 SLOW_S = 60.0
 """A download of fewer than SLOW_BYTES in this time has stalled."""
 SLOW_BYTES = 64 * 1024
+SHARE_S = 10.0
+"""Wait for another pull that downloads the same blob."""
+LOOK_S = 0.2
+"""Interval of looking whether the pull is still wanted, in a wait for another one."""
 DOCUMENT_S = 60.0
 """From first to last byte of a manifest or a configuration, which have some KiB."""
 TOKEN_BYTES = 64 * 1024
@@ -139,7 +144,7 @@ class Registry:
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
         """See source.Source. Downloads the whole blob before reading: only a blob with the right digest is unpacked."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloaded(path, lambda: self.download(descriptor, path)) as file:
+        with downloaded(path, lambda own: self.download(descriptor, own), self._pull) as file:
             yield file
 
     # Downloading
@@ -360,20 +365,34 @@ _locks_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def downloaded(path: Path, download: Callable[[], None]) -> Iterator[IO[bytes]]:
-    """Download a blob to `path` and open it; remove it at the end of the context.
+def downloaded(path: Path, download: Callable[[Path], None], pull: Pull) -> Iterator[IO[bytes]]:
+    """Download a blob to `path` and open it; remove it at the end of the context. Raises Cancelled.
 
-    Locks the file: another pull of this layer waits, then finds the layer or resumes the download.
+    One pull at a time uses the file, which a later one resumes. Another pull of the blob waits SHARE_S for it, then
+    downloads to a file of its own. The first one's registry may be slow, by a tenant's choice.
     """
     with _locks_lock:
         lock = _locks.setdefault(str(path), threading.Lock())
-    with lock:
-        download()
-        try:
-            with path.open("rb") as file:
-                yield file
-        finally:
-            path.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        if _acquire(lock, pull):
+            own = path
+            stack.callback(lock.release)
+        else:
+            own = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+            stack.callback(own.unlink, missing_ok=True)  # no pull resumes it
+        download(own)
+        stack.callback(own.unlink, missing_ok=True)
+        yield stack.enter_context(own.open("rb"))
+
+
+def _acquire(lock: threading.Lock, pull: Pull) -> bool:
+    """Wait SHARE_S for the lock; return True when it is held. Raises Cancelled."""
+    deadline = time.monotonic() + SHARE_S
+    while not lock.acquire(timeout=LOOK_S):
+        pull.require_wanted()
+        if time.monotonic() > deadline:
+            return False
+    return True
 
 
 def _digest(path: Path) -> str:

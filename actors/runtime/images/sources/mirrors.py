@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import IO, TypeVar
 
 from actors.runtime.images.blobs import checked_digest
@@ -31,6 +32,7 @@ class Mirrored:
     ) -> None:
         """`name` is in full; `hosts`, at least one, are asked in order. Raises OSError, see Registry."""
         self._store = store
+        self._pull = pull
         self._by_digest = "@" in name
         self._places = [(host, Registry(store, name, credentials, host, pull)) for host in hosts]
 
@@ -47,7 +49,11 @@ class Mirrored:
     def blob(self, descriptor: Descriptor) -> Iterator[IO[bytes]]:
         """See source.Source."""
         path = self._store.partial(checked_digest(descriptor.digest))
-        with downloaded(path, lambda: self._first("pull", lambda place: place.download(descriptor, path))) as file:
+
+        def download(own: Path) -> None:
+            self._first("pull", lambda place: place.download(descriptor, own))
+
+        with downloaded(path, download, self._pull) as file:
             yield file
 
     def _first(self, needed: str, ask: Callable[[Registry], T]) -> T:
