@@ -356,7 +356,8 @@ def test_pull_that_waits_for_an_unpacked_layer_can_be_cancelled(store: ImageStor
             return super().read(size)
 
     def unpack() -> None:
-        store.add_layer(digest, digest, (), Slow(BASE), Budget(store.limits, str(store.root)))
+        with store.lease() as lease:
+            store.add_layer(digest, digest, (), Slow(BASE), Budget(store.limits, str(store.root)), lease)
 
     def leave() -> None:
         raise Cancelled("nobody waits")
@@ -365,10 +366,45 @@ def test_pull_that_waits_for_an_unpacked_layer_can_be_cancelled(store: ImageStor
     thread.start()
     try:
         assert entered.wait(20)
-        with pytest.raises(Cancelled, match="nobody waits"):
-            store.add_layer(digest, digest, (), io.BytesIO(BASE), Budget(store.limits, str(store.root), leave))
-        assert not store.has_layer(digest)
+        budget = Budget(store.limits, str(store.root), leave)
+        with store.lease() as lease, pytest.raises(Cancelled, match="nobody waits"):
+            store.add_layer(digest, digest, (), io.BytesIO(BASE), budget, lease)
+        assert layers_of(store) == set()
     finally:
         over.set()
         thread.join()
-    assert store.has_layer(digest)
+
+
+def test_layer_is_recognised_by_its_whole_chain_id(store: ImageStore, tmp_path: Path) -> None:
+    (image,) = import_all(store, Made(BASE).write(tmp_path / "one"))
+    (name,) = image.layers
+    layer_file = store.layers_dir / name / "layer.json"
+    told = json.loads(layer_file.read_text())
+    assert told["chain_id"].removeprefix("sha256:").startswith(name)
+    told["chain_id"] = f"sha256:{name}{'0' * 40}"
+    layer_file.write_text(json.dumps(told))
+    (store.layers_dir / name / "fs/etc/os").write_text("another layer with that name")
+    import_all(store, Made(BASE, TOP, name="registry.test/other:1").write(tmp_path / "two"))
+    lowest = store.get("registry.test/other:1").layers[0]
+    assert lowest.startswith(name)
+    assert (store.layers_dir / lowest / "fs/etc/os").read_text() == "base"
+    assert store.get(image.id) == image
+    import_all(store, Made(BASE, TOP, name="registry.test/again:1").write(tmp_path / "three"))
+    assert store.get("registry.test/again:1").layers[0] == lowest
+    consistent(store)
+
+
+def test_layer_of_an_older_version_is_replaced_by_the_next_pull(store: ImageStore, tmp_path: Path) -> None:
+    layout = Made(BASE, TOP).write(tmp_path / "layout")
+    (old,) = import_all(store, layout)
+    for name in old.layers:
+        layer_file = store.layers_dir / name / "layer.json"
+        told = json.loads(layer_file.read_text())
+        del told["chain_id"]
+        layer_file.write_text(json.dumps(told))
+    store = ImageStore(store.root, Limits(reserve_bytes=0))
+    store.clear_leftovers()
+    assert store.list() == [old]
+    (new,) = import_all(store, layout)
+    assert set(new.layers).isdisjoint(old.layers)
+    consistent(store)

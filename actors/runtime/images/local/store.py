@@ -4,7 +4,7 @@ Files:
 
     index.json      all images, replaced atomically: the only commit point
     documents/HEX   manifests and configurations
-    layers/NAME/    fs/ (the files) and layer.json (paths that it hides); NAME is the start of its chain ID
+    layers/NAME/    fs/ (files) and layer.json (chain ID, hidden paths); NAME is the start of its chain ID
     incoming/       layers being unpacked, and trash; emptied at start
     partial/        unfinished downloads by digest, to be resumed
 
@@ -41,6 +41,8 @@ from proto.common import untrusted
 VERSION = 1
 _TAR_OVERHEAD_BYTES = 1024
 """Headers and padding of an entry, which the tar stream has besides the files' bytes."""
+_NAME_DIGITS = 24
+"""Length of most layers' names; a layer whose name is taken gets a longer one."""
 _LOOK_S = 0.2
 """Interval of looking whether a pull is still wanted, while another one unpacks its layer."""
 log = logging.getLogger(__name__)
@@ -73,13 +75,15 @@ class _LayerFile(msgspec.Struct, frozen=True):
     raw_whiteouts: tuple[bytes, ...] = ()
     raw_opaque: tuple[bytes, ...] = ()
     """The same for names that are not UTF-8, which JSON text cannot hold."""
+    chain_id: str = ""
+    """The digest of the layer and of all below it; empty in layers of older versions."""
 
     @classmethod
-    def of(cls, hidden: Hidden, size: int, inodes: int) -> _LayerFile:
+    def of(cls, chain_id: str, hidden: Hidden, size: int, inodes: int) -> _LayerFile:
         """From the paths that a layer hides."""
         whiteouts, raw_whiteouts = _split(hidden.whiteouts)
         opaque, raw_opaque = _split(hidden.opaque)
-        return cls(whiteouts, opaque, size, inodes, raw_whiteouts, raw_opaque)
+        return cls(whiteouts, opaque, size, inodes, raw_whiteouts, raw_opaque, chain_id)
 
     @property
     def hidden(self) -> Hidden:
@@ -252,30 +256,58 @@ class ImageStore:
         checkpoint.save(self._index, VERSION, list(images.values()))
         self._images = images
 
-    def add_layer(self, chain_id: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> str:
+    def keep_layer(self, chain_id: str, lease: Lease) -> str:
+        """The name of a layer, which `lease` then keeps; empty if it is not in the store.
+
+        The name is the start of the chain ID, which another layer may share by design: layer.json has all of it. A
+        layer of an older version does not tell its chain ID and is not found. Images that have it keep it.
+        """
+        with self._lock:
+            for name in os.listdir(self.layers_dir):
+                if _digits(chain_id).startswith(name) and self._has_chain_id(name, chain_id):
+                    lease.add(name)
+                    return name
+        return ""
+
+    def _has_chain_id(self, name: str, chain_id: str) -> bool:
+        try:
+            return self._layer_file(name).chain_id == chain_id
+        except (OSError, BadImage):
+            return False
+
+    def add_layer(
+        self,
+        chain_id: str,
+        diff_id: str,
+        below: tuple[str, ...],
+        content: IO[bytes],
+        budget: Budget,
+        lease: Lease,
+    ) -> str:
         """Unpack a layer if it is missing; return its name. `below` are the layers under it, the lowest first.
 
-        Raises BadImage, StoreFull, OSError, Cancelled.
+        `lease` keeps it. Raises BadImage, StoreFull, OSError, Cancelled.
         """
-        name = layer_name(chain_id)
         with self._lock:
-            busy = self._busy.setdefault(name, threading.Lock())
+            busy = self._busy.setdefault(chain_id, threading.Lock())
         while not busy.acquire(timeout=_LOOK_S):  # another pull unpacks this layer; then it is found
             budget.require_wanted()
         try:
-            if not self.has_layer(chain_id):
-                self._unpack(name, diff_id, below, content, budget)
+            return self.keep_layer(chain_id, lease) or self._unpack(chain_id, diff_id, below, content, budget, lease)
         finally:
             busy.release()
-        return name
 
-    def has_layer(self, chain_id: str) -> bool:
-        """Return True when the layer is in the store."""
-        return (self.layers_dir / layer_name(chain_id)).exists()
-
-    def _unpack(self, name: str, diff_id: str, below: tuple[str, ...], content: IO[bytes], budget: Budget) -> None:
+    def _unpack(
+        self,
+        chain_id: str,
+        diff_id: str,
+        below: tuple[str, ...],
+        content: IO[bytes],
+        budget: Budget,
+        lease: Lease,
+    ) -> str:
         check_room(str(self.root), self.limits.reserve_bytes)
-        directory = self.incoming / f"{name}-{os.getpid()}-{threading.get_ident()}"
+        directory = self.incoming / f"{_digits(chain_id)}-{os.getpid()}-{threading.get_ident()}"
         remove_tree(directory)
         directory.mkdir(mode=0o700)
         try:
@@ -285,11 +317,21 @@ class ImageStore:
             if (found := plain.drain()) != diff_id:
                 raise BadImage(f"a layer unpacks to {found} where the configuration says {diff_id}")
             size, inodes = usage(directory)
-            layer_file = _LayerFile.of(hidden, size, inodes)
+            layer_file = _LayerFile.of(chain_id, hidden, size, inodes)
             (directory / "layer.json").write_bytes(msgspec.json.encode(layer_file))
-            directory.rename(self.layers_dir / name)
+            with self._lock:
+                name = self._free_name(chain_id)
+                lease.add(name)
+                directory.rename(self.layers_dir / name)
         finally:
             remove_tree(directory)
+        return name
+
+    def _free_name(self, chain_id: str) -> str:
+        """The name of a new layer: short, because a mount has all names in one page of options."""
+        digits = _digits(chain_id)
+        names = (digits[:length] for length in range(_NAME_DIGITS, len(digits) + 1, 2))
+        return next(name for name in names if not (self.layers_dir / name).exists())
 
     # Removing
 
@@ -348,9 +390,8 @@ class Lease:
         self._store.hold(layer, self.layers)
 
 
-def layer_name(chain_id: str) -> str:
-    """The name of a layer's directory: short, because a mount has all names in one page of options."""
-    return chain_id.removeprefix("sha256:")[:24]
+def _digits(chain_id: str) -> str:
+    return chain_id.removeprefix("sha256:")
 
 
 def _with(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import IO, Protocol
 from actors.runtime.images.blobs import checked_digest, digest_of
 from actors.runtime.images.errors import BadImage
 from actors.runtime.images.limits import Budget
-from actors.runtime.images.local.store import Image, ImageStore, Lease, layer_name
+from actors.runtime.images.local.store import Image, ImageStore, Lease
 from actors.runtime.images.manifest import (
     Config,
     Descriptor,
@@ -90,12 +90,12 @@ def _layers(
     done: tuple[str, ...] = ()
     diff_ids = config.rootfs.diff_ids
     for descriptor, diff_id, chain_id in zip(manifest.layers, diff_ids, chain_ids(diff_ids), strict=True):
-        lease.add(layer_name(chain_id))
-        if not store.has_layer(chain_id):
+        name = store.keep_layer(chain_id, lease)
+        if not name:
             with source.blob(descriptor) as content:
-                store.add_layer(chain_id, diff_id, done, content, budget)
+                name = store.add_layer(chain_id, diff_id, done, content, budget, lease)
         pull.complete(descriptor.digest)
-        done = (*done, layer_name(chain_id))
+        done = (*done, name)
     return done
 
 
