@@ -1,5 +1,6 @@
 """The store imports images atomically, shares layers, and stays consistent after a kill."""
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -12,15 +13,17 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, StoreFull
 from actors.runtime.images.limits import Budget, Limits
 from actors.runtime.images.local.store import ImageStore
-from actors.runtime.images.manifest import MANIFESTS
+from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
 from actors.runtime.images.sources.layout import import_all
 from actors.runtime.images.sources.progress import Cancelled
+from actors.runtime.images.sources.source import add_image
 from tests.runtime.build import NAME, Made, entry, tar
 
 BASE = tar(entry("etc/os", b"base"), entry("bin/sh", b"shell", mode=0o755))
@@ -408,3 +411,22 @@ def test_layer_of_an_older_version_is_replaced_by_the_next_pull(store: ImageStor
     (new,) = import_all(store, layout)
     assert set(new.layers).isdisjoint(old.layers)
     consistent(store)
+
+
+def test_deeply_nested_indexes_are_refused_with_their_number(store: ImageStore) -> None:
+    made = Made(BASE)
+    described = made.described()
+    for _ in range(3):
+        content = json.dumps({"schemaVersion": 2, "mediaType": INDEXES[0], "manifests": [described]}).encode()
+        described = made.blob(content, mediaType=INDEXES[0])
+
+    class Nested:
+        def document(self, descriptor: Descriptor, _: int) -> bytes:
+            return made.blobs[descriptor.digest]
+
+        def blob(self, descriptor: Descriptor) -> contextlib.AbstractContextManager[IO[bytes]]:
+            raise AssertionError(descriptor)
+
+    outer = Descriptor(digest=described["digest"], size=described["size"], media_type=INDEXES[0])
+    with pytest.raises(BadImage, match="indexes nested 3 deep"):
+        add_image(store, Nested(), NAME, outer)

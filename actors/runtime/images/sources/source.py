@@ -61,7 +61,7 @@ def _manifest(store: ImageStore, source: Source, descriptor: Descriptor) -> tupl
             store.documents.put(descriptor.digest, content)
             return descriptor.digest, parsed
         descriptor = for_this_machine(parsed)
-    raise BadImage("indexes nested {_DEEPEST_INDEX} deep")
+    raise BadImage(f"indexes nested {_DEEPEST_INDEX} deep")
 
 
 def fetch_document(store: ImageStore, source: Source, descriptor: Descriptor) -> bytes:
