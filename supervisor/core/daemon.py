@@ -6,6 +6,7 @@ state machine returns. It imports no Pykka, gRPC or Kubernetes type, because it 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -278,6 +279,9 @@ class Daemon:
                 self._save_evidence(process)
         if self.forkserver.gone or self.forkserver.overdue():
             self._replace_forkserver()
+        if self.tree.stopping:
+            for name, incarnation in self.forkserver.withdraw():
+                self.push(transitions.ForkFailed(name, incarnation, "the agent is stopping", lost=True))
         self.forkserver.start_when_due()
         self.service.tick(now, self.tree.stopping)
         self.faults.tick(now)
@@ -330,10 +334,8 @@ class Daemon:
     def _on_forkserver(self) -> None:
         for report in self.forkserver.read():
             match report:
-                case forkclient.ChildForked(name, incarnation, pid, pidfd):
-                    self.processes.add(name, incarnation, pid, pidfd)
-                    self._dirty = True
-                    self.push(transitions.Forked(name, incarnation, pid))
+                case forkclient.ChildForked() as forked:
+                    self._on_child_forked(forked)
                 case forkclient.ForkFailed(name, incarnation, error):
                     self.push(transitions.ForkFailed(name, incarnation, error))
                 case forkclient.Reaped(pid, status):
@@ -341,6 +343,19 @@ class Daemon:
                 case forkclient.Loaded(errors):
                     for module, error in errors.items():
                         self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
+
+    def _on_child_forked(self, forked: forkclient.ChildForked) -> None:
+        name, incarnation, pid, pidfd = forked.name, forked.incarnation, forked.pid, forked.pidfd
+        if name in self.processes.by_name or not self.tree.awaits_fork(name, incarnation):
+            # It would serve beside the present incarnation, and no deadline would end it.
+            log.error("killing process %d: %s #%d is not the incarnation to start", pid, name, incarnation)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            return
+        self.processes.add(name, incarnation, pid, pidfd)
+        self._dirty = True
+        self.push(transitions.Forked(name, incarnation, pid))
 
     def _replace_forkserver(self) -> None:
         unanswered = self.forkserver.reap()

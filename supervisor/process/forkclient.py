@@ -6,6 +6,7 @@ is made before there is any thread, ZeroMQ context or socket to copy. Its succes
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -171,15 +172,19 @@ class ForkClient:
                 self.loaded = True
                 return Loaded(errors)
             case ["forked", str(name), int(incarnation), int(pid)]:
-                self.unanswered.remove((name, incarnation))
+                self._answered(name, incarnation)
                 os.set_inheritable(fds[0], False)
                 return ChildForked(name, incarnation, pid, fds[0])
             case ["failed", str(name), int(incarnation), str(error)]:
-                self.unanswered.remove((name, incarnation))
+                self._answered(name, incarnation)
                 return ForkFailed(name, incarnation, error)
             case ["exited", int(pid), int(status)]:
                 return Reaped(pid, status)
         raise AssertionError(f"forkserver sent {packet!r}")
+
+    def _answered(self, name: str, incarnation: int) -> None:
+        with contextlib.suppress(ValueError):  # not requested: the supervisor ends such a process
+            self.unanswered.remove((name, incarnation))
 
     def close(self) -> None:
         """Close the socket and the pidfd. A forkserver that still runs then ends."""

@@ -113,6 +113,11 @@ class ForkserverManager:
         elif not self._client.fork(name, incarnation, time.monotonic()):
             self.gone = True
 
+    def withdraw(self) -> list[tuple[str, int]]:
+        """Take back and return the requests that wait for a forkserver: the agent's end must not wait for one."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
     def use(self, settings: Settings) -> None:
         """Start every further child with these settings."""
         self._settings = settings

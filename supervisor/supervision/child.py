@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -48,6 +49,8 @@ class Child:
     """The same, once its end is requested."""
     outgrown_at: float | None = None
     """The time of the last such replacement, of any incarnation."""
+    end_within_s: float = math.inf
+    """A request's limit of its time to end."""
     killed: bool = False
     """SIGKILL has been sent."""
     again: bool = False
@@ -92,6 +95,7 @@ class Child:
         self.started = now
         self.pid = self.early_ready = self.mailbox = 0
         self.ready = self.deadline = self.next_ping = self.pinged = self.ponged = self.stopped = None
+        self.end_within_s = math.inf
         self.asked = self.killed = self.again = self.suspected = False
         self.hung = self.growing = self.outgrown = self.evidence = self.call = ""
         self.growth = Growth()

@@ -43,10 +43,12 @@ def _restart(tree: ProcessTree, child: Child, event: transitions.RestartAsked) -
     if not child.alive:
         tree.start(child)
         return
+    if event.end_within_s is not None:
+        child.end_within_s = event.end_within_s
+        if child.deadline is not None:
+            child.deadline = min(child.deadline, tree.now + event.end_within_s)
     tree.stop(child)
     child.again = True
-    if event.end_within_s is not None and child.deadline is not None:
-        child.deadline = min(child.deadline, tree.now + event.end_within_s)
 
 
 def _stop(tree: ProcessTree, child: Child, asker: object) -> None:

@@ -71,6 +71,11 @@ class ProcessTree:
             )
         )
 
+    def awaits_fork(self, name: str, incarnation: int) -> bool:
+        """True while this is the present incarnation and the forkserver has not answered its request."""
+        child = self.children.get(name)
+        return child is not None and child.alive and child.incarnation == incarnation and not child.pid
+
     def next_wakeup(self) -> float | None:
         """The monotonic time of the next Tick; None while none is due."""
         due = [at for child in self.children.values() for at in hangs.due(child) if at is not None]
@@ -110,7 +115,7 @@ class ProcessTree:
                 self._on_ended(child, event)
             case transitions.PongReceived():
                 self._on_pong(child, event)
-            case transitions.Halted():
+            case transitions.Halted() if child.pid:
                 child.stopped = self._now
             case transitions.Continued():
                 child.stopped = None
@@ -159,19 +164,20 @@ class ProcessTree:
     def _on_forked(self, child: Child, pid: int) -> None:
         child.pid = pid
         if child.state is State.STOPPING:  # told to stop while the fork was under way
-            self._out.append(transitions.AskStop(child.name, child.incarnation, in_service=False))
+            self._ask_to_end(child, in_service=False)
             return
         child.deadline = self._now + child.spec.start_deadline_s
         if child.early_ready:
             self._on_ready(child, child.early_ready)
 
     def _on_fork_failed(self, child: Child, reason: str, lost: bool) -> None:
-        if lost and not child.asked:
+        if lost and not child.asked and not self.stopping:
             child.starts -= 1  # the child did not fail: neither a restart nor a step of the back-off
             self._publish(Exited(name=child.name, incarnation=child.incarnation, reason=reason))
             self.start(child)
             return
-        self._end(child, Cause.SHUTDOWN if child.asked else Cause.CRASH, f"cannot be forked: {reason}")
+        no_fault = child.asked or lost
+        self._end(child, Cause.SHUTDOWN if no_fault else Cause.CRASH, f"cannot be forked: {reason}")
 
     def _on_ready(self, child: Child, pid: int) -> None:
         if child.pid == 0:
@@ -302,16 +308,24 @@ class ProcessTree:
     # Ending
 
     def stop(self, child: Child) -> None:
-        """Request an orderly end."""
+        """Request an orderly end; of a child that is being forked, once it has a process.
+
+        An unanswered fork has no deadline here: its process may still come, and would run beside the next incarnation.
+        The forkserver has a deadline. Forks that it leaves unanswered count as lost.
+        """
         child.asked = True
         if child.state is State.STOPPING:
             return
         in_service = child.state is State.READY
         self.transition(child, State.STOPPING)
         child.next_ping = child.pinged = None
-        child.deadline = self._now + child.spec.shutdown_s
+        child.deadline = None
         if child.pid:
-            self._out.append(transitions.AskStop(child.name, child.incarnation, in_service))
+            self._ask_to_end(child, in_service)
+
+    def _ask_to_end(self, child: Child, in_service: bool) -> None:
+        child.deadline = self._now + min(child.spec.shutdown_s, child.end_within_s)
+        self._out.append(transitions.AskStop(child.name, child.incarnation, in_service))
 
     def _kill(self, child: Child) -> None:
         child.killed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 import zmq
 
 from proto.agent.actor import Describe, Description, Ping
-from proto.agent.supervisor import AgentHealth, Exited, GetAgentHealth, PeerStates, RestartActor, Started, StopAgent
+from proto.agent.supervisor import (
+    AgentHealth,
+    Exited,
+    GetAgentHealth,
+    PeerStates,
+    RestartActor,
+    Started,
+    StopActor,
+    StopAgent,
+)
 from proto.common import procfs
 from proto.wire import codec
 from proto.wire.envelope import Kind
@@ -364,6 +374,50 @@ def test_child_without_fork_report_is_killed_and_replaced(tmp_path: Path, monkey
         assert (row.incarnation, row.restarts) == (2, 0)
         below = [child for pid in agent.pids().values() for child in procfs.children(pid)]
         assert [pid for pid in below if procfs.title(pid) == "supervisor: good_a" and alive(pid)] == [row.pid]
+
+
+@pytest.mark.parametrize("request_type", [RestartActor, StopActor])
+def test_request_during_a_slow_fork_leaves_one_process(request_type: type[RestartActor | StopActor]) -> None:
+    with Agent(spec("good_a", shutdown_s=0.1), entry="tests.supervisor.slow_forkserver:main") as agent:
+        assert agent.row("good_a").pid == 0
+        row = agent.ask(request_type(name="good_a"), timeout_s=30)
+        expected = ("ready", 2) if request_type is RestartActor else ("stopped", 1)
+        assert (row.state, row.incarnation) == expected
+        agent.wait("forkserver", lambda row: row.state == "ready", timeout_s=30)
+        wait_for(lambda: _running(agent, "good_a") == [row.pid for row in [agent.row("good_a")] if row.pid], 10)
+        assert list(agent.rows()) == ["supervisor", "forkserver", "good_a"]
+        assert "written off" not in agent.text()
+
+
+def test_agent_ends_while_no_forkserver_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    with Agent(spec("good_a")) as agent:
+        row = agent.wait_ready("good_a")["good_a"]
+        python.unlink()
+        kill(agent.row("forkserver").pid)
+        wait_for(lambda: "cannot start the forkserver" in agent.text(), 20)
+        kill(row.pid)
+        agent.wait("good_a", lambda row: row.state == "starting")
+        assert agent.stop() == 0
+
+
+def test_process_of_another_incarnation_is_killed() -> None:
+    with Agent(spec("good_a"), entry="tests.supervisor.doubling_forkserver:main") as agent:
+        row = agent.wait_ready("good_a")["good_a"]
+        wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")
+        kill(row.pid)
+        row = agent.wait_ready("good_a", incarnation=2)["good_a"]
+        wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")
+
+
+def _running(agent: Agent, name: str) -> list[int]:
+    """Pids of every process of this actor."""
+    forkserver, supervisor = agent.row("forkserver").pid, agent.row("supervisor").pid
+    below = [*procfs.children(forkserver), *procfs.children(supervisor)]
+    return [pid for pid in below if procfs.title(pid) == f"supervisor: {name}" and alive(pid)]
 
 
 def test_late_exit_status_of_the_forkserver_is_awaited() -> None:

@@ -396,6 +396,37 @@ def test_stop_while_backing_off_and_while_forking() -> None:
     assert driver.tick(100.0) == []
 
 
+def test_fork_under_way_is_waited_for_however_long_it_takes() -> None:
+    driver = Driver(spec(shutdown_s=3.0))
+    driver(transitions.Boot())
+    assert driver(transitions.RestartAsked("a", "me")) == []
+    assert driver.tick(1000.0) == []
+    assert [(row.name, row.state) for row in driver.tree.rows(driver.now)] == [("a", "stopping")]
+    assert driver(transitions.Forked("a", 1, 8)) == [transitions.AskStop("a", 1, in_service=False)]
+    assert of(transitions.Kill, driver.tick(3.0)) == [transitions.Kill("a", 1)]
+    assert of(transitions.Fork, driver.end()) == [transitions.Fork("a", 2)]
+
+
+def test_lost_fork_of_a_child_to_stop_ends_it() -> None:
+    driver = Driver(spec())
+    driver(transitions.Boot())
+    driver(transitions.ActorOrdered("stop", "a", "me"))
+    assert driver.tick(1000.0) == []
+    (answer,) = of(transitions.Answer, driver(transitions.ForkFailed("a", 1, "the forkserver ended", lost=True)))
+    assert (answer.answer.state, answer.answer.held) == ("stopped", True)
+
+
+def test_lost_fork_is_not_repeated_while_the_agent_stops() -> None:
+    driver = Driver(spec("a"), spec("b", depends_on=("a",))).in_service("a", "b")
+    driver.end("a")
+    assert names(transitions.AskStop, driver(transitions.StopAsked())) == ["b"]
+    assert not of(transitions.Fork, driver(transitions.ForkFailed("a", 2, "the forkserver ended", lost=True)))
+    assert driver.state("a") is State.STOPPED
+    assert driver.tree.children["a"].deaths == 1
+    driver.end("b", 0)
+    assert driver.tree.finished
+
+
 def test_stop_during_boot_starts_no_dependents() -> None:
     driver = Driver(spec("a"), spec("b", depends_on=("a",)))
     driver(transitions.Boot())
@@ -506,8 +537,8 @@ class AnyOrder(RuleBasedStateMachine):
                 assert instruction.name not in self.alive
                 self.forking[instruction.name] = instruction.incarnation
             elif isinstance(instruction, transitions.WriteOff):
+                assert instruction.name not in self.forking
                 self.alive.pop(instruction.name, None)
-                self.forking.pop(instruction.name, None)
 
     names = st.sampled_from(["a", "b"])
 
