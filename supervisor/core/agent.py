@@ -156,12 +156,12 @@ def _prepare_next(
         os.close(descriptor)
         raise
     line = becoming(release, descriptor, descriptors, back)
-    return functools.partial(_become_next, line, becoming(own(), descriptor, descriptors, None))
+    present = becoming(own(), descriptor, descriptors, None)
+    return functools.partial(_become_next, line, present, {**os.environ, **ENVIRONMENT, **service.variables})
 
 
-def _become_next(line: list[str], present: list[str]) -> NoReturn:
+def _become_next(line: list[str], present: list[str], environment: dict[str, str]) -> NoReturn:
     """Replace this process by a command line; by that of the present release when the system refuses it."""
-    environment = {**os.environ, **ENVIRONMENT}
     try:
         os.execve(line[0], line, environment)
     except (OSError, ValueError) as error:

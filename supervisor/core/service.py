@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from proto.common import logs
 from proto.wire.message import Message
@@ -20,8 +20,8 @@ from supervisor.ownership.held_claims import HeldClaims
 
 log = logging.getLogger(__name__)
 
-RESEND_S = 0.1
-"""Delay before a notification is repeated that the service manager had no room for. Without READY=1 a start fails."""
+RESEND_S, RESEND_MAX_S = 0.1, 5.0
+"""Delay before a failed notification is repeated; it doubles. Without READY=1 a start fails."""
 
 
 class AgentService:
@@ -51,7 +51,7 @@ class AgentService:
         self._next_watchdog = 0.0
         self._unsent: tuple[str, ...] = ()
         """The newest notification that was not taken. It replaces older ones: a stopping agent is not ready."""
-        self._resend_at = 0.0
+        self._resend_at, self._resend_s = 0.0, RESEND_S
         self._lock_file = lock_file
         self.fds = [_watch(lock_file)] if lock_file else []
         """Descriptors to poll for input."""
@@ -67,8 +67,14 @@ class AgentService:
 
     def _send(self, *lines: str) -> None:
         """Send now, or again as soon as the service manager takes it."""
+        self._resend_s = min(2 * self._resend_s, RESEND_MAX_S) if lines == self._unsent else RESEND_S
         self._unsent = () if self._notifier.send(*lines) else lines
-        self._resend_at = time.monotonic() + RESEND_S
+        self._resend_at = time.monotonic() + self._resend_s
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The service manager's variables of the environment, for a next self of this process."""
+        return self._notifier.variables
 
     def on_input(self, fd: int) -> bool:
         """Handle input; True when the agent must end."""

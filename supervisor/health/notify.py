@@ -5,28 +5,36 @@ Sends nothing unless the service manager asks by NOTIFY_SOCKET and WATCHDOG_USEC
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections.abc import MutableMapping
 
 log = logging.getLogger(__name__)
 
+VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
+_ENDED = (errno.ENOENT, errno.ECONNREFUSED, None)
+"""Errors of a service manager that is gone; None: the path is too long for a socket."""
+
 
 class Notifier:
     """The service manager's socket. Removes its variables from the environment, so that children do not have them."""
 
     def __init__(self, environment: MutableMapping[str, str], pid: int) -> None:
-        self._address = environment.pop("NOTIFY_SOCKET", "")
-        watched, period = environment.pop("WATCHDOG_PID", str(pid)), environment.pop("WATCHDOG_USEC", "")
+        self.variables = {name: environment.pop(name) for name in VARIABLES if name in environment}
+        """The removed variables, for a next self of this process."""
+        self._address = self.variables.get("NOTIFY_SOCKET", "")
+        watched, period = self.variables.get("WATCHDOG_PID", str(pid)), self.variables.get("WATCHDOG_USEC", "")
+        self._failed = False
         self.period_s = 0.0
         """Between two WATCHDOG=1: half of the allowed time. 0: none are requested."""
         if self._address and watched == str(pid) and period.isdecimal():
             self.period_s = int(period) / 2e6
 
     def send(self, *lines: str) -> bool:
-        """Send assignments such as READY=1. False when the service manager's socket is full: send again later.
+        """Send assignments such as READY=1. False after a failure that may pass: send again later.
 
-        Never blocks. After any other error nothing more is sent; it is logged once.
+        Never blocks. A service manager that is gone gets nothing more. Errors are logged once until a send succeeds.
         """
         if not self._address:
             return True
@@ -39,6 +47,12 @@ class Notifier:
         except BlockingIOError:
             return False
         except OSError as error:
-            log.warning("cannot notify the service manager at %s: %s", self._address, error.strerror)
+            if not self._failed:
+                log.warning("cannot notify the service manager at %s: %s", self._address, error)
+            self._failed = True
+            if error.errno not in _ENDED:
+                return False
             self._address = ""
+            return True
+        self._failed = False
         return True

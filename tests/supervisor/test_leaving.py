@@ -59,13 +59,15 @@ import json, os, signal
 def main(arguments):
     plan = os.read(int(arguments[0]), 100).decode()
     blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-    print(json.dumps([plan, os.environ["NODEVISOR_UPGRADE_PROBLEM"], blocked]), flush=True)
+    given = [os.environ.get(name) for name in ("NODEVISOR_UPGRADE_PROBLEM", "NOTIFY_SOCKET")]
+    print(json.dumps([plan, *given, blocked]), flush=True)
     return 5
 """
 _NEXT = """
 import os
 def main(arguments):
     os.read(int(arguments[0]), 100)
+    del os.environ["NOTIFY_SOCKET"]
     raise SystemExit("no way")
 """
 
@@ -83,12 +85,13 @@ def test_a_next_self_that_exits_is_no_end(tmp_path: Path) -> None:
     try:
         os.write(plan, b"the plan")
         os.lseek(plan, 0, os.SEEK_SET)
-        found = run(*becoming(following, plan, [plan], back), pass_fds=[plan])
+        environment = {**os.environ, "NOTIFY_SOCKET": "/run/x"}
+        found = run(*becoming(following, plan, [plan], back), pass_fds=[plan], env=environment)
     finally:
         os.close(plan)
     assert found.returncode == 5, found.stderr
     blocked = sorted({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
-    assert json.loads(found.stdout) == ["the plan", "SystemExit: no way", blocked]
+    assert json.loads(found.stdout) == ["the plan", "SystemExit: no way", "/run/x", blocked]
 
 
 def test_an_inherited_run_directory_stays_until_it_is_ours(tmp_path: Path) -> None:

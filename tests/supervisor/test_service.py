@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
+import math
 import os
 import resource
 import select
@@ -244,6 +246,25 @@ def test_watchdog_is_fed_at_half_its_period(manager: socket.socket) -> None:
         assert said(manager) == ["WATCHDOG=1"]
 
 
+def test_failure_that_passes_ends_no_notifications(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with manager:
+        service = AgentService(Notifier(environment(manager, WATCHDOG_USEC="4000000"), 7), ("a",))
+        with monkeypatch.context() as full:
+            full.setattr("supervisor.health.notify.socket.socket", fail)
+            service.tick(100.0, stopping=False)
+            service.on_event(Started(name="a", incarnation=1))
+        service.tick(102.0, stopping=False)
+        assert said(manager) == ["WATCHDOG=1"]
+        service.tick(math.inf, stopping=False)
+        assert "READY=1" in said(manager)
+    assert caplog.text.count("cannot notify the service manager") == 1
+
+
 def test_stopping_is_sent_once(manager: socket.socket) -> None:
     with manager:
         service = AgentService(Notifier(environment(manager), 7), ("a",))
@@ -260,8 +281,9 @@ def test_watchdog_of_another_pid_is_not_fed(manager: socket.socket, more: dict[s
 
 def test_notify_variables_are_not_inherited() -> None:
     variables = {"NOTIFY_SOCKET": "/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "1", "HOME": "/"}
-    Notifier(variables, 1)
+    kept = Notifier(variables, 1).variables
     assert variables == {"HOME": "/"}
+    assert kept == {"NOTIFY_SOCKET": "/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "1"}
 
 
 def test_ended_service_manager_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

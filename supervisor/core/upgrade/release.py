@@ -51,6 +51,7 @@ _BECOME = """
 import json, os, sys
 path, plan, descriptors, back = json.loads(sys.argv[1])
 sys.path[:] = path or sys.path
+environment = dict(os.environ)
 try:
     from supervisor.core.agent import main
     code = main([str(plan)])
@@ -65,11 +66,14 @@ except BaseException as error:
     for one in descriptors:
         os.set_inheritable(one, True)
     os.lseek(plan, 0, os.SEEK_SET)
-    os.environ["NODEVISOR_UPGRADE_PROBLEM"] = f"{type(error).__name__}: {error}"[:1000]
-    os.execv(back[0], back)
+    environment["NODEVISOR_UPGRADE_PROBLEM"] = f"{type(error).__name__}: {error}"[:1000]
+    os.execve(back[0], back, environment)
 sys.exit(code)
 """
-"""The next self's first code. It is this release's code, which returns here when the next release cannot start."""
+"""The next self's first code. It is this release's code, which returns here when the next release cannot start.
+
+The environment is kept before, because a self removes the service manager's variables from its own.
+"""
 
 
 def command(release: Release, module: str, *arguments: str) -> list[str]:

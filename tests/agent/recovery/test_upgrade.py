@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +70,38 @@ def test_former_release_comes_back(agent: Agent, other: Path, path: str, before:
     assert agent.rows()["supervisor"]["pid"] == pid
     assert release_of(agent) == "former"
     agent.kill_actors("pleg")
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it starts", "it does not start"])
+@pytest.mark.timeout(400)
+def test_service_manager_hears_of_the_next_self(
+    other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    if fails:
+        begin = "        if upgrade is not None:\n            upgrade.begin(self)"
+        change(other / "supervisor/core/daemon.py", begin, "        raise RuntimeError('no daemon')")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        with embedded_agent() as agent:
+            monkeypatch.undo()
+            wait_for(lambda: "WATCHDOG=1" in said(manager), 20, "the watchdog is fed")
+            assert upgrade(agent, "--to", str(other)).returncode == fails
+            said(manager)
+            wait_for(lambda: "WATCHDOG=1" in said(manager), 20, "the next self feeds it")
+            assert release_of(agent) == ("former" if fails else "other")
+        assert "STOPPING=1" in said(manager)
+
+
+def said(manager: socket.socket) -> list[str]:
+    """The lines that the service manager got since the last call."""
+    lines: list[str] = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            lines += manager.recv(4096).decode().splitlines()
+    return lines
 
 
 def test_broken_releases_are_refused_before_anything_changes(agent: Agent, other: Path, tmp_path: Path) -> None:
