@@ -185,6 +185,7 @@ class PeerState(Record, frozen=True, kw_only=True):
     name: str
     incarnation: int
     ready: bool
+    """This incarnation's Started event was published, its Exited event was not."""
 
 
 class PeerStates(Message, frozen=True, kw_only=True):

@@ -88,6 +88,11 @@ class Child:
         """True while a process exists or is being forked."""
         return self.state in (State.STARTING, State.READY, State.STOPPING)
 
+    @property
+    def in_service(self) -> bool:
+        """True from its Started event to its Exited event: a child that is stopping still answers."""
+        return self.state is State.READY or (self.state is State.STOPPING and self.ready is not None)
+
     def begin(self, now: float) -> None:
         """Reset the state for the next incarnation."""
         self.incarnation += 1

@@ -64,10 +64,10 @@ class ProcessTree:
 
     def peer_states(self) -> PeerStates:
         """The snapshot for new subscribers: every child's incarnation and readiness."""
+        children = self.children.values()
         return PeerStates(
             peers=tuple(
-                PeerState(name=child.name, incarnation=child.incarnation, ready=child.state is State.READY)
-                for child in self.children.values()
+                PeerState(name=child.name, incarnation=child.incarnation, ready=child.in_service) for child in children
             )
         )
 

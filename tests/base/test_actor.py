@@ -13,7 +13,7 @@ from actors._base.messaging.bus import SUSPECT_S
 from actors.config.pods.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto.agent.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
 from proto.agent.settings import Settings
-from proto.agent.supervisor import Exited, Started, Suspect
+from proto.agent.supervisor import Exited, PeerState, PeerStates, Started, Suspect
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Container, EnvVar, Pod, PodSpec
 from proto.wire import codec
@@ -227,6 +227,49 @@ def test_ask_fails_at_once_when_its_target_dies(toy):
         asker.publish(Exited(name="peer", incarnation=4, reason="killed by SIGKILL"))
         thread.join(5)
         assert answers[0].errors == ("ActorDead: peer #4 exited: killed by SIGKILL",)
+
+
+def states(*peers: tuple[int, bool]) -> PeerStates:
+    return PeerStates(peers=tuple(PeerState(name="peer", incarnation=one, ready=ready) for one, ready in peers))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [Started(name="peer", incarnation=5), states((5, True)), states((5, False)), states((4, False)), states()],
+    ids=["started", "higher and ready", "higher", "not ready", "missing"],
+)
+def test_ask_fails_when_its_targets_exit_was_missed(event):
+    with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
+        asker.publish(Started(name="peer", incarnation=4))
+        wait_for(lambda: asker.ask(m.Recall()).peers)
+        answers: list[m.Seen] = []
+        thread = threading.Thread(target=lambda: answers.append(asker.ask(m.AskPeer(timeout_s=30))))
+        thread.start()
+        wait_for(lambda: asker.ask(Describe()).pending_asks)
+        asker.publish(states((4, True)))
+        asker.publish(Started(name="other", incarnation=1))
+        wait_for(lambda: "other#1" in asker.ask(m.Recall()).peers)
+        assert asker.ask(Describe()).pending_asks == 1
+        asker.publish(event)
+        thread.join(5)
+        assert answers
+        assert answers[0].errors == ("ActorDead: peer #4 exited: its end was noticed late",)
+
+
+def test_exit_that_is_known_already_fails_no_later_ask():
+    with ActorProcess("toy", prelude=PRELUDE, peers=()) as asker:
+        asker.publish(Started(name="peer", incarnation=4))
+        asker.publish(Started(name="peer", incarnation=5))
+        wait_for(lambda: "peer#5" in asker.ask(m.Recall()).peers)
+        answers: list[m.Seen] = []
+        thread = threading.Thread(target=lambda: answers.append(asker.ask(m.AskPeer(timeout_s=30))))
+        thread.start()
+        wait_for(lambda: asker.ask(Describe()).pending_asks)
+        asker.publish(Exited(name="peer", incarnation=4, reason="killed by SIGKILL"))
+        asker.publish(Exited(name="peer", incarnation=5, reason="exit 70"))
+        thread.join(5)
+        assert answers
+        assert answers[0].errors == ("ActorDead: peer #5 exited: exit 70",)
 
 
 def test_ask_has_a_deadline(toy):

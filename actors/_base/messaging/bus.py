@@ -534,9 +534,7 @@ class Bus:
     def _learn(self, event: Message) -> None:
         match event:
             case PeerStates():
-                for peer in event.peers:
-                    if peer.ready:
-                        self._peer_started(Started(name=peer.name, incarnation=peer.incarnation))
+                self._learn_states(event)
             case Started():
                 self._peer_started(event)
             case Exited():
@@ -544,17 +542,35 @@ class Bus:
             case Note():
                 self.on_note(event)
 
+    def _learn_states(self, event: PeerStates) -> None:
+        """Learn what events that were missed would have told.
+
+        Snapshots and events come in one order, and a snapshot is the sum of all events before it.
+        """
+        ready = {peer.name: peer.incarnation for peer in event.peers if peer.ready}
+        for name, incarnation in list(self._alive.items()):
+            if ready.get(name) != incarnation:
+                self._missed_exit(name, incarnation)
+        for name, incarnation in ready.items():
+            self._peer_started(Started(name=name, incarnation=incarnation))
+
+    def _missed_exit(self, name: str, incarnation: int) -> None:
+        """End an incarnation whose Exited was missed: its asks would wait for their deadlines, of an hour for some."""
+        self._peer_exited(Exited(name=name, incarnation=incarnation, reason="its end was noticed late"))
+
     def _peer_started(self, event: Started) -> None:
         if event.name == self.name or self._alive.get(event.name) == event.incarnation:
             return
         if event.incarnation < self._oldest_valid.get(event.name, 0):
             return
+        if (former := self._alive.get(event.name)) is not None:
+            self._missed_exit(event.name, former)
         self._alive[event.name] = event.incarnation
         self._oldest_valid[event.name] = event.incarnation
         self._hand_on(event)
 
     def _peer_exited(self, event: Exited) -> None:
-        if event.name == self.name:
+        if event.name == self.name or event.incarnation < self._oldest_valid.get(event.name, 0):
             return
         if self._alive.get(event.name) == event.incarnation:
             del self._alive[event.name]

@@ -100,6 +100,18 @@ def test_dependency_that_dies_at_boot_blocks_no_child() -> None:
     assert names(transitions.Fork, driver.end("a", CRASHED)) == ["a", "b"]
 
 
+def test_snapshot_is_the_sum_of_started_and_exited_events() -> None:
+    driver = Driver(spec(), spec("b")).in_service("a")
+    driver(transitions.RestartAsked("a", "me"))
+    driver(transitions.RestartAsked("b", "me"))
+    assert [(peer.name, peer.incarnation, peer.ready) for peer in driver.tree.peer_states().peers] == [
+        ("a", 1, True),
+        ("b", 1, False),
+    ]
+    driver.end("a", 0)
+    assert [(peer.incarnation, peer.ready) for peer in driver.tree.peer_states().peers] == [(2, False), (1, False)]
+
+
 def test_incarnations_go_on_from_the_saved_ones() -> None:
     driver = Driver(spec("a"), incarnations={"a": 41})
     assert driver(transitions.Boot()) == [transitions.Fork("a", 42)]
