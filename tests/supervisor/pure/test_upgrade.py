@@ -97,6 +97,22 @@ def test_stopped_actors_are_left_out() -> None:
     assert rolling.tick(0.0, {"b": GOOD}) == Restart("b")
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_actor_stopped_during_its_trial_is_left_out(back: bool) -> None:
+    rolling = Rolling(["a", "b"], back=back)
+    assert rolling.tick(0.0, {"a": GOOD, "b": GOOD}) == Restart("a")
+    assert rolling.tick(0.1, {"b": GOOD}) == Restart("b")
+    assert rolling.moved == ["a", "b"]
+    now = passed(rolling, "b", 1.0)
+    assert rolling.tick(now, {"b": Health(2, 0, ready=True, ponged=now)}) == Finished(())
+
+
+def test_last_actor_stopped_during_its_trial_ends_the_upgrade() -> None:
+    rolling = Rolling(["a"], back=False)
+    rolling.tick(0.0, {"a": GOOD})
+    assert rolling.tick(0.1, {}) == Finished(())
+
+
 def release(**changes: object) -> Facts:
     known = {"handover": 1, "protocol": 1, "actors": ("a",), "settings": ("x",), "checkpoints": {"m": 2}}
     return Facts(**{**known, **changes})  # type: ignore[arg-type]
