@@ -10,6 +10,7 @@ import contextlib
 import gc
 import itertools
 import json
+import logging
 import os
 import signal
 import socket
@@ -23,8 +24,11 @@ import msgpack
 import msgspec
 
 from proto.agent.settings import Settings
+from proto.common import procfs
 from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
+
+log = logging.getLogger(__name__)
 
 ANSWER_DEADLINE_S = 3.0
 """A forkserver without an answer for this long is replaced. A fork takes milliseconds."""
@@ -109,6 +113,8 @@ class ForkClient:
         self.loaded = False
         self.unanswered: deque[tuple[str, int]] = deque()
         """Forks requested and not answered, oldest first."""
+        self.unclear = False
+        """A report could not be read, so the supervisor may not know of a child. Only its replacement helps."""
         self._waiting_since = now
         with theirs:
             kept = (theirs.fileno(), *listeners)
@@ -163,24 +169,43 @@ class ForkClient:
                 return reports or None
             if not packet:
                 return reports or None
-            reports.append(self._report(msgpack.unpackb(packet), fds))
             self._waiting_since = now
+            try:
+                reports.append(self._report(msgpack.unpackb(packet), fds))
+            except Exception as error:  # the other packets must not be lost with this one
+                log.error("cannot read a report of the forkserver, replacing it: %s: %s", type(error).__name__, error)
+                self.unclear = True
+            for descriptor in fds:
+                os.close(descriptor)
 
-    def _report(self, packet: list[object], fds: list[int]) -> Report:
+    def _report(self, packet: object, fds: list[int]) -> Report:
+        """The report in a packet. Takes its descriptor out of `fds`. Raises any exception for a damaged packet."""
         match packet:
             case ["loaded", dict(errors)]:
                 self.loaded = True
                 return Loaded(errors)
             case ["forked", str(name), int(incarnation), int(pid)]:
+                pidfd = fds.pop(0) if fds else self._opened(pid)
+                os.set_inheritable(pidfd, False)
                 self._answered(name, incarnation)
-                os.set_inheritable(fds[0], False)
-                return ChildForked(name, incarnation, pid, fds[0])
+                return ChildForked(name, incarnation, pid, pidfd)
             case ["failed", str(name), int(incarnation), str(error)]:
                 self._answered(name, incarnation)
                 return ForkFailed(name, incarnation, error)
             case ["exited", int(pid), int(status)]:
                 return Reaped(pid, status)
-        raise AssertionError(f"forkserver sent {packet!r}")
+        raise ValueError(f"it is {packet!r}")
+
+    def _opened(self, pid: int) -> int:
+        """A pidfd of the forkserver's child whose own the kernel dropped, for lack of free descriptors here.
+
+        Raises OSError when there is none free still, or when the pid is no child's any more.
+        """
+        pidfd = os.pidfd_open(pid)
+        if pid not in procfs.children(self.pid):  # reaped by the forkserver, the pid may be another process's
+            os.close(pidfd)
+            raise ProcessLookupError(f"{pid} is no child of the forkserver")
+        return pidfd
 
     def _answered(self, name: str, incarnation: int) -> None:
         with contextlib.suppress(ValueError):  # not requested: the supervisor ends such a process

@@ -61,7 +61,7 @@ class ForkserverManager:
         """Starts after the first, by this supervisor."""
         self.started = 0.0
         self.gone = False
-        """The present forkserver has ended: call `reap`, then `start_when_due`."""
+        """The present forkserver has ended, or must: call `reap`, then `start_when_due`."""
         self._stopped_at: float | None = None
         self._start()
 
@@ -130,14 +130,14 @@ class ForkserverManager:
         return client is not None and (client.fileno() in ready or client.pidfd in ready)
 
     def read(self) -> list[Report]:
-        """Read its reports. Sets `gone` at its end, after its last report."""
+        """Read its reports. Sets `gone` at its end, after its last report, or after an unreadable report."""
         if self._client is None:
             return []
         ended = bool(
             select.select([self._client.pidfd], [], [], 0)[0]
         )  # before reading: all it ever sent is there then
         reports = self._client.read(time.monotonic())
-        self.gone = ended or reports is None
+        self.gone = ended or reports is None or self._client.unclear
         return reports or []
 
     def reap(self) -> list[tuple[str, int]]:

@@ -420,6 +420,15 @@ def _running(agent: Agent, name: str) -> list[int]:
     return [pid for pid in below if procfs.title(pid) == f"supervisor: {name}" and alive(pid)]
 
 
+def test_child_that_cannot_be_held_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_FORKSERVER_DONE", str(tmp_path / "done"))
+    with Agent(spec("good_a"), entry="tests.supervisor.unclear_forkserver:main") as agent:
+        row = agent.wait_ready("good_a")["good_a"]
+        assert (row.incarnation, row.restarts) == (2, 0)
+        wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")
+        assert agent.row("forkserver").restarts == 1
+
+
 def test_late_exit_status_of_the_forkserver_is_awaited() -> None:
     with Agent(spec("good_a")) as agent, Stalls() as machine:
         before = agent.wait_ready("good_a")["good_a"]
