@@ -53,7 +53,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in the mailbox at the last arrival."""
     handled: int = 0
     lost: int = 0
-    """Waits that found no free slot."""
+    """Waits that found no free slot, or did not fit in theirs."""
     torn: int = 0
     """Slots whose writer stopped in the middle."""
 
@@ -108,10 +108,18 @@ class Slots:
         return True
 
     def write(self, slot: int, wait: Wait) -> None:
-        """Put a wait into a slot. Long texts are cut. One thread at a time for each slot."""
+        """Put a wait into a slot. Long texts are cut. A wait that is still too large empties the slot, and is counted.
+
+        One thread at a time for each slot."""
         body = _encoder.encode(wait)
         if len(body) > _BODY:
             body = _encoder.encode(_shortened(wait))
+        if len(body) > _BODY:  # it would overwrite the next slot
+            self.clear(slot)
+            with self._lock:
+                self._lost += 1
+                self._write_counts()
+            return
         at = PAGE + slot * SLOT
         sequence = _SLOT_HEAD.unpack_from(self._map, at)[0] | 1
         _SLOT_HEAD.pack_into(self._map, at, sequence, 0, 0, 0)
@@ -151,7 +159,8 @@ class Slots:
 
 def _shortened(wait: Wait) -> Wait:
     texts = {name: _cut(getattr(wait, name)) for name in ("target", "what", "error")}
-    return msgspec.structs.replace(wait, waiter=_cut(wait.waiter, 2 * _SHORT), uid=wait.uid[:64], **texts)
+    ask = None if wait.ask is None else (_cut(wait.ask[0]), *wait.ask[1:])
+    return msgspec.structs.replace(wait, waiter=_cut(wait.waiter, 2 * _SHORT), uid=_cut(wait.uid, 64), ask=ask, **texts)
 
 
 def _cut(text: str, most: int = _SHORT) -> str:

@@ -86,6 +86,22 @@ def test_long_texts_are_cut(tmp_path: Path, slots: table.Slots) -> None:
     assert wait.error == "e" * 120
 
 
+def test_wait_of_a_long_asker_stays_in_its_slot(tmp_path: Path, slots: table.Slots) -> None:
+    first, second = slots.take(), slots.take()
+    slots.write(second, Wait(kind="ask", waiter="b"))
+    slots.write(first, Wait(kind="handler", waiter="a", ask=("s" * 5000, 1, 2)))
+    assert [(one.waiter, one.ask) for one in found(tmp_path / "volume")] == [("a", ("s" * 120, 1, 2)), ("b", None)]
+
+
+def test_wait_that_is_too_large_is_left_out(tmp_path: Path, slots: table.Slots) -> None:
+    first, second = slots.take(), slots.take()
+    slots.write(second, Wait(kind="ask", waiter="b"))
+    slots.write(first, Wait(kind="ask", waiter="a"))
+    slots.write(first, Wait(kind="k" * 2000, waiter="a"))  # type: ignore[arg-type] - no field that is cut
+    assert [one.waiter for one in found(tmp_path / "volume")] == ["b"]
+    assert slots.take() not in (first, second)
+
+
 def test_full_table_counts_further_waits(tmp_path: Path, slots: table.Slots) -> None:
     taken = [slots.take() for _ in range(table.SLOTS + 2)]
     assert taken[-2:] == [-1, -1]
