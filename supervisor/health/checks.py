@@ -24,17 +24,17 @@ class Health:
         self._out: dict[str, float] = dict.fromkeys(actors, now + START_S - GRACE_S)
         self._actors = tuple(self._out)
         self.never_ready = set(self._actors)
-        self.degraded: dict[str, str] = {}
-        """Actors past their restart intensity, with the reason."""
+        self.degraded: set[str] = set()
+        """Actors past their restart intensity. Without the reason: it may quote an exception, and healthz is public."""
 
     def on_event(self, event: Message, now: float) -> None:
         """Note one of the supervisor's events."""
         if isinstance(event, Exited) and event.name in self._actors:
             self._out.setdefault(event.name, now)
         if isinstance(event, Note) and event.reason == "Degraded":
-            self.degraded[event.actor] = event.text
+            self.degraded.add(event.actor)
         elif isinstance(event, Note) and event.reason == "Recovered":
-            self.degraded.pop(event.actor, None)
+            self.degraded.discard(event.actor)
         started = [event.name] if isinstance(event, Started) else []
         if isinstance(event, PeerStates):
             started = [peer.name for peer in event.peers if peer.ready]
@@ -48,7 +48,7 @@ class Health:
 
     def _problem(self, name: str, now: float) -> str:
         if name in self.degraded:
-            return f"degraded: {self.degraded[name]}"
+            return "degraded"
         since = self._out.get(name)
         if since is None or now - since <= GRACE_S:
             return ""

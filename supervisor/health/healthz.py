@@ -3,8 +3,8 @@
 It runs in the supervisor's loop without a thread, so that it answers when no actor can. One epoll descriptor stands for
 all connections. Limits: few connections, of which the oldest is closed first, short requests, no keep-alive.
 
-There is no authentication, so it serves names of actors only. A loopback address also serves the configuration, which
-the kubelet serves on an authenticated port. https://kubernetes.io/docs/reference/using-api/health-checks/
+There is no authentication, so it serves names and states of actors only. A loopback address also serves the
+configuration, which the kubelet serves on an authenticated port. https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.agent.supervisor import Exited, PeerState, PeerStates, Started
+from proto.agent.supervisor import Exited, Note, PeerState, PeerStates, Started
 from supervisor.health.checks import GRACE_S, START_S, Health
 from supervisor.health.healthz import CONNECTIONS, REQUEST_BYTES, Healthz, Sources, answer, is_loopback, response
 from supervisor.host import settings_file
@@ -151,6 +151,17 @@ def test_actor_has_time_to_start_and_restart() -> None:
     assert health.checks(1007.0)["a"] == "not in service for 7 s"
     health.on_event(PeerStates(peers=(PeerState(name="a", incarnation=3, ready=True),)), 1008.0)
     assert health.checks(1008.0)["a"] == ""
+
+
+def test_degraded_actor_shows_no_text_of_its_exceptions() -> None:
+    health = Health(["a"], 0.0)
+    health.on_event(Started(name="a", incarnation=1), 1.0)
+    text = "degraded: more than 5 restarts in 60 s; last: exit 70: ValueError: canary (death record /run/x)"
+    health.on_event(Note(level="error", actor="a", text=text, reason="Degraded"), 2.0)
+    said = answer("/healthz?verbose", Sources(lambda: health.checks(3.0)))
+    assert (said.status, said.body) == (500, "[+]ping ok\n[-]a failed: degraded\nhealthz check failed\n")
+    health.on_event(Note(level="info", actor="a", text="recovered", reason="Recovered"), 4.0)
+    assert health.checks(5.0)["a"] == ""
 
 
 def test_unknown_actors_are_not_checked() -> None:
