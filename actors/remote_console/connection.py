@@ -27,7 +27,8 @@ class Connection:
         self, context: zmq.Context[zmq.Socket[bytes]], number: int, tcp: socket.socket, run_dir: str, key: ServerKey
     ) -> None:
         self.number, self.tcp = number, tcp
-        self.address = "{}:{}".format(*tcp.getpeername()[:2])
+        host, port = tcp.getpeername()[:2]
+        self.address, self.source = f"{host}:{port}", limits.source_of(host)
         self.key: AuthorizedKey | None = None
         self.began = self.last = time.monotonic()
         self.rates = limits.Rates()

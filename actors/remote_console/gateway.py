@@ -115,7 +115,7 @@ class Gateway:
         poller.register(self._wake_fd, zmq.POLLIN)
         poller.register(self._zap.socket, zmq.POLLIN)
         wait_s = LOOK_S
-        if len(self.connections) < limits.MOST_CONNECTIONS:
+        if len(self.connections) < limits.MOST_CONNECTIONS or self._unknown():
             # Past the rate, clients wait in the kernel's queue: others with wrong keys must not have them refused.
             if (accepts_in_s := self._accepts.wait_s(now)) > 0:
                 wait_s = min(wait_s, accepts_in_s)
@@ -156,8 +156,8 @@ class Gateway:
             tcp, _ = self._listener.accept()
         except OSError:
             return
-        unknown = sum(one.key is None for one in self.connections.values())
-        if unknown >= limits.MOST_UNKNOWN or not self._accepts.try_take(now):
+        full = len(self.connections) >= limits.MOST_CONNECTIONS and not self._unknown()
+        if full or not self._accepts.try_take(now):
             self.counts["refused"] += 1
             tcp.close()
             return
@@ -168,8 +168,16 @@ class Gateway:
             self._complaints.log(logging.WARNING, "cannot serve a console: %s", error)
             tcp.close()
             return
+        # Not the newcomer: it may have a key, and the older ones have had their time to show one.
+        oldest = limits.displaced(self._unknown(), connection.source, len(self.connections))
+        if oldest is not None:
+            self._end(self.connections[oldest], "a newer connection took the place of one without a key")
         self.connections[connection.number] = connection
         self.counts["accepted"] += 1
+
+    def _unknown(self) -> dict[int, str]:
+        """The sources of connections without a key, by number, oldest first."""
+        return {number: one.source for number, one in self.connections.items() if one.key is None}
 
     def _end(self, connection: Connection, why: str) -> None:
         if self.connections.pop(connection.number, None) is None:

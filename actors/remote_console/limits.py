@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proto.agent import console_roles, registry
@@ -13,8 +16,10 @@ from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Message, type_named
 
 MOST_CONNECTIONS = 32
-MOST_UNKNOWN = 8
+MOST_UNKNOWN = 16
 """Connections that have not shown their key yet."""
+MOST_UNKNOWN_PER_SOURCE = 8
+"""The same of one address, so that others get through while it opens connections without end. All of one key fit."""
 MOST_PER_KEY = 8
 HANDSHAKE_S = 5.0
 IDLE_S = 3600.0
@@ -35,6 +40,30 @@ BYTES_PER_S, BYTES_BURST = 256 * 1024, 1 << 20
 REQUESTS_PER_S, REQUESTS_BURST = 50.0, 200
 ACCEPTS_PER_S, ACCEPTS_BURST = 20.0, 64
 _NOT_FORWARDED = frozenset({"remote_console"})
+
+
+def source_of(host: str) -> str:
+    """The client's address; of IPv6 the network, since one machine has as many addresses as it likes."""
+    address = ipaddress.ip_address(host)
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address), 64), strict=False))
+
+
+def displaced(unknown: Mapping[int, str], newcomer: str, total: int) -> int | None:
+    """The connection without a key that ends for a newcomer; None when there is room, or nothing to end.
+
+    `unknown` has the sources of connections without a key by number, oldest first. A source at its own limit loses its
+    oldest. Else the source with the most connections loses its oldest, so that it keeps no other client out.
+    """
+    held = Counter(unknown.values())
+    if held[newcomer] >= MOST_UNKNOWN_PER_SOURCE:
+        return next(number for number, source in unknown.items() if source == newcomer)
+    if len(unknown) < MOST_UNKNOWN and total < MOST_CONNECTIONS:
+        return None
+    return max(unknown, key=lambda number: held[unknown[number]], default=None)  # max takes the first, the oldest
 
 
 @dataclass(frozen=True, slots=True)

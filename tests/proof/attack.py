@@ -255,7 +255,6 @@ def slow_clients(site: Site, _: int) -> str:
     """Clients that do not read, and connections that send nothing, while another client is answered."""
     silent = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(30)]
     try:
-        time.sleep(limits.HANDSHAKE_S + 1)  # the console ends them
         with RemoteClient(site.place, site.key("debug")) as slow, RemoteClient(site.place, site.key("read")) as quick:
             connection = slow._connection()
             header = codec.encode_header(Kind.ASK, "Describe", "console", 0, 7)

@@ -22,6 +22,7 @@ class Standing:
 
     def __init__(self, gateway: Gateway, number: int, key: AuthorizedKey | None, sends: bool = False) -> None:
         self.number, self.address, self.key, self.sends = number, f"address-{number}", key, sends
+        self.source = self.address
         self.streams: dict[str, Any] = {}
         self.ends = 0
         gateway.connections[number] = self  # type: ignore[assignment]

@@ -217,6 +217,50 @@ def test_connections_without_a_key_are_bounded(remote: Remote) -> None:
         wait_for(lambda: client.alive() and client.actors(), 10, "a key connects again")
 
 
+def test_silent_connections_keep_no_key_out(remote: Remote) -> None:
+    """They come from as many addresses as there are places, so that no limit of one address ends them."""
+    hosts = [f"127.0.0.{number}" for number in range(2, 2 + limits.MOST_UNKNOWN)]
+    silent = [socket.create_connection(("127.0.0.1", remote.port), source_address=(host, 0)) for host in hosts]
+    try:
+        assert len(silent) == limits.MOST_UNKNOWN
+        with remote.client() as client:
+            assert client.actors()
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_silent_address_displaces_only_itself(remote: Remote) -> None:
+    with socket.create_connection(("127.0.0.1", remote.port), source_address=("127.0.0.3", 0)) as other:
+        other.settimeout(limits.HANDSHAKE_S)
+        assert other.recv(1)  # a greeting: it is accepted
+        silent = [
+            socket.create_connection(("127.0.0.1", remote.port), source_address=("127.0.0.2", 0))
+            for _ in range(2 * limits.MOST_UNKNOWN)
+        ]
+        try:
+            silent[-1].settimeout(limits.HANDSHAKE_S)
+            assert silent[-1].recv(1)
+            assert is_open(other)
+            assert sum(map(is_open, silent)) == limits.MOST_UNKNOWN_PER_SOURCE
+        finally:
+            for one in silent:
+                one.close()
+
+
+def is_open(connected: socket.socket) -> bool:
+    """False once the console has closed it. Reads what has come."""
+    connected.setblocking(False)
+    try:
+        while connected.recv(4096):
+            pass
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    return False
+
+
 def test_a_key_connects_after_many_wrong_ones(remote: Remote) -> None:
     real = keys.add(remote.folder, "real", "read")
     for _ in range(limits.ACCEPTS_BURST + 20):  # past the rate of new connections

@@ -86,6 +86,37 @@ def test_byte_budget_never_exceeds_rate_and_burst(sizes: list[int]) -> None:
     assert sent <= limits.BYTES_BURST + (now - 1.0) * limits.BYTES_PER_S + 100_000
 
 
+@pytest.mark.parametrize(
+    ("hosts", "newcomer", "total", "expected"),
+    [
+        ("", "a", 0, None),
+        ("abcdefghijklmno", "p", 15, None),
+        ("abcdefghijklmnop", "q", 16, 0),
+        ("abbcdefghijklmno", "p", 16, 1),
+        ("abbbbbbbb", "b", 9, 1),
+        ("abbbbbbbb", "a", 9, None),
+        ("abbbbbbbbccccccc", "d", 16, 1),
+        ("ab", "c", limits.MOST_CONNECTIONS, 0),
+        ("", "a", limits.MOST_CONNECTIONS, None),
+    ],
+)
+def test_newcomer_takes_the_place_of_who_has_most(hosts: str, newcomer: str, total: int, expected: int | None) -> None:
+    assert limits.displaced(dict(enumerate(hosts)), newcomer, total) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+    ],
+)
+def test_source_of_ipv6_is_its_network(host: str, source: str) -> None:
+    assert limits.source_of(host) == source
+
+
 def test_answer_that_is_too_large_is_an_error() -> None:
     from actors.remote_console.gateway import answer_frames  # noqa: PLC0415
     from proto.agent.actor import StackTraces  # noqa: PLC0415
