@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import selectors
 import socket
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from actors._net.streaming.spdy import Data, Reset
 from supervisor.cli.streams.transport.connection import BLOCK, MAX_UNSENT, Connection
 
 PROTOCOL = "portforward.k8s.io"
+MAX_UNREAD = 1024 * 1024
+"""Bytes that may wait for a local client before the runtime's are read no further."""
 
 
 class _Pair:
@@ -30,7 +31,10 @@ class Forwarder:
     def __init__(self, connection: Connection, complain: Callable[[str], None]) -> None:
         self._connection, self._complain = connection, complain
         self._selector = selectors.DefaultSelector()
-        self._selector.register(connection, selectors.EVENT_READ)
+        self._polled = 0
+        """The selector's events of the runtime's connection."""
+        self._full = False
+        """True while so much waits for the runtime that local input is read no further."""
         self._pairs: dict[int, _Pair] = {}
         self._requests = 0
 
@@ -45,19 +49,41 @@ class Forwarder:
     def run(self) -> None:
         """Forward until the runtime closes the connection."""
         while True:
-            if self._connection.waiting >= MAX_UNSENT:  # send before reading more
-                select.select([self._connection], [self._connection], [])
-            for key, mask in self._selector.select(0 if self._connection.waiting >= MAX_UNSENT else None):
+            self._poll()
+            for key, mask in self._selector.select():
                 if key.fileobj is self._connection:
                     self._connection.flush()
-                    if not self._take():
+                    if mask & selectors.EVENT_READ and not self._take():
                         return
                 elif isinstance(key.data, int):
                     self._accept(key.fileobj, key.data)  # type: ignore[arg-type]
                 elif isinstance(key.data, _Pair):
                     self._local(key.data, mask)
-            writing = selectors.EVENT_WRITE if self._connection.waiting else 0
-            self._selector.modify(self._connection, selectors.EVENT_READ | writing)
+
+    def _poll(self) -> None:
+        """Poll each side only while the other takes its bytes: SPDY has no flow control here, only TCP has.
+
+        One slow client so delays all connections of this command, as it does with kubectl.
+        """
+        full = self._connection.waiting >= MAX_UNSENT
+        if full != self._full:
+            self._full = full
+            for pair in set(self._pairs.values()):
+                self._settle(pair)
+        reading = 0 if any(len(pair.out) > MAX_UNREAD for pair in self._pairs.values()) else selectors.EVENT_READ
+        wanted = reading | (selectors.EVENT_WRITE if self._connection.waiting else 0)
+        self._polled = self._change(self._connection, self._polled, wanted)
+
+    def _change(self, polled: Connection | socket.socket, before: int, wanted: int, data: object = None) -> int:
+        """Poll a connection for `wanted`; 0 stops that, because a socket at its end would be readable for ever."""
+        if wanted and before:
+            if wanted != before:
+                self._selector.modify(polled, wanted, data)
+        elif wanted:
+            self._selector.register(polled, wanted, data)
+        elif before:
+            self._selector.unregister(polled)
+        return wanted
 
     def _accept(self, listener: socket.socket, port: int) -> None:
         with contextlib.suppress(OSError):
@@ -123,17 +149,8 @@ class Forwarder:
             pair.socket.close()
             del self._pairs[pair.data], self._pairs[pair.error]
             return
-        reading = 0 if pair.ended_here else selectors.EVENT_READ
+        reading = 0 if pair.ended_here or self._full else selectors.EVENT_READ
         self._watch(pair, reading | (selectors.EVENT_WRITE if pair.out else 0))
 
     def _watch(self, pair: _Pair, wanted: int) -> None:
-        """Poll for `wanted`; 0 stops polling, because a socket at its end would be readable for ever."""
-        if wanted == pair.watched:
-            return
-        if not pair.watched:
-            self._selector.register(pair.socket, wanted, pair)
-        elif wanted:
-            self._selector.modify(pair.socket, wanted, pair)
-        else:
-            self._selector.unregister(pair.socket)
-        pair.watched = wanted
+        pair.watched = self._change(pair.socket, pair.watched, wanted, pair)
