@@ -65,7 +65,7 @@ class ListActors(Request[ActorRows], frozen=True, kw_only=True):
     """Ask for the process tree, for `supervisor ps`. A repeat is harmless."""
 
     with_memory: bool = True
-    """Measure the memory too, which takes the supervisor's loop a millisecond for each process."""
+    """Give the memory too. The supervisor measures it once a second at most, a millisecond for each process."""
     with_cpu: bool = False
     """Read the CPU time, too."""
 

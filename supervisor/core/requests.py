@@ -33,6 +33,7 @@ from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done, Message
 from supervisor.core.faults import Faults
 from supervisor.process.forkserver_manager import ForkserverManager
+from supervisor.process.memory_sizes import MemorySizes
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions
 from supervisor.supervision.process_tree import ProcessTree
@@ -59,6 +60,10 @@ class Daemon(Protocol):
         """Queue an event for the state machine."""
 
 
+SERVE_S = 0.005
+"""The most time for messages in one iteration of the loop. The rest waits, and an actor's end is seen in between."""
+_sizes = MemorySizes()
+
 _ORDERS: dict[type[Message], Literal["stop", "start", "kill"]] = {
     StopActor: "stop",
     StartActor: "start",
@@ -67,13 +72,16 @@ _ORDERS: dict[type[Message], Literal["stop", "start", "kill"]] = {
 
 
 def serve(daemon: Daemon) -> None:
-    """Carry out or answer every message that has arrived."""
+    """Carry out or answer messages that have arrived: at least one, and those of `SERVE_S`."""
+    until = time.monotonic() + SERVE_S
     for received in daemon.control.read():
         event = _event_of(received)
         if event is not None:
             daemon.push(event)
         else:
             _answer(daemon, received)
+        if time.monotonic() >= until:
+            return
 
 
 def _event_of(received: Received) -> transitions.Event | None:
@@ -124,7 +132,7 @@ def _set_verbosity(verbosity: int) -> Done | Refused:
 
 
 def rows(daemon: Daemon, *, with_memory: bool = True, with_cpu: bool = False) -> tuple[ActorRow, ...]:
-    """The rows of supervisor, forkserver and actors, in start order. Reading PSS takes about 1 ms a process."""
+    """The rows of supervisor, forkserver and actors, in start order. The memory is a second old at most, as a rule."""
     now = time.monotonic()
     forkserver = daemon.forkserver
     first = (
@@ -145,13 +153,15 @@ def rows(daemon: Daemon, *, with_memory: bool = True, with_cpu: bool = False) ->
             restarts=forkserver.restarts,
         ),
     )
+    found = (*first, *daemon.tree.rows(now))
+    sizes = _sizes.of(row.pid for row in found if row.pid) if with_memory else {}
     return tuple(
         msgspec.structs.replace(
             row,
-            pss_kib=procfs.pss_kib(row.pid) if row.pid and with_memory else 0,
+            pss_kib=sizes.get(row.pid, 0),
             cpu_s=procfs.cpu_s(row.pid) if row.pid and with_cpu else 0.0,
         )
-        for row in (*first, *daemon.tree.rows(now))
+        for row in found
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,18 +56,16 @@ class Control:
         self.dropped: Counter[str] = Counter()
         self._complaints = Limited(log)
 
-    def read(self) -> list[Received]:
-        """Read and decode messages, at most `BATCH`."""
-        received: list[Received] = []
+    def read(self) -> Iterator[Received]:
+        """Read and decode messages one by one, at most `BATCH`. The others stay in the socket."""
         for _ in range(BATCH):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                break
+                return
             one = self._decode(frames)
             if one is not None:
-                received.append(one)
-        return received
+                yield one
 
     def _decode(self, frames: list[bytes]) -> Received | None:
         if len(frames) != 3:

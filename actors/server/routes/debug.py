@@ -54,7 +54,7 @@ async def put_verbosity(context: Context, request: Request) -> Response:
 
 
 async def _actors(context: Context) -> list[str]:
-    rows = (await context.ask("supervisor", ListActors(), ASK_S)).rows
+    rows = (await context.ask("supervisor", ListActors(with_memory=False), ASK_S)).rows
     return [row.name for row in rows if row.state == "ready" and row.name not in ("supervisor", "forkserver")]
 
 
