@@ -15,6 +15,7 @@ from typing import Any
 from proto.agent.supervisor import ActorRow
 from supervisor.config.reload import store
 from supervisor.config.reload.candidate import Entry
+from supervisor.config.reload.watch import RESCAN_S
 from supervisor.core.daemon import CHILD_ENTRY
 from supervisor.host import settings_file
 from supervisor.process import state
@@ -41,6 +42,7 @@ class LiveAgent:
         stable_s: float = 0.3,
         answer_s: float = 1.0,
         ready_within_s: float = 5.0,
+        rescan_s: float = RESCAN_S,
     ) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="nv-", dir="/tmp"))
         self.run_dir, self.root_dir = str(self.dir / "run"), str(self.dir / "root")
@@ -54,6 +56,7 @@ class LiveAgent:
             "stable_s": stable_s,
             "answer_s": answer_s,
             "ready_within_s": ready_within_s,
+            "rescan_s": rescan_s,
         }
         self.process: subprocess.Popen[bytes] | None = None
         self.write("imageGCHighThresholdPercent: 85\nhealthzPort: 0\n")

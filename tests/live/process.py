@@ -14,7 +14,7 @@ from proto.common import logs
 from supervisor.cli.agent import start
 from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
-from supervisor.config.reload import boot, policy
+from supervisor.config.reload import boot, policy, watch
 from supervisor.core import agent, daemon
 from supervisor.supervision import specs
 
@@ -22,6 +22,7 @@ from supervisor.supervision import specs
 def main(how: dict[str, object], line: list[str]) -> int:
     policy.STABLE_S, policy.ANSWER_S = how["stable_s"], how["answer_s"]  # type: ignore[assignment]
     policy.READY_WITHIN_S = how["ready_within_s"]  # type: ignore[assignment]
+    watch.RESCAN_S = how["rescan_s"]  # type: ignore[assignment]
     given = parse(line)
     try:
         effective, settings, reload = boot.choose(given, start.LOADER)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -21,6 +23,7 @@ from tests.harness import Stalls
 from tests.live.agent import REAL, ROOT, LiveAgent, seconds
 from tests.live.children import CRASHES, CRASHES_LATER, HANGS, NEVER_READY
 from tests.supervisor.agent import event_of
+from tests.volume.dead_fuse import DeadFuse
 
 
 def test_drop_in_restarts_only_its_reader_within_a_second() -> None:
@@ -248,6 +251,28 @@ def test_failing_configuration_stays_without_known_good() -> None:
         assert agent.started_with() == 86
     finally:
         agent.__exit__()
+
+
+@pytest.mark.needs("fuse")
+def test_files_that_hang_do_not_stop_the_loop(tmp_path: Path) -> None:
+    """The file system of --config-dir dies: the supervisor goes on, and follows the files again when it answers."""
+    agent = LiveAgent(rescan_s=0.2)
+    agent.drop_ins = tmp_path / "conf.d"
+    with closing(DeadFuse(agent.drop_ins, alive=True)) as drop_ins, agent:
+        try:
+            agent.settle()
+            drop_ins.die()
+            assert drop_ins.asked.wait(20)
+            agent.write("imageGCHighThresholdPercent: 84\nhealthzPort: 0\n")
+            before = agent.rows()["image_gc"]
+            os.kill(before.pid, signal.SIGKILL)
+            agent.wait(lambda: agent.rows()["image_gc"].incarnation > before.incarnation, "the next incarnation")
+            agent.wait_serving()
+            agent.wait(lambda: "gives no answer within 10 s" in agent.text(), "the log says why")
+        finally:
+            drop_ins.revive()
+        agent.wait_started_with(84)
+        assert agent.text().count("gives no answer") == 1
 
 
 def test_config_history_shows_a_change() -> None:

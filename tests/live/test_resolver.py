@@ -15,8 +15,11 @@ from supervisor.cli.errors import CommandError
 from supervisor.config.flags.parser import parse
 from supervisor.config.reload import boot, store
 from supervisor.config.reload.candidate import Candidate, Resolved
+from supervisor.config.reload.look import stat_files
+from supervisor.config.reload.reader import Look
 from supervisor.config.reload.resolver import Resolver
 from supervisor.config.reload.start import Start
+from supervisor.config.reload.watch import Watch
 from tests.harness import wait_for
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -79,8 +82,35 @@ def test_reader_that_takes_too_long_is_killed(line: tuple[str, ...]) -> None:
 
 def test_reader_that_fails_is_an_error(line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     command = interpreter.command("json", "x")  # a module without such a main
-    monkeypatch.setattr("supervisor.config.reload.resolver.interpreter.command", lambda *_: command)
+    monkeypatch.setattr("proto.common.interpreter.command", lambda *_: command)
     assert "failed" in run(line).error
+
+
+def test_look_sets_watches_in_the_parents_inotify(config: Path) -> None:
+    config.parent.joinpath("d").mkdir()
+    watch = Watch(str(config), f"{config.parent}/d", stat_files(str(config), f"{config.parent}/d"), time.monotonic())
+    one = Look(watch.request(time.monotonic()), time.monotonic())
+    assert select.select([one.pidfd], [], [], 30)[0]
+    os.waitpid(one.pid, 0)
+    found = one.found()
+    assert found is not None
+    assert not watch.take(found, time.monotonic())
+    config.write_text("changed")
+    assert select.select([watch.fileno()], [], [], 20)[0]
+    watch.read(time.monotonic())
+    assert watch.due() < time.monotonic() + 5
+    watch.close()
+
+
+def test_look_that_takes_too_long_has_no_result(config: Path) -> None:
+    watch = Watch(str(config), "", (), time.monotonic())
+    one = Look(watch.request(time.monotonic()), time.monotonic())
+    one.kill()
+    assert select.select([one.pidfd], [], [], 10)[0]
+    os.waitpid(one.pid, 0)
+    assert one.found() is None
+    assert watch.request(time.monotonic())["first"]
+    watch.close()
 
 
 # The start

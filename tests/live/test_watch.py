@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch, places, stat_files
+from supervisor.config.reload.look import look, places, stat_files
+from supervisor.config.reload.watch import DEBOUNCE_S, RESCAN_S, WRITER_S, Watch
+
+
+def changed(watch: Watch, now: float) -> bool:
+    """One look at the files, in this process."""
+    return watch.take(look(watch.request(now)), now)
 
 
 class Follower:
@@ -26,7 +32,7 @@ class Follower:
         end = time.monotonic() + within_s
         while (now := time.monotonic()) < end:
             if now >= self.watch.due():
-                if self.watch.changed(now):
+                if changed(self.watch, now):
                     return True
                 continue
             wait_s = min(end, self.watch.due()) - now
@@ -174,18 +180,18 @@ def test_change_between_the_reading_and_the_watch_is_seen(config: Path) -> None:
     config.write_text("meanwhile")
     watch = Watch(str(config), "", seen, time.monotonic())
     assert watch.due() <= time.monotonic()
-    assert watch.changed(time.monotonic())
+    assert changed(watch, time.monotonic())
     watch.close()
 
 
 def test_replaced_directory_is_found_by_the_rescan(tmp_path: Path, config: Path) -> None:
     watch = Watch(str(config), "", stat_files(str(config), ""), time.monotonic())
-    assert not watch.changed(time.monotonic())
+    assert not changed(watch, time.monotonic())
     config.parent.rename(tmp_path / "gone")
     config.parent.mkdir()
     config.write_text("another")
     assert watch.due() <= time.monotonic() + RESCAN_S
-    assert watch.changed(time.monotonic() + RESCAN_S)
+    assert changed(watch, time.monotonic() + RESCAN_S)
     config.write_text("and once more")
     assert select.select([watch.fileno()], [], [], 20)[0]
     watch.close()
@@ -205,7 +211,7 @@ def test_rescan_works_without_inotify(config: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("supervisor.config.reload.watch.INotify", none)
     watch = Watch(str(config), "", stat_files(str(config), ""), time.monotonic())
     assert watch.fileno() == -1
-    watch.changed(time.monotonic())
+    changed(watch, time.monotonic())
     config.write_text("new")
-    assert watch.changed(watch.due())
+    assert changed(watch, watch.due())
     watch.close()

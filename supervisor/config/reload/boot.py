@@ -16,7 +16,7 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.common import untrusted
 from supervisor.config.flags.parser import Given
-from supervisor.config.reload import store, watch
+from supervisor.config.reload import look, store
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
 from supervisor.config.reload.start import Start
 
@@ -57,7 +57,7 @@ def choose(given: Given, loader: Loader) -> Choice:
     flags = hashlib.sha256(json.dumps(given.line).encode()).hexdigest()
     root_dir = given.values.get("root-dir") or Settings().root_dir
     saved = store.load(root_dir, flags)
-    seen = watch.stat_files(config, config_dir)
+    seen = look.stat_files(config, config_dir)
     try:
         effective, result = read(given, loader)
         why = _unusable(result.digest, saved)

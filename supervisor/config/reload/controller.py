@@ -1,7 +1,7 @@
 """Carries out the decisions of `policy`: watches the files, reads them, restarts actors, saves and reports.
 
-Called from the daemon's loop. A process of its own reads the files. Nothing here blocks except small writes below the
-root directory.
+Called from the daemon's loop. Processes of their own look at the files and read them. Nothing here blocks except small
+writes below the root directory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 from proto.agent.settings import Settings
-from proto.common import rfc3339
+from proto.common import logs, rfc3339
 from supervisor.config.reload import policy, readers, store
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
+from supervisor.config.reload.reader import DEADLINE_S, Look, Reader
 from supervisor.config.reload.resolver import Resolver
 from supervisor.config.reload.start import Start
-from supervisor.config.reload.watch import Watch
+from supervisor.config.reload.watch import RESCAN_S, Watch
 from supervisor.host import settings_file
 from supervisor.supervision.process_tree import ProcessTree
 from supervisor.supervision.transitions import State
@@ -58,6 +59,9 @@ class ReloadController:
     def __init__(self, start: Start) -> None:
         self._start = start
         self._resolver: Resolver | None = None
+        self._look: Look | None = None
+        self._hangs = False
+        """The files' file system did not answer in time, which is in the log."""
         self._broken = False
         self._last_report = ""
         self._daemon: Agent
@@ -89,43 +93,52 @@ class ReloadController:
         except Exception:
             log.exception("cannot follow the configuration files any more: unexpected error")
             self._broken = True
-            for fd in (self._watch.fileno(), self._resolver.pidfd if self._resolver is not None else -1):
-                if fd >= 0:
-                    self._daemon.unwatch(fd)
+            if self._watch.fileno() >= 0:
+                self._daemon.unwatch(self._watch.fileno())
+            for reader in self._readers():
+                self._daemon.unwatch(reader.pidfd)
 
     def _on_input(self, ready: Mapping[Any, int], now: float) -> None:
         if self._watch.fileno() in ready:
             self._watch.read(now)
+        # Before the look: its end may start a resolver, which gets the number of a descriptor that was ready.
         if self._resolver is not None and self._resolver.pidfd in ready:
             resolver, self._resolver = self._resolver, None
             self._daemon.unwatch(resolver.pidfd)
             self._take(resolver.result(), now)
+        if self._look is not None and self._look.pidfd in ready:
+            look, self._look = self._look, None
+            self._daemon.unwatch(look.pidfd)
+            self._take_look(look, now)
 
     def deadline(self, now: float) -> float | None:
         """The latest monotonic time for the next call of `on_loop`; None for no limit."""
-        if self._broken:
+        if self._broken or self._daemon.tree.stopping:
             return None
-        due = [self._watch.due()]
-        if self._resolver is not None:
-            due.append(self._resolver.deadline)
+        due = [reader.deadline for reader in self._readers()]
+        if self._look is None:
+            due.append(self._watch.due())
         trial = self._machine.next_wakeup(now)
         return min(due) if trial is None else min(*due, trial)
 
+    def _readers(self) -> list[Reader]:
+        return [reader for reader in (self._look, self._resolver) if reader is not None]
+
     def _tick(self, now: float) -> None:
-        if now >= self._watch.due() and self._watch.changed(now):
-            self._carry_out(self._machine.files_changed())
-        if self._resolver is not None and now >= self._resolver.deadline:
-            self._resolver.kill()
-            self._resolver.deadline = now + 1.0  # its end comes by the pidfd
+        if self._look is None and now >= self._watch.due():
+            self._start_look(now)
+        for reader in self._readers():
+            if now >= reader.deadline:
+                self._end_late(reader, now)
         if self._machine.trial is not None:
             self._carry_out(self._machine.tick(now, self._healths()))
 
     def close(self) -> None:
         """Save and close at an orderly end. A trial that it interrupts does not count against the configuration."""
         self._save(trial="")
-        if self._resolver is not None:
-            self._resolver.kill()
-            self._resolver.close()
+        for reader in self._readers():
+            reader.kill()
+            reader.close()
         self._watch.close()
 
     def present(self) -> Start:
@@ -158,6 +171,37 @@ class ReloadController:
             )
             for child in self._daemon.tree.children.values()
         }
+
+    def _start_look(self, now: float) -> None:
+        try:
+            self._look = Look(self._watch.request(now), now)
+        except OSError as error:
+            log.error("cannot start the process that looks at the configuration files: %s; it is tried again", error)
+            return
+        self._daemon.watch(self._look.pidfd)
+
+    def _end_late(self, reader: Reader, now: float) -> None:
+        """Kill a process that is over its time, each second until it ends."""
+        if not self._hangs:  # said here: in a file system that hangs, a process may outlive SIGKILL
+            self._hangs = True
+            log.warning(
+                "the file system of the configuration files gives no answer within %g s: check it; changes wait for it",
+                DEADLINE_S,
+            )
+        reader.kill()
+        reader.deadline = now + 1.0  # its end comes by the pidfd
+
+    def _take_look(self, look: Look, now: float) -> None:
+        found = look.found()
+        if found is None:
+            if not look.overdue:
+                log.error("the process that looks at the configuration files failed; it is tried every %g s", RESCAN_S)
+            return
+        if self._hangs:
+            self._hangs = False
+            log.log(logs.NOTICE, "the file system of the configuration files answers again")
+        if self._watch.take(found, now):
+            self._carry_out(self._machine.files_changed())
 
     def _take(self, result: Resolved, now: float) -> None:
         for note in result.notes:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.config.reload.candidate import Candidate, Entry
-
-Seen = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, mtime in ns and size of every file; equal when nothing has changed."""
+from supervisor.config.reload.look import Seen
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
