@@ -207,23 +207,17 @@ class Actor(MailboxActor):
 
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a blocking function in a pool of `blocking_threads`. The future fails with AskTimeout after `timeout_s`;
-        its thread stays in use until the function returns. Work that no thread has taken by then never runs."""
+        its thread stays in use until the function returns."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
         future: Future[T] = Future()
         name = getattr(function, "__name__", "call")
         waiting = waits.begin("blocking", "thread/0", name, timeout_s=timeout_s)
 
-        def in_time() -> T:
-            # The caller has decided again. Raised here, so that a recording has an end for each call.
-            if future.done():
-                raise AskTimeout(f"{name} had no thread within {timeout_s:g} s")
-            return function(*args)
-
         def work() -> None:
             waiting.change(target=f"thread/{threading.get_native_id()}")
             try:
-                future.set(recording.watch(name, in_time))
+                future.set(recording.watch(name, lambda: function(*args)))
             except BaseException as error:
                 future.set_error(error)
             finally:

@@ -205,7 +205,7 @@ class ContainerGc(Actor):
         pods = await self._ask_pods(reported.keys(), only=tuple(reported))
         gone = {uid for uid in reported if pods.is_gone(uid)}
         if gone:
-            await self.blocking(DISK_S, self._remove_reported, gone)
+            await self.blocking(DISK_S, removal.in_time(DISK_S, self._remove_reported), gone)
 
     def _remove_reported(self, gone: set[str]) -> None:
         """Remove cgroups and directories of reported pods, without a search for others. Runs in a thread."""
@@ -354,7 +354,8 @@ class ContainerGc(Actor):
                 log.warning("cannot unmount the volumes of removed pod %s: %s", uid, error)
         if holding:
             pods = await self._ask_pods(own)
-        return await self.blocking(DISK_S, self._remove_left, unused, pods, held, stale)
+        remove = removal.in_time(DISK_S, self._remove_left)
+        return await self.blocking(DISK_S, remove, unused, pods, held, stale)
 
     def _remove_left(self, candidates: set[str], pods: Pods, held: set[str], links: list[str]) -> int:
         settings = self.settings

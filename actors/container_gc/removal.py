@@ -7,16 +7,38 @@ it creates a new directory while the old one is being deleted. The next run dele
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
 
 from actors._host.files import mounts, paths, trees
 from actors._host.files.listing import names
+from proto.wire.errors import AskTimeout
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 TRASH = ".removed-"
+
+
+def in_time(timeout_s: float, function: Callable[..., T]) -> Callable[..., T]:
+    """Return `function`, which raises AskTimeout when it begins later than `timeout_s` from now.
+
+    A removal that waited behind a hung disk was decided too long ago: a static pod may have come back with its paths.
+    """
+    deadline = time.monotonic() + timeout_s
+
+    @functools.wraps(function)
+    def begun(*args: Any) -> T:
+        if time.monotonic() >= deadline:
+            raise AskTimeout(f"{function.__name__} did not begin within {timeout_s:g} s")
+        return function(*args)
+
+    return begun
 
 
 def has_volumes(root: str, uid: str) -> bool:

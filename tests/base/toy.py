@@ -6,14 +6,13 @@ from typing import Any
 
 from actors._base import Actor, gather, handles
 from proto.common.until import Until
-from proto.wire.errors import ActorError, AskTimeout, Refused
+from proto.wire.errors import ActorError, Refused
 from tests.base import toy_messages as m
 
 
 class Toy(Actor):
     name = "toy"
     asks = frozenset({"peer"})
-    blocking_threads = 1
 
     async def rebuild(self) -> None:
         self.values: list[int] = []
@@ -50,19 +49,6 @@ class Toy(Actor):
     @handles(m.SlowRecall)
     async def slow_recall(self, message: m.SlowRecall) -> m.Seen:
         await gather(self.sleep(message.delay_s), self.blocking(5, len, "x"), self.spawn(self.nap(message.delay_s)))
-        return self.seen()
-
-    @handles(m.WaitBehindHungWork)
-    async def wait_behind_hung_work(self, _: m.WaitBehindHungWork) -> m.Seen:
-        released = threading.Event()
-        hung = self.blocking(30, released.wait, 30)
-        try:
-            await self.blocking(0.1, self.values.append, 1)
-        except AskTimeout as error:
-            self.errors.append(str(error))
-        released.set()
-        await hung
-        await self.blocking(30, len, "x")  # the only thread has taken everything before this
         return self.seen()
 
     async def nap(self, delay_s: float) -> None:

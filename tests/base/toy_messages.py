@@ -21,10 +21,6 @@ class SlowRecall(Request[Seen], frozen=True, kw_only=True):
     delay_s: float
 
 
-class WaitBehindHungWork(Request[Seen], frozen=True, kw_only=True):
-    pass
-
-
 class AskPeer(Request[Seen], frozen=True, kw_only=True):
     timeout_s: float
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.container_gc import removal
+from proto.wire.errors import AskTimeout
 from tests.deep_trees import nest
 
 
@@ -132,3 +133,11 @@ def test_trash_of_others_in_a_shared_log_directory_stays(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
     assert removal.remove_log_directories(str(tmp_path), [".removed-ns_ours_u-1", "ns_ours_u-2"]) == 1
     assert os.listdir(tmp_path) == [".removed-ns_theirs_u-7"]
+
+
+def test_removal_that_begins_too_late_never_runs() -> None:
+    ran: list[str] = []
+    removal.in_time(60.0, ran.append)("in time")
+    with pytest.raises(AskTimeout, match="append did not begin within 0 s"):
+        removal.in_time(0.0, ran.append)("late")
+    assert ran == ["in time"]
