@@ -274,12 +274,12 @@ class _ClientCertificate(_ManagedCertificate):
     async def _store_embedded(self) -> None:
         # As the kubelet: an embedded certificate goes to the store unless a good one is there, and is replaced at once.
         # kubeadm init waits for the file, and the certificate in its kubeconfig is not to stay in use.
+        known = self._embedded
         stored, self._embedded = await self._actor.blocking(DISK_S, self._stored_and_embedded)
-        if not self._embedded or self._embedded == stored or (stored and self._valid()):
+        if not self._embedded or self._embedded == stored or (self._embedded == known and stored and self._valid()):
             return
         found = await self._read(self._embedded)
-        # An expired one replaces no later one: to the server that may be good, if only this machine's clock is wrong.
-        if found is None or (stored and self._has is not None and found.not_after <= self._has.not_after):
+        if found is None or (stored and self._has and not policy.replaces(found, self._has, time.time())):
             return
         self._pem = await self._actor.blocking(DISK_S, self._store.keep, self._embedded, time.time())
         self._has, self._got = found, None
@@ -364,6 +364,8 @@ class _ClientCertificate(_ManagedCertificate):
             kubeconfig.write(path, kubeconfig.bootstrapped(bootstrap, ours))
         elif (access.user.client_certificate, access.user.client_key) == (ours, ours):
             return
+        elif self._got is None and self._actor.settings.rotate_certificates and _has_others(access):
+            return  # our certificate may be another cluster's: the clients fall back on what the operator gave
         else:
             try:
                 kubeconfig.write(path, kubeconfig.pointed_at(path, ours))
@@ -382,6 +384,11 @@ class _ClientCertificate(_ManagedCertificate):
                 self._actor.settings.kubeconfig, error.strerror, self._store.current,
             )  # fmt: skip
         self._unwritable = True
+
+
+def _has_others(access: Access) -> bool:
+    user = access.user
+    return bool(user.token or user.token_file or user.exec or user.auth_provider or user.username)
 
 
 def _boot_time() -> float:

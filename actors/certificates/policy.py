@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actors._host.node.addresses import parsed
-from actors._pki.pki import Names
+from actors._pki.pki import Certificate, Names
 from proto.common.backoff import Backoff
 from proto.node.certificates import NodeAddress
 
@@ -112,6 +112,17 @@ def covers(has: Names, wanted: Names) -> bool:
         and set(has.dns_names) >= set(wanted.dns_names)
         and set(has.addresses) >= set(wanted.addresses)
     )
+
+
+def replaces(embedded: Certificate, stored: Certificate, now: float) -> bool:
+    """True when the kubeconfig's own certificate goes before the stored one.
+
+    A later one that is good does: an operator has joined the node to another cluster. Of two that are not good the one
+    that ends later does: to the server it may be good, if only this machine's clock is wrong.
+    """
+    if embedded.not_before > stored.not_before and embedded.not_before <= now < embedded.not_after:
+        return True
+    return not stored.not_before <= now < stored.not_after and embedded.not_after > stored.not_after
 
 
 def request_name(prefix: str, public_key: str, names: Names, purpose: Purpose) -> str:

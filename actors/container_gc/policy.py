@@ -262,7 +262,7 @@ def _age(item: ContainerView | SandboxView) -> tuple[int, float]:
 
 def log_directory_uid(name: str) -> str:
     """Return the pod UID in a log directory's name: NAMESPACE_NAME_UID, or UID alone (before Kubernetes 1.14)."""
-    return name.rpartition("_")[2]
+    return name.split("_", 2)[-1]  # namespaces and names have no underscore
 
 
 def stale_links(links: Mapping[str, str], running: Collection[str], pods: Pods) -> list[str]:

@@ -32,8 +32,8 @@ from proto.common import logs, procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done, Message
 from supervisor.core.faults import Faults
+from supervisor.health.memory_sizes import MemorySizes
 from supervisor.process.forkserver_manager import ForkserverManager
-from supervisor.process.memory_sizes import MemorySizes
 from supervisor.sockets.control import Control, Received
 from supervisor.supervision import transitions
 from supervisor.supervision.process_tree import ProcessTree

@@ -1,5 +1,6 @@
 """Removal of hostile directory trees: deep ones, links, mounts, and directories without rights."""
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -112,3 +113,23 @@ def test_directories_without_rights_are_removed_by_their_owner(tmp_path: Path) -
         trees.remove("tree", dir_fd=top)
     os.close(top)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", ["_MOST_RETRIES", "_MOST_S"])
+def test_tree_that_is_written_to_ends_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(trees, "_MOST_RETRIES", 10**9)
+    monkeypatch.setattr(trees, "_MOST_S", 60.0)
+    monkeypatch.setattr(trees, limit, 1)
+    tree = tmp_path / "tree"
+    (tree / "busy").mkdir(parents=True)
+    (tree / "busy" / "0").touch()
+    rmdir, names = os.rmdir, itertools.count(1)
+
+    def written_to_meanwhile(path: str, *, dir_fd: int | None = None) -> None:
+        if path == "busy":
+            (tree / "busy" / str(next(names))).touch()
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", written_to_meanwhile)
+    with pytest.raises(OSError, match=r"not empty|takes too long"):
+        trees.remove(tree)

@@ -145,6 +145,7 @@ OWN = {
     "proto/common/interpreter.py",  # source text for another interpreter
     "supervisor/process/forkclient.py",
     "supervisor/core/upgrade/release.py",
+    "supervisor/config/reload/look.py",  # starts every 30 s without msgspec; from its parent
     "supervisor/host/endpoint.py",  # of a process of its own
     "proto/schema/document.py",  # manifests, with limits of their own
 }

@@ -125,3 +125,24 @@ def test_expired_certificate_of_the_cluster_fails_handshakes(
     assert configured.current() is other
     now[0] -= 2 * 86400  # the clock was wrong
     assert signed.current() is not refusing
+
+
+def test_expired_certificate_is_not_kept_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = TlsFiles(*map(str, Authority(tmp_path / "ca").issue("server", "node")))
+    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    now = [time.time()]
+    monkeypatch.setattr(tls, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: now[0]))
+    signed = Certificates([files], only_valid=True)
+    signed.current()
+    Path(files.certificate).write_text("half of a certif")
+    signed.current()
+    now[0] += 2 * 86400
+    for _ in range(3):
+        signed.current()
+    said = [record.message.rpartition("; ")[2] for record in caplog.records]
+    assert said == [
+        "the previous certificate stays in use",
+        "the previous certificate has expired, and TLS handshakes fail",
+    ]

@@ -9,10 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 
 _DEEPEST = 16
 """Directories below this depth are moved up first. Two descriptors are open for each level above."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_RETRIES = 8
+"""Passes after one that had an error. A full disk needs a few; a process that still writes would need no end."""
+_MOST_S = 100.0
+"""A tree that grows as fast as it is removed stays for the next attempt."""
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -52,15 +57,21 @@ class _Removal:
         self._top = top
         self._removed = self._moved = 0
         self._error: OSError | None = None
+        self._deadline = time.monotonic() + _MOST_S
 
     def run(self) -> None:
-        """Pass through the tree until one changes nothing. Raises OSError."""
+        """Pass through the tree until one changes nothing, or for too long. Raises OSError."""
+        retries = 0
         while True:
             # A pass may not see what it moved up, and on a full disk it moves nothing before it has removed something.
             self._removed = self._moved = 0
             self._error = None
             self._clear(self._top, 0)
-            if not self._moved and not (self._removed and self._error):
+            if time.monotonic() > self._deadline:
+                self._error = self._error or OSError(errno.EBUSY, "it takes too long, or is still written to")
+                break
+            retries += self._error is not None
+            if not self._moved and not (self._removed and self._error and retries <= _MOST_RETRIES):
                 break
         if self._error is not None:
             raise self._error
@@ -68,6 +79,8 @@ class _Removal:
     def _clear(self, directory: int, depth: int) -> None:
         with os.scandir(directory) as entries:
             for entry in entries:
+                if time.monotonic() > self._deadline:
+                    return
                 try:
                     self._remove(directory, entry, depth)
                 except FileNotFoundError:
@@ -118,7 +131,7 @@ def _open(name: str, dir_fd: int | None) -> int:
         _allow(name, dir_fd)
         directory = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     try:
-        if os.geteuid() != 0 and os.fstat(directory).st_mode & 0o700 != 0o700:
+        if os.fstat(directory).st_mode & 0o700 != 0o700:
             os.fchmod(directory, 0o700)
     except OSError:
         os.close(directory)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
 import socket
 import stat
 import threading
+import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +25,8 @@ UNUSED_S = 30.0
 """The server behind is stopped when there has been no client for so long."""
 STALLED_S = 60.0
 """A side that takes no byte for so long is cut off."""
+FAILED_S = 60.0
+"""A failure counts for so long: plugins that can register again seldom do."""
 CLOSE_S = 5.0
 """Bytes that are under way when one side closes arrive within this time, or not at all."""
 STOP_S = 10.0
@@ -48,6 +52,8 @@ class SocketProxy:
         self._stop: Stop | None = None
         self._said = ""
         """The last problem in the log."""
+        self._failed_at = -math.inf
+        """Monotonic time at which a client could not be served."""
         self._clients = 0
         self._unused: asyncio.TimerHandle | None = None
         self._ending = asyncio.Event()
@@ -58,8 +64,9 @@ class SocketProxy:
 
     @property
     def serves(self) -> bool:
-        """True while it listens, unless the last client could not be served."""
-        return self._thread.is_alive() and not self._said
+        """True while it listens, unless the last client could not be served a short time ago."""
+        failed = bool(self._said) and time.monotonic() - self._failed_at < FAILED_S
+        return self._thread.is_alive() and not failed
 
     def stop(self) -> None:
         """Close all connections and stop the server behind. Blocks."""
@@ -112,6 +119,7 @@ class SocketProxy:
         return behind
 
     def _say(self, problem: str) -> None:
+        self._failed_at = time.monotonic()
         if problem != self._said:
             self._said = problem
             log.error("%s", problem)

@@ -24,11 +24,15 @@ from proto.cri import api_pb2 as pb
 CANCELLABLE = frozenset({"PullImage", "StopContainer", "ExecSync"})
 """Methods with a second argument: a function that registers a callback for the end of the call."""
 WAITING = CANCELLABLE | {
-    *("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"),
+    *("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandboxResources"),
     *("CreateContainer", "StartContainer", "RemoveContainer", "UpdateContainerResources", "ReopenContainerLog"),
+    *("ImageStatus", "ListImages", "StreamImages", "RemoveImage"),
     "GetContainerEvents",
 }
-"""Methods that may wait for a container, a registry, a plugin, the OCI runtime or an event. The others only look."""
+"""Methods that may wait for a container, a registry, an import of images, a plugin, the OCI runtime or an event.
+
+The others only look.
+"""
 MOST_WAITING = 1000
 """Simultaneous calls of WAITING: a stop of each container on a full node, and others. Further ones are queued."""
 MOST_LOOKING = 50

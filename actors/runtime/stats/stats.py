@@ -107,6 +107,7 @@ class Stats:
         ids = [one.record.id for one in self._engine.state.containers.all()]
         self.written.refresh(ids)
         written = [self.written.use(id_) for id_ in ids]
+        self.written.keep_only(one.record.id for one in self._engine.state.containers.all())
         containers = _fs_usage(
             str(self._engine.containers.directory),
             sum(one.bytes for one in written),

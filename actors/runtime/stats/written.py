@@ -85,6 +85,13 @@ class WrittenLayers:
         with self._lock:
             self._layers.pop(id_, None)
 
+    def keep_only(self, ids: Iterable[str]) -> None:
+        """Drop the figures of all other containers: one may have been removed while it was asked for."""
+        known = set(ids)
+        with self._lock:
+            for id_ in [one for one, layer in self._layers.items() if one not in known and layer.work is None]:
+                del self._layers[id_]
+
     def close(self) -> None:
         """Stop walks under way, and begin none."""
         with self._lock:

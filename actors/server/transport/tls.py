@@ -31,6 +31,9 @@ VERSIONS = {
 _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
 
 
+_FAILING = "the previous certificate has expired, and TLS handshakes fail"
+
+
 class TlsFiles(NamedTuple):
     """Paths of PEM files. With an empty `authority` no client certificate is asked for.
 
@@ -132,7 +135,10 @@ class Certificates:
         except OSError as error:
             if self._context is None:
                 raise
-            log.error("%s; the previous certificate stays in use", error)
+            self._expired = self._is_over()
+            if self._expired:
+                self._context.refuse()
+            log.error("%s; %s", error, _FAILING if self._expired else "the previous certificate stays in use")
         else:
             self._context = made
             self.loads += 1

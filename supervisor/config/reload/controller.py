@@ -105,11 +105,17 @@ class ReloadController:
         if self._resolver is not None and self._resolver.pidfd in ready:
             resolver, self._resolver = self._resolver, None
             self._daemon.unwatch(resolver.pidfd)
-            self._take(resolver.result(), now)
+            if self._daemon.tree.stopping:  # a trial that begins now would not be ended
+                resolver.close()
+            else:
+                self._take(resolver.result(), now)
         if self._look is not None and self._look.pidfd in ready:
             look, self._look = self._look, None
             self._daemon.unwatch(look.pidfd)
-            self._take_look(look, now)
+            if self._daemon.tree.stopping:
+                look.close()
+            else:
+                self._take_look(look, now)
 
     def deadline(self, now: float) -> float | None:
         """The latest monotonic time for the next call of `on_loop`; None for no limit."""

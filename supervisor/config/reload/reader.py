@@ -11,7 +11,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from proto.common import interpreter
+from proto.common.untrusted import decode_json
 from supervisor.config.reload.look import Found, Request, seen_of
 
 DEADLINE_S = 10.0
@@ -26,7 +29,11 @@ class Reader:
         self.deadline = now + DEADLINE_S
         self.overdue = False
         asked = _memory(request)
-        self._result = os.memfd_create("result", os.MFD_CLOEXEC)
+        try:
+            self._result = os.memfd_create("result", os.MFD_CLOEXEC)
+        except OSError:
+            os.close(asked)
+            raise
         try:
             # A dup2 to itself makes a descriptor inheritable, in the new process only.
             actions = [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in (asked, self._result, *inherited)]
@@ -71,8 +78,8 @@ class Look(Reader):
     def found(self) -> Found | None:
         """The result; None when it gave none. Call after its end."""
         try:
-            found: Found = json.loads(self.content())
-        except ValueError:
+            found: Found = decode_json(self.content())
+        except msgspec.DecodeError:
             return None
         return {**found, "seen": seen_of(found["seen"])}
 
@@ -82,6 +89,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal
 
 def _memory(content: bytes) -> int:
     descriptor = os.memfd_create("request", os.MFD_CLOEXEC)
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._pki.pki import Names
+from actors._pki.pki import Certificate, Names
 from actors.certificates import policy
 from actors.certificates.policy import CLIENT, SERVER, Issued, Receipt, Rejected
 from proto.node.certificates import NodeAddress
@@ -21,6 +21,28 @@ DAY_S = 86_400.0
 def test_certificate_is_replaced_between_0_7_and_0_9_of_its_life(chance: float, at: float) -> None:
     for now in (1000, 1600, 2500):
         assert now + policy.due_in_s(1000, 2000, chance, now) == pytest.approx(at)
+
+
+@pytest.mark.parametrize(
+    ("embedded", "stored", "replaced"),
+    [
+        ((0, 900), (100, 1000), False),  # kubeadm init: its own first certificate was replaced long ago
+        ((100, 1000), (0, 900), True),  # the node has joined another cluster
+        ((100, 400), (0, 900), False),  # later, but expired
+        ((600, 1000), (0, 900), False),  # not valid yet
+        ((0, 900), (0, 300), True),
+        ((0, 300), (0, 400), False),  # both have expired
+        ((0, 400), (0, 300), True),
+    ],
+)
+def test_embedded_certificate_goes_before_the_stored_one_if_it_is_later_and_good(
+    embedded: tuple[float, float], stored: tuple[float, float], replaced: bool
+) -> None:
+    read = [
+        Certificate(names=Names(common_name="node"), not_before=begin, not_after=end)
+        for begin, end in (embedded, stored)
+    ]
+    assert policy.replaces(*read, now=500) is replaced
 
 
 def test_backdated_certificate_is_not_replaced_at_once() -> None:

@@ -14,8 +14,8 @@ from proto.agent.supervisor import ActorRow, ListActors
 from proto.common import procfs
 from proto.wire.envelope import Header
 from supervisor.core import requests
-from supervisor.process import memory_sizes
-from supervisor.process.memory_sizes import SHARE, MemorySizes
+from supervisor.health import memory_sizes
+from supervisor.health.memory_sizes import SHARE, MemorySizes
 from supervisor.sockets.control import Asker, Received
 
 ACTORS = 20
