@@ -161,7 +161,8 @@ def test_first_container_counts_on_from_logs_that_are_left(make_world):
     logs = Path(world.settings.pod_logs_dir, f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}", "a")
     logs.mkdir(parents=True)
     for name in ("0.log", "3.log.20260101-000000.gz", "20.txt", "99999999999.log"):
-        (logs / name).touch()
+        (logs / name).write_text("a line")
+    (logs / "5.log").touch()  # of a start that a kill broke off
     world.programs.clear()
     world.update("file", "ADD", pod)
     world.clock.advance(5)

@@ -238,17 +238,19 @@ class Operations:
     def _next_by_logs(self, container: str) -> int:
         """The restart count above those of the logs that are left. Else a new container appends to an old log.
 
-        A static pod that was put back has such logs, and a pod whose instances the runtime has lost. Runs in a thread.
+        A static pod that was put back has such logs, and a pod whose instances the runtime has lost. Empty logs do not
+        count: a start that was under way when this process was killed leaves one, and nothing ran. Runs in a thread.
 
         Source: calcRestartCountByLogDir of pkg/kubelet/kuberuntime.
         """
         meta = self.scope.pod.metadata
-        directory = paths.pod_log_dir(self.context.settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        pod_logs = paths.pod_log_dir(self.context.settings.pod_logs_dir, meta.namespace, meta.name, meta.uid)
+        directory = os.path.dirname(f"{pod_logs}/{paths.container_log_path(container, 0)}")
         try:
-            found = map(_LOG.match, names(os.path.dirname(f"{directory}/{paths.container_log_path(container, 0)}")))
+            found = [match for match in map(_LOG.match, names(directory)) if match is not None]
+            return max((int(one[1]) + 1 for one in found if os.lstat(f"{directory}/{one[0]}").st_size), default=0)
         except OSError:
             return 0  # the start makes this directory next, and tells what is wrong with it
-        return max((int(match[1]) + 1 for match in found if match is not None), default=0)
 
     async def _started_meanwhile(self, newest: ContainerView | None) -> ContainerView | None:
         """A container that was listed as created and has started since.
