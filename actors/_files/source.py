@@ -31,6 +31,9 @@ removal, because a tool that replaces a file may remove it first."""
 Take = Callable[[Listing], Coroutine[Any, None, None]]
 """Handles a scan. After OSError and AskTimeout the next scan finds the same changes again."""
 
+MOST_TRIES = 6
+"""Parses of a file that take too long, each `reading.FILE_S` at most."""
+
 
 class FileSource:
     """Everything runs in the actor's mailbox thread but `_list` and `_readable`."""
@@ -47,6 +50,8 @@ class FileSource:
         self._meanwhile = meanwhile
         self._watch = Watch(path)
         self._stamps: dict[str, Stamp] = {}
+        self._unread: dict[str, tuple[Stamp, int]] = {}
+        """By path: the stamp of a file that took too long to parse, and how often it did."""
         self._writing: dict[str, tuple[bool, float]] = {}
         self._written: set[str] = set()
         """Names of files that were created or written since the last scan began."""
@@ -73,6 +78,20 @@ class FileSource:
         await self._scan()
         while self._scanning:  # another scan runs, and repeats for this request
             await self._actor.sleep(SETTLE_S)
+
+    def read_again(self, path: str) -> None:
+        """Read a file again with the next scans: its parser was too slow or was killed, as on a busy machine.
+
+        A file that takes too long each time is given up after MOST_TRIES, until it changes.
+        """
+        stamp = self._stamps.get(path)
+        if stamp is None:
+            return
+        last, tries = self._unread.get(path, (None, 0))
+        tries = tries + 1 if last == stamp else 1
+        self._unread[path] = (stamp, tries)
+        if tries < MOST_TRIES:
+            del self._stamps[path]
 
     def _readable(self) -> None:
         """Read the events in the I/O thread, or after a listing in its thread; handle them in the mailbox."""
@@ -135,6 +154,7 @@ class FileSource:
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
         self._removed |= {os.path.basename(path) for path in listing.held_back} & removed
+        self._unread = {path: one for path, one in self._unread.items() if path in self._stamps}
         again = frozenset(path for path in listing.contents if os.path.basename(path) in removed)
         try:
             await self._take(listing._replace(again=again))

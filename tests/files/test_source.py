@@ -81,3 +81,24 @@ def test_half_that_was_read_is_held_back_though_its_writer_has_finished(
 
     monkeypatch.setattr(source, "scan", scan_meanwhile)
     assert asyncio.run(_contents(tmp_path, b"first second")) == [b"first second"]
+
+
+def test_file_whose_parser_was_too_slow_is_read_again_a_few_times(tmp_path: Path) -> None:
+    """Until it changes, which counts anew."""
+    read: list[bytes | FileError] = []
+
+    async def run() -> None:
+        async def take(listing: Listing) -> None:
+            read.extend(listing.contents.values())
+            for path in listing.contents:
+                files.read_again(path)
+
+        actor: Any = LoopActor(asyncio.get_running_loop())
+        files = FileSource(actor, str(tmp_path), Kind(1000, FileError), take, "")
+        for content in ("one", "another"):
+            (tmp_path / "slow.yaml").write_text(content)
+            for _ in range(source.MOST_TRIES + 3):
+                await files._scan()
+
+    asyncio.run(run())
+    assert read == [b"one"] * source.MOST_TRIES + [b"another"] * source.MOST_TRIES

@@ -49,6 +49,8 @@ class _Read(NamedTuple):
     pod: Pod | None = None
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
     warnings: tuple[ManifestWarning, ...] = ()
+    parsed: bool = True
+    """False if the parser took too long, or was killed."""
 
 
 class ManifestPods:
@@ -62,7 +64,7 @@ class ManifestPods:
         meanwhile = "the pods known so far keep running"
         self._source = FileSource(actor, self._path, kind, self._take, meanwhile) if self._path else None
         self._files: dict[str, FileState] = {}
-        self._reader = Reader(_Read, self._load, lambda path, why: _Read(error=(path, 0, "", why, ())))
+        self._reader = Reader(_Read, self._load, lambda path, why: _Read(error=(path, 0, "", why, ()), parsed=False))
         self._resolved = Resolved({}, {})
         self._seen = False
         path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config.json")
@@ -171,6 +173,8 @@ class ManifestPods:
         if contents:
             for path, one in (await self._actor.blocking(longest_s(contents), self._reader.read, contents)).items():
                 read[path] = self._result(path, one, listing.stamps[path])
+                if not one.parsed and self._source is not None:
+                    self._source.read_again(path)
         return read
 
     def _load(self, path: str, content: bytes) -> _Read:

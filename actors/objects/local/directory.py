@@ -36,6 +36,8 @@ class _Read(NamedTuple):
 
     file: File = File(())
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
+    parsed: bool = True
+    """False if the parser took too long, or was killed."""
 
 
 class DirectorySource(Source):
@@ -51,7 +53,7 @@ class DirectorySource(Source):
         kind = Kind(MAX_BYTES, ObjectsError)
         self._source = FileSource(actor, path, kind, self._take, "the objects known so far stand")
         self._files: dict[str, FileState] = {}
-        self._reader = Reader(_Read, _load, lambda path, why: _Read(error=(path, 0, "", why, ())))
+        self._reader = Reader(_Read, _load, lambda path, why: _Read(error=(path, 0, "", why, ()), parsed=False))
         self._resolved = Resolved({}, {}, {})
 
     @property
@@ -100,6 +102,8 @@ class DirectorySource(Source):
         if contents:
             for path, one in (await self._actor.blocking(longest_s(contents), self._reader.read, contents)).items():
                 read[path] = ObjectsError(*one.error) if one.error is not None else one.file
+                if not one.parsed:
+                    self._source.read_again(path)
         return read
 
     async def _keep(self) -> None:
