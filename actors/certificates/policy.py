@@ -117,8 +117,8 @@ def covers(has: Names, wanted: Names) -> bool:
 def replaces(embedded: Certificate, stored: Certificate, now: float) -> bool:
     """True when the kubeconfig's own certificate goes before the stored one.
 
-    A later one that is good does: an operator has joined the node to another cluster. Of two that are not good the one
-    that ends later does: to the server it may be good, if only this machine's clock is wrong.
+    A later, valid certificate does: an operator has joined the node to another cluster. If neither is valid, the later
+    end counts. To the server it may be valid, because this machine's clock may be wrong.
     """
     if embedded.not_before > stored.not_before and embedded.not_before <= now < embedded.not_after:
         return True

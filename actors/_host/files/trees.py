@@ -15,7 +15,7 @@ _DEEPEST = 16
 """Directories below this depth are moved up first. Two descriptors are open for each level above."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_RETRIES = 8
-"""Passes after one that had an error. A full disk needs a few; a process that still writes would need no end."""
+"""Passes that follow a failed pass. A full disk needs a few; a process that still writes would need no end."""
 _MOST_S = 100.0
 """A tree that grows as fast as it is removed stays for the next attempt."""
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
