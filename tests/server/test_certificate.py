@@ -107,14 +107,20 @@ def test_missing_configured_certificate_is_not_made_up(tmp_path: Path) -> None:
         assert not (tmp_path / "pki").exists()
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The wall clock of the certificates; they look at each connection."""
+    set_ = [time.time()]
+    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    monkeypatch.setattr(tls, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: set_[0]))
+    return set_
+
+
 def test_expired_certificate_of_the_cluster_fails_handshakes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A configured one is served on, as in the kubelet."""
     files = TlsFiles(*map(str, Authority(tmp_path / "ca").issue("server", "node")))
-    monkeypatch.setattr(tls, "LOOK_S", 0.0)
-    now = [time.time()]
-    monkeypatch.setattr(tls, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: now[0]))
     configured, signed = Certificates([files]), Certificates([files], only_valid=True)
     first, other = signed.current(), configured.current()
     now[0] += 2 * 86400
@@ -128,12 +134,9 @@ def test_expired_certificate_of_the_cluster_fails_handshakes(
 
 
 def test_expired_certificate_is_not_kept_for_a_damaged_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     files = TlsFiles(*map(str, Authority(tmp_path / "ca").issue("server", "node")))
-    monkeypatch.setattr(tls, "LOOK_S", 0.0)
-    now = [time.time()]
-    monkeypatch.setattr(tls, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: now[0]))
     signed = Certificates([files], only_valid=True)
     signed.current()
     Path(files.certificate).write_text("half of a certif")
