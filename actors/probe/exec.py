@@ -20,7 +20,10 @@ MOST_UNFINISHED = 3
 """Calls of one command in one container that are given that time. Other probes of the container go on."""
 _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
-
+_CUT_OFF_S = 30.0
+"""Time from this process's start in which a command without an answer does not count. The death of the process before
+it may have cancelled an ExecSync that was starting its command. containerd 1.6 lets the container's next one hang then:
+it starts that command 30 s later. A command that did start and is killed at its timeout has an answer."""
 
 _Command = tuple[str, tuple[str, ...]]
 """Container ID, and the words of the command."""
@@ -33,6 +36,11 @@ class ExecProbes:
         self._actor, self._cri = actor, cri
         self._unfinished: dict[_Command, set[Call[Any]]] = {}
         """Calls that have not ended in their probe's time."""
+        self._just_started = True
+        actor.after(_CUT_OFF_S, self._have_run)
+
+    def _have_run(self) -> None:
+        self._just_started = False
 
     async def run(self, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
         """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
@@ -83,6 +91,8 @@ class ExecProbes:
             await self._cri.version(timeout=_ALIVE_S)
         except CriError:
             return Outcome("errored", "the runtime does not answer")
+        if self._just_started:
+            return Outcome("errored", "the runtime does not answer for this container")
         return _timed_out(command, timeout_s)
 
 

@@ -36,9 +36,11 @@ class Command(Future[Any]):
 class Machine:
     """The actor and the runtime of the probes under test."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, just_started: bool = False) -> None:
         self.now, self.timers, self.commands = 0.0, list[Timer](), list[Command]()
         self.probes = ExecProbes(self, self)  # type: ignore[arg-type]  # what they use of both
+        if not just_started:
+            self.advance(30)
 
     def after(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         timer = Timer(self.now + delay_s, callback)
@@ -87,6 +89,21 @@ def test_a_command_that_is_late_fails_its_probe_and_is_not_cancelled_while_it_ma
     machine.advance(60)
     assert not machine.commands[0].cancelled
     assert not [one for one in machine.timers if one.is_set]
+
+
+def test_no_late_command_counts_while_the_last_process_may_be_its_cause() -> None:
+    machine = Machine(just_started=True)
+    while machine.now < 27:
+        probe = machine.probe()
+        machine.advance(2)
+        assert probe.result(0).kind == "errored"
+    ended = machine.probe("other")
+    machine.commands[-1].set(pb.ExecSyncResponse(exit_code=1))
+    assert ended.result(0).kind == "failure"
+    machine.advance(30)
+    probe = machine.probe()
+    machine.advance(2)
+    assert probe.result(0) == Outcome("failure", TIMED_OUT)
 
 
 def test_a_command_that_never_ends_is_cancelled() -> None:
