@@ -90,9 +90,9 @@ def test_no_free_descriptor_leaves_the_request_unanswered(
 def test_damaged_packet_takes_no_other_with_it(line: Line, child: int, packet: bytes) -> None:
     line.send("loaded", {})
     line.send("exited", 7, 0)
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     socket.send_fds(line.end, [packet], [line.end.fileno()])
     line.send("exited", 8, 0)
     assert line.read() == [Loaded({}), Reaped(7, 0), Reaped(8, 0)]
     assert line.client.unclear
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
