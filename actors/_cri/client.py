@@ -30,6 +30,10 @@ The embedded runtime and containerd from 1.7 end a pull without progress. The ru
 with RuntimeDown.
 """
 
+MOST_GRACE_SECONDS = 365 * 24 * 3600
+"""Longest grace period of a container. A pod may have one of 300 billion years. gRPC ends a call with such a deadline at
+once, and its container would get no signal."""
+
 _SERVICE = {
     method.name: (service.full_name, method)
     for service in pb.DESCRIPTOR.services_by_name.values()
@@ -138,6 +142,7 @@ class CriCalls:
 
     def stop_container(self, container_id: str, grace_seconds: int) -> Call[None]:
         """Ask a container to end, and kill it after `grace_seconds`. The deadline starts after those. Idempotent."""
+        grace_seconds = min(grace_seconds, MOST_GRACE_SECONDS)
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
         return self._gone("StopContainer", request, grace_seconds + self._request_seconds)
 

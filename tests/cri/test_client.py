@@ -17,7 +17,7 @@ import pytest
 from actors._base.messaging import tracing
 from actors._cri import channel
 from actors._cri.call import Call
-from actors._cri.client import Cri
+from actors._cri.client import MOST_GRACE_SECONDS, Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
 from actors._faults import hooks
 from proto.agent.faults import Fault
@@ -324,6 +324,8 @@ def test_deadlines_are_the_kubelets(fake: FakeRuntime) -> None:
     assert fake.seconds_left == pytest.approx(200, abs=5)
     cri.stop_container("c", grace_seconds=30).result()
     assert fake.seconds_left == pytest.approx(130, abs=5)
+    cri.stop_container("c", grace_seconds=(1 << 63) - 1).result()
+    assert fake.seconds_left == pytest.approx(MOST_GRACE_SECONDS, rel=0.01)
     cri.close()
 
 

@@ -6,6 +6,7 @@ The comments of CRI's api.proto say what a repeated rpc does. An rpc without a m
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -170,7 +171,7 @@ class RuntimeService:
     def StopContainer(self, request: pb.StopContainerRequest, at_end: AtEnd) -> pb.StopContainerResponse:
         """Stop a container. Idempotent, also for a missing one."""
         if (container := self._state.containers.find(request.container_id)) is not None:
-            self._containers.stop(container, request.timeout, at_end)
+            self._containers.stop(container, min(request.timeout, threading.TIMEOUT_MAX), at_end)
         return pb.StopContainerResponse()
 
     def RemoveContainer(self, request: pb.RemoveContainerRequest) -> pb.RemoveContainerResponse:
