@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 SOCKETS_S = 1.0
 """Shortest time between two looks at the files of the supervisor's own sockets."""
 CHILD_ENTRY = "actors._base.process.child:main"
+_LONGEST_WAIT_S = 24 * 3600.0
+"""zmq_poll(3) refuses more than 2^31 ms."""
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -235,7 +237,7 @@ class Daemon:
         due = [*self.processes.deadlines(), *self.forkserver.deadlines(), *(at for at in rooms if at is not None)]
         if not due:
             return None
-        return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
+        return max(0, int(min(min(due) - time.monotonic(), _LONGEST_WAIT_S) * 1000) + 1)
 
     def _read(self, ready: dict[object, int]) -> None:
         if self._wakeup in ready:

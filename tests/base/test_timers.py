@@ -29,6 +29,15 @@ def test_other_timers_fire_after_cancellations():
     assert fired == list(range(500))
 
 
+@pytest.mark.parametrize("delay_s", [3600.0 * 24 * 30, float((1 << 31) - 1), 1e18])
+def test_loop_waits_for_no_longer_than_epoll_can(delay_s: float) -> None:
+    heap = TimerHeap(lambda: None)
+    heap.add(delay_s, lambda: None)
+    assert 0 < (heap.run_due() or 0) * 1000 < 1 << 31
+    heap.add(60, lambda: None)
+    assert 0 < (heap.run_due() or 0) <= 60
+
+
 class Clock:
     """Stands still in place of the module `time`."""
 

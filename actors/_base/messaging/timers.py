@@ -23,6 +23,8 @@ class Timer:
         self.callback = None
 
 
+LONGEST_WAIT_S = 24 * 3600.0
+"""epoll(2) refuses to wait for more than 2^31 ms. A probe may have a period of 68 years."""
 MIN_COMPACTED = 64
 """Timers in the heap before cancelled ones are removed."""
 
@@ -73,9 +75,12 @@ class TimerHeap:
         while True:
             with self._lock:
                 now = time.monotonic()
-                if not self._heap or self._heap[0][0] > now:
-                    self._looks_at = self._heap[0][0] if self._heap else math.inf
-                    return self._looks_at - now if self._heap else None
+                if not self._heap:
+                    self._looks_at = math.inf
+                    return None
+                if self._heap[0][0] > now:
+                    self._looks_at = min(self._heap[0][0], now + LONGEST_WAIT_S)
+                    return self._looks_at - now
                 due, _, timer = heapq.heappop(self._heap)
                 while self._heap and self._heap[0][2].callback is None:
                     heapq.heappop(self._heap)
