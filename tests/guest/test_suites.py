@@ -23,6 +23,8 @@ EVERY = [
     *(f"{suite}@containerd-1" for suite in ONCE),
     "tests/runtime@embedded",
 ]
+ON_TWO_CPUS = "-n 2 --dist loadgroup --no-loadscope-reorder"
+"""Tests wait for half of their time. One after the other, the suites of a runtime take twice as long."""
 SHORT = {"tests/agent/systemd": "-k 'after_the_start or after_a_resize or after_a_reload'"}
 """What the short set selects of a suite: each further start of an agent takes half a minute there."""
 
@@ -32,8 +34,8 @@ def selected() -> tuple[str, ...]:
     return tuple(one for one in EVERY if is_selected(one)) if SELECTED else OURS
 
 
-def run(guest: Guest, suite: str, environment: str, timeout_s: float) -> None:
-    pytest_there = ".venv/bin/python -m pytest -p no:cacheprovider -q -n 0 --timeout=1200"
+def run(guest: Guest, suite: str, environment: str, workers: str, timeout_s: float) -> None:
+    pytest_there = f".venv/bin/python -m pytest -p no:cacheprovider -q {workers} --timeout=1800"
     done = guest.run(f"cd {guest.checkout} && {environment} {pytest_there} {suite}", timeout_s, check=False)
     if done.returncode != 0:
         pytest.fail(f"{suite} failed in the guest:\n{done.stdout[-12000:]}", pytrace=False)
@@ -43,8 +45,11 @@ def run(guest: Guest, suite: str, environment: str, timeout_s: float) -> None:
 @pytest.mark.parametrize("suite", selected())
 def test_suite_passes_on_systemd_and_cgroup_v2(guest: Guest, suite: str) -> None:
     path, _, runtime = suite.partition("@")
-    chosen = f"NODEVISOR_TEST_PATIENCE=8 NODEVISOR_TEST_CGROUP_DRIVER=systemd {RUNTIMES[runtime]}" if runtime else ""
-    run(guest, path if SELECTED else f"{path} {SHORT.get(path, '')}", chosen, 7000)
+    if runtime:
+        chosen = f"NODEVISOR_TEST_PATIENCE=10 NODEVISOR_TEST_CGROUP_DRIVER=systemd {RUNTIMES[runtime]}"
+        run(guest, path, chosen, ON_TWO_CPUS, 7000)
+    else:
+        run(guest, path if SELECTED else f"{path} {SHORT.get(path, '')}", "", "-n 0", 7000)
 
 
 def test_each_module_that_needs_systemd_is_in_a_suite() -> None:
