@@ -31,8 +31,8 @@ with RuntimeDown.
 """
 
 MOST_GRACE_SECONDS = 365 * 24 * 3600
-"""Longest grace period of a container. A pod may have one of 300 billion years. gRPC ends a call with such a deadline at
-once, and its container would get no signal."""
+"""Longest grace period of a container. A pod may have one of 300 billion years. A call with such a deadline ends
+at once, and the container gets no signal."""
 
 _SERVICE = {
     method.name: (service.full_name, method)

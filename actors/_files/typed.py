@@ -33,7 +33,7 @@ _FOUND = {
     "object": "a mapping",
     "array": "a list",
 }
-_EXPECTED = re.compile(r"Expected `(?P<expected>[^`]*)`(?:, got `(?P<found>[^`]*)`)?")
+_EXPECTED = re.compile(r"Expected `(?P<expected>[^`]*)`(?P<bound> [<>]= -?[0-9]+)?(?:, got `(?P<found>[^`]*)`)?")
 
 
 class WrongType(Exception):
@@ -91,8 +91,9 @@ def _at(value: Any, path: Path) -> Any:
 def _wrong_key(mapping: Any) -> str:
     # Every map of these APIs holds text or quantities, so the first other value is the wrong one.
     wrong = (key for key, inner in mapping.items() if inner is not None and (isinstance(inner, bool | dict | list)))
+    huge = (key for key, inner in mapping.items() if isinstance(inner, int) and inner.bit_length() > 63)
     numbers = (key for key, inner in mapping.items() if isinstance(inner, int | float))
-    return next(wrong, None) or next(numbers, None) or next(iter(mapping), "")
+    return next(wrong, None) or next(huge, None) or next(numbers, None) or next(iter(mapping), "")
 
 
 def _wording(problem: str) -> str:
@@ -102,4 +103,4 @@ def _wording(problem: str) -> str:
     names = [name.strip() for name in match["expected"].split("|")]
     expected = " or ".join(dict.fromkeys(_WORDS.get(name, name) for name in names if name != "null"))
     found = f", not {_FOUND.get(match['found'], match['found'])}" if match["found"] else ""
-    return f"must be {expected}{found}"
+    return f"must be {expected}{match['bound'] or ''}{found}"

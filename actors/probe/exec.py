@@ -22,8 +22,8 @@ _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
 _CUT_OFF_S = 30.0
 """Time from this process's start in which a command without an answer does not count. The death of the process before
-it may have cancelled an ExecSync that was starting its command. containerd 1.6 lets the container's next one hang then:
-it starts that command 30 s later. A command that did start and is killed at its timeout has an answer."""
+it may have cancelled an ExecSync that was starting its command. Then containerd 1.6 starts the container's next command
+30 s late. A command that did start and is killed at its timeout has an answer."""
 
 _Command = tuple[str, tuple[str, ...]]
 """Container ID, and the words of the command."""

@@ -111,10 +111,9 @@ def timestamp(time: str | None) -> str | None:
     if not time or _NORMAL.fullmatch(time):
         return time or None
     try:
-        moment = datetime.datetime.fromisoformat(time)
-    except ValueError:
+        return rfc3339.seconds(datetime.datetime.fromisoformat(time).astimezone(datetime.UTC).timestamp())
+    except (ValueError, OverflowError):  # no time, or one in the year 0 or 10000 in UTC
         return time
-    return rfc3339.seconds(moment.timestamp())
 
 
 def ordered(pods: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -5,7 +5,7 @@ only controllers or the scheduler read are left out.
 """
 
 from proto.v1.meta import Object, ObjectReference, SecretReference
-from proto.v1.scalars.base import IntOrString, Record, ResourceList
+from proto.v1.scalars.base import Int32, Int64, IntOrString, Record, ResourceList
 from proto.v1.scheduling import NodeSelector, Toleration
 from proto.v1.volumes import legacy
 from proto.v1.volumes.volume import HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaimSpec
@@ -17,9 +17,9 @@ class ServicePort(Record, frozen=True, kw_only=True):
     name: str | None = None
     protocol: str | None = None
     app_protocol: str | None = None
-    port: int = 0
+    port: Int32 = 0
     target_port: IntOrString | None = None
-    node_port: int | None = None
+    node_port: Int32 | None = None
 
 
 class ServiceSpec(Record, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class RuntimeClass(Object, frozen=True, kw_only=True):
 class PriorityClass(Object, frozen=True, kw_only=True):
     """A name for a priority (scheduling.k8s.io/v1)."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool | None = None
     description: str | None = None
     preemption_policy: str | None = None
@@ -148,7 +148,7 @@ class TokenRequest(Record, frozen=True, kw_only=True):
     """A service account token that a CSI driver needs for each pod."""
 
     audience: str = ""
-    expiration_seconds: int | None = None
+    expiration_seconds: Int64 | None = None
 
 
 class CSIDriverSpec(Record, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ class CSIDriverSpec(Record, frozen=True, kw_only=True):
     token_requests: tuple[TokenRequest, ...] = ()
     service_account_token_in_secrets: bool | None = None
     requires_republish: bool | None = None
-    node_allocatable_update_period_seconds: int | None = None
+    node_allocatable_update_period_seconds: Int64 | None = None
 
 
 class CSIDriver(Object, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class VolumeError(Record, frozen=True, kw_only=True):
     """The reason of a failed attachment."""
 
     message: str = ""
-    error_code: int | None = None
+    error_code: Int32 | None = None
     """The driver's gRPC code, if the attacher reports it (KEP-4876)."""
 
 

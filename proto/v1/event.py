@@ -1,7 +1,7 @@
 """Records of core/v1 events. The events actor counts and stores them (`actors/events`)."""
 
 from proto.v1.meta import Object, ObjectReference
-from proto.v1.scalars.base import Record, Timestamp
+from proto.v1.scalars.base import Int32, Record, Timestamp
 
 
 class EventSource(Record, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class EventSource(Record, frozen=True, kw_only=True):
 class EventSeries(Record, frozen=True, kw_only=True):
     """Occurrences of an event of events.k8s.io. The kubelet's events have `count` instead."""
 
-    count: int | None = None
+    count: Int32 | None = None
     last_observed_time: Timestamp | None = None
 
 
@@ -31,7 +31,7 @@ class Event(Object, frozen=True, kw_only=True):
     source: EventSource = NO_SOURCE
     first_timestamp: Timestamp | None = None
     last_timestamp: Timestamp | None = None
-    count: int | None = None
+    count: Int32 | None = None
     type: str | None = None
     event_time: Timestamp | None = None
     series: EventSeries | None = None

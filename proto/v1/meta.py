@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from proto.v1.scalars.base import Quantity, Record, Timestamp
+from proto.v1.scalars.base import Int64, Quantity, Record, Timestamp
 
 
 class OwnerReference(Record, frozen=True, kw_only=True):
@@ -37,10 +37,10 @@ class ObjectMeta(Record, frozen=True, kw_only=True):
     self_link: str | None = None
     uid: str = ""
     resource_version: str | None = None
-    generation: int | None = None
+    generation: Int64 | None = None
     creation_timestamp: Timestamp | None = None
     deletion_timestamp: Timestamp | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -54,7 +54,7 @@ class ListMeta(Record, frozen=True, kw_only=True):
     self_link: str | None = None
     resource_version: str | None = None
     continue_: str | None = None
-    remaining_item_count: int | None = None
+    remaining_item_count: Int64 | None = None
 
 
 class LabelSelectorRequirement(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from proto.v1.containers.container import Container, EphemeralContainer
 from proto.v1.containers.resources import PodResourceClaim, ResourceRequirements
 from proto.v1.containers.security import PodSecurityContext
 from proto.v1.meta import EMPTY_LIST_META, ListMeta, LocalObjectReference, Object
-from proto.v1.scalars.base import Record, ResourceList
+from proto.v1.scalars.base import Int32, Int64, Record, ResourceList
 from proto.v1.scheduling import (
     Affinity,
     PodSchedulingGate,
@@ -60,8 +60,8 @@ class PodSpec(Record, frozen=True, kw_only=True):
     containers: tuple[Container, ...] = ()
     ephemeral_containers: tuple[EphemeralContainer, ...] = ()
     restart_policy: str | None = None
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
     dns_policy: str | None = None
     node_selector: dict[str, str] = {}
     service_account_name: str | None = None
@@ -81,7 +81,7 @@ class PodSpec(Record, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     host_aliases: tuple[HostAlias, ...] = ()
     priority_class_name: str | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     dns_config: PodDNSConfig | None = None
     readiness_gates: tuple[PodReadinessGate, ...] = ()
     runtime_class_name: str | None = None

@@ -4,7 +4,7 @@ Admission on the node checks node affinity and taints. Only the scheduler uses t
 """
 
 from proto.v1.meta import LabelSelector
-from proto.v1.scalars.base import Record
+from proto.v1.scalars.base import Int32, Int64, Record
 
 
 class NodeSelectorRequirement(Record, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class NodeSelector(Record, frozen=True, kw_only=True):
 class PreferredSchedulingTerm(Record, frozen=True, kw_only=True):
     """A term and its weight, 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -56,7 +56,7 @@ class PodAffinityTerm(Record, frozen=True, kw_only=True):
 class WeightedPodAffinityTerm(Record, frozen=True, kw_only=True):
     """A term and its weight, 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -89,17 +89,17 @@ class Toleration(Record, frozen=True, kw_only=True):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class TopologySpreadConstraint(Record, frozen=True, kw_only=True):
     """Allowed skew of matching pods over a topology."""
 
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ As in Go, a container's `ready`, `restartCount`, `image`, `imageID`, `state` and
 from msgspec import field
 
 from proto.v1.containers.resources import ResourceRequirements
-from proto.v1.scalars.base import Record, ResourceList, Timestamp
+from proto.v1.scalars.base import Int32, Int64, Record, ResourceList, Timestamp
 from proto.v1.scalars.resource_name import may_be_claimed
 
 
@@ -26,7 +26,7 @@ class PodCondition(Record, frozen=True, kw_only=True):
     """One condition; status is True, False or Unknown."""
 
     type: str = ""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     status: str = ""
     last_probe_time: Timestamp | None = None
     last_transition_time: Timestamp | None = None
@@ -50,8 +50,8 @@ class ContainerStateRunning(Record, frozen=True, kw_only=True):
 class ContainerStateTerminated(Record, frozen=True, kw_only=True):
     """The end of a container; `exit_code` is always encoded."""
 
-    exit_code: int = field(default_factory=int)
-    signal: int | None = None
+    exit_code: Int32 = field(default_factory=int)
+    signal: Int32 | None = None
     reason: str | None = None
     message: str | None = None
     started_at: Timestamp | None = None
@@ -92,9 +92,9 @@ class VolumeMountStatus(Record, frozen=True, kw_only=True):
 class LinuxContainerUser(Record, frozen=True, kw_only=True):
     """The first process's user and groups (KEP-3619)."""
 
-    uid: int = field(default_factory=int)
-    gid: int = field(default_factory=int)
-    supplemental_groups: tuple[int, ...] = ()
+    uid: Int64 = field(default_factory=int)
+    gid: Int64 = field(default_factory=int)
+    supplemental_groups: tuple[Int64, ...] = ()
 
 
 class ContainerUser(Record, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class ContainerStatus(Record, frozen=True, kw_only=True):
     state: ContainerState = field(default_factory=ContainerState)
     last_state: ContainerState = field(name="lastState", default_factory=ContainerState)
     ready: bool = field(default_factory=bool)
-    restart_count: int = field(name="restartCount", default_factory=int)
+    restart_count: Int32 = field(name="restartCount", default_factory=int)
     image: str = field(default_factory=str)
     image_id: str = field(name="imageID", default_factory=str)
     container_id: str | None = None
@@ -171,7 +171,7 @@ class NodeAllocatableResourceClaimStatus(Record, frozen=True, kw_only=True):
 class PodStatus(Record, frozen=True, kw_only=True):
     """The whole status of a pod."""
 
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     phase: str | None = None
     conditions: tuple[PodCondition, ...] = ()
     message: str | None = None

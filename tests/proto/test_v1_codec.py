@@ -112,6 +112,8 @@ def test_record_is_frozen_keyword_only_and_has_defaults(record: type[Record]) ->
     [
         ({"spec": {"containers": [{"image": 5}]}}, "$.spec.containers[0].image"),
         ({"spec": {"hostPID": "yes"}}, "$.spec.hostPID"),
+        ({"spec": {"priority": 1 << 31}}, "$.spec.priority"),
+        ({"spec": {"terminationGracePeriodSeconds": -(1 << 63) - 1}}, "$.spec.terminationGracePeriodSeconds"),
         ({"metadata": {"labels": {"a": 1}}}, "$.metadata.labels[...]"),
     ],
 )
@@ -172,7 +174,7 @@ def _described(described: Any, depth: int) -> st.SearchStrategy[Any]:  # noqa: P
         case msgspec.inspect.BoolType():
             return st.booleans()
         case msgspec.inspect.IntType():
-            return st.integers(-(2**31), 2**31)
+            return st.integers(described.ge, described.le)  # each has Go's bounds
         case msgspec.inspect.FloatType():
             return st.floats(allow_nan=False, allow_infinity=False)
         case _:

@@ -13,7 +13,8 @@ from proto.v1 import NodeSelectorRequirement, NodeSelectorTerm
 from proto.v1.meta import LabelSelectorRequirement
 from proto.v1.scheduling import NodeSelector
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}", re.ASCII)
+"""Longer numbers are beyond 64 bits. Python refuses to convert one of thousands of digits."""
 _INT64 = 1 << 63
 
 

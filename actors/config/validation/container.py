@@ -115,7 +115,9 @@ def _env(path: Path, variables: tuple[EnvVar, ...], volumes: set[str]) -> Iterat
         if source.field_ref is not None:
             yield from _field_path(at / "fieldRef" / "fieldPath", source.field_ref.field_path)
         if source.resource_field_ref is not None:
-            yield from _resource_field(at / "resourceFieldRef" / "resource", source.resource_field_ref.resource)
+            at_field = at / "resourceFieldRef"
+            yield from _resource_field(at_field / "resource", source.resource_field_ref.resource)
+            yield from rules.divisor(at_field / "divisor", source.resource_field_ref)
         if source.file_key_ref is not None and source.file_key_ref.volume_name not in volumes:
             yield Violation(
                 at / "fileKeyRef" / "volumeName", f"Not found: {rules.shown(source.file_key_ref.volume_name)}"

@@ -8,7 +8,7 @@ Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1
 from collections.abc import Iterator
 
 from actors.config.validation import rules
-from actors.config.validation.container import validate_containers
+from actors.config.validation.container import validate_containers, validate_resources
 from actors.config.validation.problems import Path, Violation
 from actors.config.validation.security import validate_pod_security
 from actors.config.validation.volume import validate_volumes
@@ -51,6 +51,10 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     yield from rules.one_of(at / "dnsPolicy", spec.dns_policy, DNS_POLICIES)
     yield from rules.in_range(at / "terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
     yield from rules.in_range(at / "activeDeadlineSeconds", spec.active_deadline_seconds, 1, 2**31 - 1)
+    if spec.resources is not None:
+        yield from validate_resources(at / "resources", spec.resources)
+    for name, amount in spec.overhead.items():
+        yield from rules.quantity(at / "overhead" / name, amount)
     yield from _host_settings(at, spec)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)

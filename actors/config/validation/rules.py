@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from actors.config.validation.problems import Path, Violation
-from proto.v1 import Quantity
+from proto.v1 import Quantity, ResourceFieldSelector
 from proto.v1.scalars.quantity import QuantityError, parse
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -17,6 +17,8 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 _ENV_NAME = re.compile(r"[ -<>-~]+", re.ASCII)
+_CPU_UNITS = ("1m", "1")
+_BYTE_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 
 _LABEL_RULE = "must be lower case letters, digits or '-', with a letter or digit at both ends, at most 63 characters"
 _SUBDOMAIN_RULE = (
@@ -144,6 +146,17 @@ def quantity(path: Path, value: Quantity) -> Iterator[Violation]:
             yield invalid(path, value, "must be greater than or equal to 0")
     except QuantityError as error:
         yield invalid(path, value, str(error).partition(" is ")[2])
+
+
+def divisor(path: Path, field: ResourceFieldSelector) -> Iterator[Violation]:
+    """A unit in which a container's request or limit may be told. Source: validateContainerResourceDivisor."""
+    given = field.divisor
+    units = _CPU_UNITS if field.resource.endswith(".cpu") else _BYTE_UNITS
+    try:
+        if given is not None and parse(given) not in (0, *map(parse, units)):
+            yield Violation(path, f"Unsupported value: {shown(given)}: supported values: {_quoted(units)}")
+    except QuantityError as error:
+        yield invalid(path, given, str(error).partition(" is ")[2])
 
 
 def _quoted(words: Collection[str]) -> str:

@@ -104,8 +104,10 @@ def _files(path: Path, files: Sequence[v1.DownwardAPIVolumeFile]) -> Iterator[Vi
         elif file.field_ref is not None and file.field_ref.field_path.partition("[")[0] not in _FIELD_PATHS:
             supported = sorted(_FIELD_PATHS)
             yield from rules.one_of(at / "fieldRef" / "fieldPath", file.field_ref.field_path, supported)
-        elif file.resource_field_ref is not None and not file.resource_field_ref.container_name:
-            yield rules.required(at / "resourceFieldRef" / "containerName")
+        elif file.resource_field_ref is not None:
+            if not file.resource_field_ref.container_name:
+                yield rules.required(at / "resourceFieldRef" / "containerName")
+            yield from rules.divisor(at / "resourceFieldRef" / "divisor", file.resource_field_ref)
 
 
 def _file_path(path: Path, value: str) -> Iterator[Violation]:

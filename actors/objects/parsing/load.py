@@ -31,7 +31,9 @@ from proto.pods.objects import ApiObject, ObjectRef
 from proto.schema import document
 from proto.schema.document import Document, DocumentError, Limits
 from proto.schema.fieldpath import Path, field_text
+from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
 from proto.v1.meta import ObjectMeta
+from proto.v1.scalars import quantity
 
 MAX_BYTES = 16 * 1024 * 1024
 """Limit of a file, with room for several objects of the largest size in base64."""
@@ -146,6 +148,7 @@ def _object(item: _Item) -> ApiObject:
     ref = ObjectRef(kind=kind, namespace=namespace, name=metadata.name)
     if isinstance(record, v1.ConfigMap | v1.Secret):
         return _with_data(ref, record, problems)
+    problems += _quantity_problems(record)
     if kind == "RuntimeClass" and not item.value.get("handler"):
         problems.append((("handler",), "Required value"))
     if problems:
@@ -153,6 +156,24 @@ def _object(item: _Item) -> ApiObject:
     plain = typed.without_nulls(item.value)
     plain["metadata"]["namespace"] = namespace
     return ApiObject(ref=ref, resource_version=content_version(plain), document=plain)
+
+
+def _quantity_problems(record: Any) -> list[tuple[Path, str]]:
+    """Sizes of volumes and claims that are not quantities."""
+    amounts: dict[Path, v1.ResourceList] = {}
+    if isinstance(record, PersistentVolume):
+        amounts["spec", "capacity"] = record.spec.capacity
+    elif isinstance(record, PersistentVolumeClaim):
+        amounts["spec", "resources", "requests"] = record.spec.resources.requests
+        amounts["status", "capacity"] = record.status.capacity
+    found: list[tuple[Path, str]] = []
+    for path, resources in amounts.items():
+        for name, amount in resources.items():
+            try:
+                quantity.parse(amount)
+            except quantity.QuantityError as error:
+                found.append(((*path, name), f"Invalid value: {error}"))
+    return found
 
 
 def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[tuple[Path, str]]) -> ApiObject:

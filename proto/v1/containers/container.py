@@ -7,15 +7,15 @@ from proto.v1.containers.env import EnvFromSource, EnvVar
 from proto.v1.containers.probe import Lifecycle, Probe
 from proto.v1.containers.resources import NO_RESOURCES, ResourceRequirements
 from proto.v1.containers.security import SecurityContext
-from proto.v1.scalars.base import Record
+from proto.v1.scalars.base import Int32, Record
 
 
 class ContainerPort(Record, frozen=True, kw_only=True):
     """A port the container listens on; `host_port` maps it on the node."""
 
     name: str | None = None
-    host_port: int | None = None
-    container_port: int = 0
+    host_port: Int32 | None = None
+    container_port: Int32 = 0
     protocol: str | None = None
     host_ip: str | None = None
 
@@ -50,7 +50,7 @@ class ContainerRestartRuleOnExitCodes(Record, frozen=True, kw_only=True):
     """Exit codes a rule matches: `In` or `NotIn` the values."""
 
     operator: str = ""
-    values: tuple[int, ...] = ()
+    values: tuple[Int32, ...] = ()
 
 
 class ContainerRestartRule(Record, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Records of probes and lifecycle handlers of a container."""
 
-from proto.v1.scalars.base import IntOrString, Record
+from proto.v1.scalars.base import Int32, Int64, IntOrString, Record
 
 
 class ExecAction(Record, frozen=True, kw_only=True):
@@ -36,14 +36,14 @@ class TCPSocketAction(Record, frozen=True, kw_only=True):
 class GRPCAction(Record, frozen=True, kw_only=True):
     """A grpc.health.v1 Check on a port number."""
 
-    port: int = 0
+    port: Int32 = 0
     service: str | None = None
 
 
 class SleepAction(Record, frozen=True, kw_only=True):
     """A pause before the container is stopped, in seconds."""
 
-    seconds: int = 0
+    seconds: Int64 = 0
 
 
 class Probe(Record, frozen=True, kw_only=True):
@@ -53,12 +53,12 @@ class Probe(Record, frozen=True, kw_only=True):
     http_get: HTTPGetAction | None = None
     tcp_socket: TCPSocketAction | None = None
     grpc: GRPCAction | None = None
-    initial_delay_seconds: int | None = None
-    timeout_seconds: int | None = None
-    period_seconds: int | None = None
-    success_threshold: int | None = None
-    failure_threshold: int | None = None
-    termination_grace_period_seconds: int | None = None
+    initial_delay_seconds: Int32 | None = None
+    timeout_seconds: Int32 | None = None
+    period_seconds: Int32 | None = None
+    success_threshold: Int32 | None = None
+    failure_threshold: Int32 | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class LifecycleHandler(Record, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Records of the security contexts of a pod and of a container."""
 
-from proto.v1.scalars.base import Record
+from proto.v1.scalars.base import Int64, Record
 
 
 class Capabilities(Record, frozen=True, kw_only=True):
@@ -56,8 +56,8 @@ class SecurityContext(Record, frozen=True, kw_only=True):
     privileged: bool | None = None
     se_linux_options: SELinuxOptions | None = None
     windows_options: WindowsSecurityContextOptions | None = None
-    run_as_user: int | None = None
-    run_as_group: int | None = None
+    run_as_user: Int64 | None = None
+    run_as_group: Int64 | None = None
     run_as_non_root: bool | None = None
     read_only_root_filesystem: bool | None = None
     allow_privilege_escalation: bool | None = None
@@ -71,12 +71,12 @@ class PodSecurityContext(Record, frozen=True, kw_only=True):
 
     se_linux_options: SELinuxOptions | None = None
     windows_options: WindowsSecurityContextOptions | None = None
-    run_as_user: int | None = None
-    run_as_group: int | None = None
+    run_as_user: Int64 | None = None
+    run_as_group: Int64 | None = None
     run_as_non_root: bool | None = None
-    supplemental_groups: tuple[int, ...] = ()
+    supplemental_groups: tuple[Int64, ...] = ()
     supplemental_groups_policy: str | None = None
-    fs_group: int | None = None
+    fs_group: Int64 | None = None
     sysctls: tuple[Sysctl, ...] = ()
     fs_group_change_policy: str | None = None
     seccomp_profile: SeccompProfile | None = None

@@ -5,15 +5,25 @@ but empty (`emptyDir: {}`) stays present. As with Go's `omitempty`, explicit nul
 the same as absent.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-IntOrString: TypeAlias = int | str
+_INT32, _INT64 = 1 << 31, 1 << 63
+
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32, le=_INT32 - 1)]
+"""Go's int32. Checked where a document is read, as the API does."""
+
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)]
+"""Go's int64."""
+
+IntOrString: TypeAlias = Int32 | str
 """intstr.IntOrString: a port number or a port name; a count or a percentage."""
 
-Quantity: TypeAlias = int | float | str
-"""resource.Quantity as in the document: `1`, `0.5`, `100m`, `1Gi`. `quantity.parse` returns its exact value."""
+Quantity: TypeAlias = Int64 | float | str
+"""resource.Quantity as in the document: `1`, `0.5`, `100m`, `1Gi`. `quantity.parse` returns its exact value.
+
+A number without 64 bits has to be written as text, since msgpack cannot carry it."""
 
 ResourceList: TypeAlias = dict[str, Quantity]
 """Resource name (`cpu`, `memory`, `hugepages-2Mi`, `example.com/gpu`) to quantity."""

@@ -5,7 +5,7 @@ unchanged when it is decoded and encoded.
 """
 
 from proto.v1.meta import LocalObjectReference, SecretReference
-from proto.v1.scalars.base import Record
+from proto.v1.scalars.base import Int32, Record
 
 
 class GCEPersistentDiskVolumeSource(Record, frozen=True, kw_only=True):
@@ -13,7 +13,7 @@ class GCEPersistentDiskVolumeSource(Record, frozen=True, kw_only=True):
 
     pd_name: str = ""
     fs_type: str | None = None
-    partition: int | None = None
+    partition: Int32 | None = None
     read_only: bool | None = None
 
 
@@ -22,7 +22,7 @@ class AWSElasticBlockStoreVolumeSource(Record, frozen=True, kw_only=True):
 
     volume_id: str = ""
     fs_type: str | None = None
-    partition: int | None = None
+    partition: Int32 | None = None
     read_only: bool | None = None
 
 

@@ -4,7 +4,7 @@ File modes are decimal integers: 0644 is 420.
 """
 
 from proto.v1.meta import LabelSelector, ObjectFieldSelector, ResourceFieldSelector
-from proto.v1.scalars.base import Record
+from proto.v1.scalars.base import Int32, Int64, Record
 
 
 class KeyToPath(Record, frozen=True, kw_only=True):
@@ -12,7 +12,7 @@ class KeyToPath(Record, frozen=True, kw_only=True):
 
     key: str = ""
     path: str = ""
-    mode: int | None = None
+    mode: Int32 | None = None
 
 
 class SecretVolumeSource(Record, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class SecretVolumeSource(Record, frozen=True, kw_only=True):
 
     secret_name: str | None = None
     items: tuple[KeyToPath, ...] = ()
-    default_mode: int | None = None
+    default_mode: Int32 | None = None
     optional: bool | None = None
 
 
@@ -29,7 +29,7 @@ class ConfigMapVolumeSource(Record, frozen=True, kw_only=True):
 
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
-    default_mode: int | None = None
+    default_mode: Int32 | None = None
     optional: bool | None = None
 
 
@@ -39,14 +39,14 @@ class DownwardAPIVolumeFile(Record, frozen=True, kw_only=True):
     path: str = ""
     field_ref: ObjectFieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None
-    mode: int | None = None
+    mode: Int32 | None = None
 
 
 class DownwardAPIVolumeSource(Record, frozen=True, kw_only=True):
     """Files about the pod itself."""
 
     items: tuple[DownwardAPIVolumeFile, ...] = ()
-    default_mode: int | None = None
+    default_mode: Int32 | None = None
 
 
 class SecretProjection(Record, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class ServiceAccountTokenProjection(Record, frozen=True, kw_only=True):
     """A bound token for an audience, renewed before it expires."""
 
     audience: str | None = None
-    expiration_seconds: int | None = None
+    expiration_seconds: Int64 | None = None
     path: str = ""
 
 
@@ -94,7 +94,7 @@ class PodCertificateProjection(Record, frozen=True, kw_only=True):
 
     signer_name: str | None = None
     key_type: str | None = None
-    max_expiration_seconds: int | None = None
+    max_expiration_seconds: Int32 | None = None
     credential_bundle_path: str | None = None
     key_path: str | None = None
     certificate_chain_path: str | None = None
@@ -116,4 +116,4 @@ class ProjectedVolumeSource(Record, frozen=True, kw_only=True):
     """Several sources in one directory."""
 
     sources: tuple[VolumeProjection, ...] = ()
-    default_mode: int | None = None
+    default_mode: Int32 | None = None

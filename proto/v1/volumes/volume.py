@@ -11,7 +11,7 @@ from proto.v1.meta import (
     TypedLocalObjectReference,
     TypedObjectReference,
 )
-from proto.v1.scalars.base import Quantity, Record
+from proto.v1.scalars.base import Int32, Quantity, Record
 from proto.v1.volumes import legacy
 from proto.v1.volumes.projected import (
     ConfigMapVolumeSource,
@@ -48,7 +48,7 @@ class ISCSIVolumeSource(Record, frozen=True, kw_only=True):
 
     target_portal: str = ""
     iqn: str = ""
-    lun: int = 0
+    lun: Int32 = 0
     iscsi_interface: str | None = None
     fs_type: str | None = None
     read_only: bool | None = None
@@ -63,7 +63,7 @@ class FCVolumeSource(Record, frozen=True, kw_only=True):
     """A Fibre Channel LUN."""
 
     target_wwns: tuple[str, ...] = ()
-    lun: int | None = None
+    lun: Int32 | None = None
     fs_type: str | None = None
     read_only: bool | None = None
     wwids: tuple[str, ...] = ()

@@ -23,8 +23,8 @@ from tests.agent.ten_pods import TEN_PODS, all_settled, settled_pods
 from tests.harness import wait_for
 
 BACK_WITHIN_S = 0.1
-"""Time from the kill to the event that it is in service, the median of KILLS. What the processes on the way and this one
-waited for a CPU is not counted: other tests run on the same cores."""
+"""Time from the kill to the event that it is in service, the median of KILLS. What the processes on the way and this
+one waited for a CPU is not counted: other tests run on the same cores."""
 BACK_WITHIN_FLOORS = 5
 """Times an empty Python process between the kills (median): the machine may run other tests beside this one."""
 KILLS = 5

@@ -76,6 +76,8 @@ def test_settling_twice_changes_nothing():
         ("", None),
         (None, None),
         ("yesterday", "yesterday"),
+        ("0001-01-01T00:00:00", "0001-01-01T00:00:00"),
+        ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00+14:00"),
     ],
 )
 def test_timestamps_are_utc_in_whole_seconds(given, normal):
