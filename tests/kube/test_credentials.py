@@ -111,6 +111,27 @@ def test_failed_plugin_has_its_stderr_in_the_error(tmp_path: Path, body: str, sa
     assert said in str(failure.value)
 
 
+@pytest.mark.parametrize("end", ['"0001-01-01T00:00:00"', '"9999-12-31T23:59:59"', '"tomorrow"', "1700003600", "[]"])
+def test_unreadable_expiry_of_a_plugin_is_a_kubeconfig_error(tmp_path: Path, end: str) -> None:
+    who = credentials(tmp_path, plugin(tmp_path, printed(f'{{"token":"t","expirationTimestamp":{end}}}')), Clock())
+    for _ in range(2):
+        with pytest.raises(KubeconfigError, match=r"did not print an ExecCredential: .*expirationTimestamp"):
+            who.current()
+
+
+@pytest.mark.parametrize("end", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_first_and_last_expiry_of_a_plugin_are_taken(tmp_path: Path, end: str) -> None:
+    who = credentials(tmp_path, plugin(tmp_path, printed(f'{{"token":"t","expirationTimestamp":"{end}"}}')), Clock())
+    for _ in range(2):
+        assert who.current().headers["Authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize("status", ['"x"', "[1]", '{"clientCertificateData":1,"clientKeyData":2}'])
+def test_status_of_another_type_is_a_kubeconfig_error(tmp_path: Path, status: str) -> None:
+    with pytest.raises(KubeconfigError, match="did not print an ExecCredential"):
+        credentials(tmp_path, plugin(tmp_path, printed(status)), Clock()).current()
+
+
 def test_missing_plugin_has_its_install_hint_in_the_error(tmp_path: Path) -> None:
     user = {
         "exec": {"command": "nowhere-x", "apiVersion": "client.authentication.k8s.io/v1", "installHint": "get it at y"}

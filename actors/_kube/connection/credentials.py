@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,22 @@ class Identity(NamedTuple):
     headers: dict[str, str]
 
 
+class PluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The status of an ExecCredential: a token, a certificate with its key (PEM), or both."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """RFC 3339 needs a time zone. So no conversion of this time depends on the machine's zone, or fails."""
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+    status: PluginStatus | None = None
+
+
 class Credentials:
     """The credentials of one kubeconfig. Changed files are read again, because rotation replaces them."""
 
@@ -62,7 +78,7 @@ class Credentials:
     def _use(self, access: Access) -> None:
         self.access = access
         self._token, self._token_read = "", 0.0
-        self._plugin: dict[str, Any] | None = None
+        self._plugin: PluginStatus | None = None
         self._pair: tuple[bytes, bytes] = (b"", b"")
         self._stamps: tuple[Any, ...] | None = None
 
@@ -80,9 +96,9 @@ class Credentials:
         token = self._static_token()
         if not token and self.access.user.exec is not None:
             status = self._of_plugin(self.access.user.exec)
-            token = status.get("token") or ""
-            if "clientCertificateData" in status:
-                certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
+            token = status.token or ""
+            if status.client_certificate_data and status.client_key_data:
+                certificate, key = status.client_certificate_data.encode(), status.client_key_data.encode()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         elif self.access.user.username:
@@ -177,7 +193,7 @@ class Credentials:
             headers[f"Impersonate-Extra-{key}"] = ",".join(values)
         return {name: value for name, value in headers.items() if value}
 
-    def _of_plugin(self, plugin: Exec) -> dict[str, Any]:
+    def _of_plugin(self, plugin: Exec) -> PluginStatus:
         if self._plugin is None or _expired(self._plugin, self._now()):
             self._plugin = run_plugin(plugin, self.access)
         return self._plugin
@@ -196,7 +212,7 @@ def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
         os.close(descriptor)
 
 
-def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:
+def run_plugin(plugin: Exec, access: Access) -> PluginStatus:
     """The status of the ExecCredential that the plugin prints. Raises KubeconfigError."""
     where = f"credential plugin {plugin.command} of {access.path}"
     if plugin.interactive_mode == "Always":
@@ -222,16 +238,16 @@ def run_plugin(plugin: Exec, access: Access) -> dict[str, Any]:
     return _plugin_status(done.stdout, plugin, where)
 
 
-def _plugin_status(output: bytes, plugin: Exec, where: str) -> dict[str, Any]:
+def _plugin_status(output: bytes, plugin: Exec, where: str) -> PluginStatus:
     try:
-        printed = untrusted.decode_json(output, dict[str, Any])
+        printed = untrusted.decode_json(output, _ExecCredential)
     except msgspec.DecodeError as error:
         raise KubeconfigError(f"the {where} did not print an ExecCredential: {error}") from error
-    if printed.get("apiVersion") != plugin.api_version or printed.get("kind") != "ExecCredential":
-        raise KubeconfigError(f"the {where} printed {printed.get('kind')} of {printed.get('apiVersion')}")
-    status: dict[str, Any] = printed.get("status") or {}
-    has_pair = [bool(status.get(name)) for name in ("clientCertificateData", "clientKeyData")]
-    if any(has_pair) != all(has_pair) or not (all(has_pair) or status.get("token")):
+    if printed.api_version != plugin.api_version or printed.kind != "ExecCredential":
+        raise KubeconfigError(f"the {where} printed {printed.kind} of {printed.api_version}")
+    status = printed.status or PluginStatus()
+    has_pair = [bool(status.client_certificate_data), bool(status.client_key_data)]
+    if any(has_pair) != all(has_pair) or not (all(has_pair) or status.token):
         raise KubeconfigError(f"the {where} printed neither a token nor a certificate with its key")
     return status
 
@@ -269,6 +285,6 @@ def _words(not_before: float, not_after: float, now: float, path: str) -> str:
     return ""
 
 
-def _expired(status: dict[str, Any], now: float) -> bool:
-    text: str = status.get("expirationTimestamp") or ""
-    return bool(text) and datetime.fromisoformat(text).timestamp() - EXPIRY_MARGIN_S <= now
+def _expired(status: PluginStatus, now: float) -> bool:
+    end = status.expiration_timestamp
+    return end is not None and end.timestamp() - EXPIRY_MARGIN_S <= now
