@@ -70,8 +70,9 @@ def of_classes(pods: Iterable[Requests], allocatable_memory: int, settings: Sett
     for pod in pods:
         cpu += pod.requests.get("cpu", 0) if pod.qos == "Burstable" else 0
         memory[pod.qos] += pod.requests.get("memory", 0)
-    burstable = allocatable_memory - memory["Guaranteed"] * percent // 100
-    best_effort = burstable - memory["Burstable"] * percent // 100
+    # Pods that run already may request more than is allocatable now.
+    burstable = max(0, allocatable_memory - memory["Guaranteed"] * percent // 100)
+    best_effort = max(0, burstable - memory["Burstable"] * percent // 100)
     found: dict[QosClass, PodLimits] = {
         "Burstable": PodLimits(milli_cpu_to_shares(cpu), memory_bytes=burstable if percent else None),
         "BestEffort": PodLimits(MIN_SHARES, memory_bytes=best_effort if percent else None),

@@ -6,6 +6,7 @@ All waits of a function share one deadline. Changes are made at run time, and sy
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -83,6 +84,8 @@ def _systemd(what: str) -> Iterator[_Systemd]:
         raise SystemdError(f"cannot {what}: no answer from systemd within {DEADLINE_S:g} s") from error
     except SystemdError as error:
         raise SystemdError(f"cannot {what}: {error}") from error
+    except struct.error as error:
+        raise SystemdError(f"cannot {what}: a limit is beyond 64 bits: {error}") from error
     except (OSError, EOFError, ValueError, RuntimeError) as error:
         why = "check dbus and systemd; without them set cgroupDriver to cgroupfs"
         raise SystemdError(f"cannot {what}: the system bus: {error or type(error).__name__}; {why}") from error

@@ -154,6 +154,16 @@ def test_failed_job_and_refusal_are_told(systemd: FakeSystemd, tree: Hierarchy) 
         fs.create_pod_cgroup(pod(), SETTINGS, tree)
 
 
+@pytest.mark.parametrize("limits", [PodLimits(memory_bytes=-1), PodLimits(memory_bytes=1 << 64)])
+def test_number_beyond_64_bits_is_an_error_of_its_unit(
+    systemd: FakeSystemd, tree: Hierarchy, limits: PodLimits
+) -> None:
+    with pytest.raises(units.SystemdError, match=r"cannot limit kubepods.slice: a limit is beyond 64 bits: "):
+        tiers.apply("/kubepods.slice", limits, "systemd", tree)
+    tiers.apply("/kubepods.slice", PodLimits(memory_bytes=1 << 30), "systemd", tree)
+    assert systemd.properties("kubepods.slice") == {"MemoryMax": 1 << 30}
+
+
 def test_slices_of_a_session_are_stopped_at_its_end(
     systemd: FakeSystemd, tree: Hierarchy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
