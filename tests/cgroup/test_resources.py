@@ -67,6 +67,22 @@ def test_a_container_as_the_kubelet_asked_for_it() -> None:
     assert [limit.page_size for limit in message.hugepage_limits] == ["2MB", "1GB"]
 
 
+HUGE = {"cpu": "100T", "memory": "100E", "hugepages-2Mi": "100E"}
+
+
+def test_the_largest_limits_fit_into_the_message() -> None:
+    huge = pod(container(requests={"cpu": "100m"}, limits=HUGE), container("d", limits=HUGE))
+    got = container_resources(
+        huge, huge.spec.containers[0], SETTINGS, memory_capacity_bytes=GIB, page_sizes=("2MB",),
+        swap=SwapRules(accounting=True),
+    )  # fmt: skip
+    message = linux_container_resources(got)
+    assert message.cpu_quota == message.memory_limit_in_bytes == message.memory_swap_limit_in_bytes == (1 << 63) - 1
+    assert message.hugepage_limits[0].limit == (1 << 63) - 1
+    whole = linux_container_resources(sandbox_resources(huge, SETTINGS))
+    assert whole.cpu_quota == whole.memory_limit_in_bytes == (1 << 63) - 1
+
+
 def test_a_sandbox_as_the_kubelet_asked_for_it() -> None:
     expected = LinuxResources(cpu_period=100_000, cpu_quota=10_000, cpu_shares=51, memory_limit_in_bytes=33_554_432)
     assert sandbox_resources(PROBED, SETTINGS) == expected

@@ -25,6 +25,8 @@ MIN_SHARES = 2
 MAX_SHARES = 262_144
 MIN_QUOTA_US = 1_000
 """The kernel rejects a quota below 1 ms."""
+MAX_QUOTA_US = (1 << 63) - 1
+"""CRI has 64 bits for it."""
 
 GUARANTEED_OOM_SCORE_ADJ = -997
 BEST_EFFORT_OOM_SCORE_ADJ = 1000
@@ -74,8 +76,8 @@ def milli_cpu_to_shares(milli_cpu: int) -> int:
 
 
 def milli_cpu_to_quota(milli_cpu: int, period_us: int = 100_000) -> int:
-    """Return cpu.cfs_quota_us for a limit in thousandths of a core, at least 1000; 0 for no limit."""
-    return max(MIN_QUOTA_US, milli_cpu * period_us // 1000) if milli_cpu else 0
+    """Return cpu.cfs_quota_us for a limit in thousandths of a core, 1000 to 2^63-1; 0 for no limit."""
+    return min(MAX_QUOTA_US, max(MIN_QUOTA_US, milli_cpu * period_us // 1000)) if milli_cpu else 0
 
 
 def shares_to_weight(shares: int) -> int:
