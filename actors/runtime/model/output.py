@@ -9,6 +9,8 @@ import time
 
 DRAIN_S = 2.0
 """Waits this long for the end of the output: a process that the command leaves behind may keep it open."""
+LONGEST_WAIT_S = 24 * 3600.0
+"""epoll(2) refuses to wait for more than 2^31 ms. A command may have a timeout of 68 years."""
 
 
 def collect(process: subprocess.Popen[bytes], deadline: float | None, most_bytes: int) -> tuple[bytes, bytes]:
@@ -47,4 +49,4 @@ def collect(process: subprocess.Popen[bytes], deadline: float | None, most_bytes
 
 def _wait_s(deadline: float | None, ended_at: float | None) -> float | None:
     ends = [end for end in (deadline, None if ended_at is None else ended_at + DRAIN_S) if end is not None]
-    return max(0.0, min(ends) - time.monotonic()) if ends else None
+    return min(LONGEST_WAIT_S, max(0.0, min(ends) - time.monotonic())) if ends else None
