@@ -30,9 +30,9 @@ The embedded runtime and containerd from 1.7 end a pull without progress. The ru
 with RuntimeDown.
 """
 
-MOST_GRACE_SECONDS = 365 * 24 * 3600
-"""Longest grace period of a container. A pod may have one of 300 billion years. A call with such a deadline ends
-at once, and the container gets no signal."""
+MOST_SECONDS = 365 * 24 * 3600
+"""Longest deadline of a call, and longest grace period of a container. gRPC ends a call at once whose deadline is
+later than some 7e9 s. A pod may have a grace period of 300 billion years."""
 
 _SERVICE = {
     method.name: (service.full_name, method)
@@ -142,7 +142,7 @@ class CriCalls:
 
     def stop_container(self, container_id: str, grace_seconds: int) -> Call[None]:
         """Ask a container to end, and kill it after `grace_seconds`. The deadline starts after those. Idempotent."""
-        grace_seconds = min(grace_seconds, MOST_GRACE_SECONDS)
+        grace_seconds = min(grace_seconds, MOST_SECONDS)
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
         return self._gone("StopContainer", request, grace_seconds + self._request_seconds)
 
@@ -267,7 +267,7 @@ class CriCalls:
         absent: Callable[[], T] | None = None,
     ) -> Call[T]:
         """Start `rpc`. `timeout` is its deadline in seconds; None is the usual one of calls with effects."""
-        deadline = self._request_seconds if timeout is None else timeout
+        deadline = min(MOST_SECONDS, self._request_seconds if timeout is None else timeout)
         parse = response_type(rpc).FromString
         read = parse if convert is None else lambda content: convert(parse(content))
         content = request.SerializeToString(deterministic=True)  # a replay finds the answer by the request's digest

@@ -17,7 +17,7 @@ import pytest
 from actors._base.messaging import tracing
 from actors._cri import channel
 from actors._cri.call import Call
-from actors._cri.client import MOST_GRACE_SECONDS, Cri
+from actors._cri.client import MOST_SECONDS, Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
 from actors._faults import hooks
 from proto.agent.faults import Fault
@@ -325,7 +325,15 @@ def test_deadlines_are_the_kubelets(fake: FakeRuntime) -> None:
     cri.stop_container("c", grace_seconds=30).result()
     assert fake.seconds_left == pytest.approx(130, abs=5)
     cri.stop_container("c", grace_seconds=(1 << 63) - 1).result()
-    assert fake.seconds_left == pytest.approx(MOST_GRACE_SECONDS, rel=0.01)
+    assert fake.seconds_left == pytest.approx(MOST_SECONDS, rel=0.01)
+    cri.close()
+
+
+@pytest.mark.parametrize("request_seconds", [1_040_000 * 3600.0, 1e300])
+def test_longest_request_timeout_is_a_year(fake: FakeRuntime, request_seconds: float) -> None:
+    cri = Cri(fake.endpoint, request_seconds=request_seconds)
+    cri.run_pod_sandbox(pb.PodSandboxConfig()).result()
+    assert fake.seconds_left == pytest.approx(MOST_SECONDS, rel=0.01)
     cri.close()
 
 
