@@ -37,6 +37,15 @@ def test_a_container_as_containerd_answers():
     assert view.stop_signal == ""
 
 
+@pytest.mark.parametrize(
+    ("number", "name"), [(pb.SIGNAL_SIGTERM, "SIGTERM"), (0, ""), (66, ""), (2**31 - 1, ""), (-1, "")]
+)
+def test_stop_signal_of_a_newer_cri_has_no_name(number: int, name: str) -> None:
+    answer = status_of_probed()
+    answer.status.stop_signal = number
+    assert ContainerView.from_status(answer).stop_signal == name
+
+
 def test_unknown_verbose_info_only_lacks_the_pid():
     for info in ({}, {"info": "not json"}, {"info": '{"pid":"x"}'}, {"pid": "1"}):
         assert ContainerView.from_status(status_of_probed(**info)).pid == 0

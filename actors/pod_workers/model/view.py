@@ -263,7 +263,9 @@ def _start_was_given_up(status: pb.ContainerStatus) -> bool:
 
 
 def _signal_name(signal: int) -> str:
-    return "" if signal == 0 else pb.Signal.Name(signal).removeprefix("SIGNAL_")  # type: ignore[arg-type]
+    """The signal's name; empty for the runtime's default, and for a number of a newer CRI."""
+    known = pb.Signal.DESCRIPTOR.values_by_number.get(signal)
+    return known.name.removeprefix("SIGNAL_") if signal and known else ""
 
 
 def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
