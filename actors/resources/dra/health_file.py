@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -36,7 +37,7 @@ class _Device(msgspec.Struct):
     name: str = msgspec.field(name="DeviceName")
     health: str = msgspec.field(name="Health")
     updated: str = msgspec.field(name="LastUpdated")
-    within: int = msgspec.field(name="HealthCheckTimeout", default=0)
+    within: Annotated[int, msgspec.Meta(le=(1 << 63) - 1)] = msgspec.field(name="HealthCheckTimeout", default=0)
     """Nanoseconds; 0 is the default."""
     message: str = msgspec.field(name="Message", default="")
 

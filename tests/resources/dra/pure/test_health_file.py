@@ -78,7 +78,17 @@ def test_reports_count_for_the_rest_of_their_time(changes: dict[str, Any], until
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"[]", b"{", b'{"d":1}', content(LastUpdated="yesterday"), content(LastUpdated=1), content(PoolName=None)],
+    [
+        content(HealthCheckTimeout=10**400),
+        content(HealthCheckTimeout=1 << 63),
+        b"",
+        b"[]",
+        b"{",
+        b'{"d":1}',
+        content(LastUpdated="yesterday"),
+        content(LastUpdated=1),
+        content(PoolName=None),
+    ],
 )
 def test_damaged_files_are_refused(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
