@@ -52,7 +52,7 @@ from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import GetNodeStats, GetPodUsages, PodUsage
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
 from proto.v1 import Pod
-from proto.wire.errors import ActorDead, ActorError, AskTimeout, Refused
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, ProtocolError, Refused
 
 log = logging.getLogger(__name__)
 
@@ -406,7 +406,7 @@ class Eviction(Actor):
         request = GetPodUsages(max_age_s=0.0, with_disk=with_disk, with_containers=True)
         try:
             answer = await self.peer("stats").ask(request, USAGES_S)
-        except ActorError as error:
+        except (ActorError, ProtocolError) as error:  # the answer may be too large to send
             log.warning("cannot measure the usage of pods: %s; ranking by priority alone", error)
             return {}
         return {usage.pod_uid: usage for usage in answer.pods}

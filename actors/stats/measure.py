@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -69,7 +70,7 @@ def image_use(answer: pb.ImageFsInfoResponse) -> tuple[DiskUse, DiskUse | None]:
 
 def _sum(usages: Iterable[pb.FilesystemUsage]) -> DiskUse | None:
     found = [DiskUse(usage.used_bytes.value, usage.inodes_used.value) for usage in usages]
-    return DiskUse(sum(one.bytes for one in found), sum(one.inodes for one in found)) if found else None
+    return functools.reduce(DiskUse.plus, found) if found else None
 
 
 def pod_cgroups(settings: Settings) -> dict[str, CgroupFigures]:

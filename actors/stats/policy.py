@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from actors._host.files.disk_use import DiskUse
+from actors._host.files.disk_use import MOST_USE, DiskUse
 from proto.node.stats import ContainerUsage, FsStats, PodUsage, VolumeUse
 from proto.pods.volume import PodVolumeUsage
 
@@ -101,15 +101,15 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
         layers = layers.plus(figures.writable_layer)
     for log in disk.logs.values():
         nodefs = nodefs.plus(log)
-    summed = CgroupFigures(sum(f.memory_working_set_bytes for f in own), sum(f.cpu_ns for f in own))
-    whole = cgroup or summed
+    everything = layers.plus(nodefs)
+    whole = cgroup or _summed(own)
     return PodUsage(
         pod_uid=uid,
         memory_working_set_bytes=whole.memory_working_set_bytes,
         cpu_usage_ns=whole.cpu_ns,
         tasks=whole.tasks,
-        disk_bytes=layers.bytes + nodefs.bytes,
-        inodes=layers.inodes + nodefs.inodes,
+        disk_bytes=everything.bytes,
+        inodes=everything.inodes,
         writable_layer_bytes=layers.bytes,
         writable_layer_inodes=layers.inodes,
         containers=tuple(
@@ -123,3 +123,8 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
         ),
         volumes=disk.by_volume,
     )
+
+
+def _summed(own: list[ContainerFigures]) -> CgroupFigures:
+    memory, cpu_ns = sum(one.memory_working_set_bytes for one in own), sum(one.cpu_ns for one in own)
+    return CgroupFigures(min(MOST_USE, memory), min(MOST_USE, cpu_ns))

@@ -27,7 +27,7 @@ from proto.node.stats import FsStats, GetNodeStats, GetPodUsages, NodeStats, Pod
 from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodePressure
 from proto.v1 import Pod, from_dict
-from proto.wire.errors import Refused
+from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
 
@@ -547,9 +547,10 @@ def test_a_pod_that_is_gone_already_is_passed_over(fake: FakeNode) -> None:
     wait_for(lambda: "evict b" in fake.order, 10, "the next in rank goes")
 
 
-def test_without_usages_priority_decides(fake: FakeNode) -> None:
+@pytest.mark.parametrize("error", [Refused("Unavailable", "cannot measure"), ProtocolError("cannot send PodUsages")])
+def test_without_usages_priority_decides(fake: FakeNode, error: Exception) -> None:
     def refuse(_: Any) -> Any:
-        raise Refused("Unavailable", "cannot measure")
+        raise error
 
     fake.actor.peers["stats"].answers[GetPodUsages] = refuse
     fake.pod("a", GIB, priority=10)

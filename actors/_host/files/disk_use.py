@@ -30,6 +30,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512
 """Bytes of a block in st_blocks, on every file system (stat(2))."""
 
+MOST_USE = (1 << 63) - 1
+"""Largest sum. A message holds numbers of 64 bits."""
+
 
 class DiskUse(NamedTuple):
     """Used bytes and inodes."""
@@ -38,8 +41,8 @@ class DiskUse(NamedTuple):
     inodes: int = 0
 
     def plus(self, other: DiskUse) -> DiskUse:
-        """Return the sum of both."""
-        return DiskUse(self.bytes + other.bytes, self.inodes + other.inodes)
+        """Return the sum of both, at most MOST_USE. A runtime may report up to 2^64-1 for each container."""
+        return DiskUse(min(MOST_USE, self.bytes + other.bytes), min(MOST_USE, self.inodes + other.inodes))
 
 
 def lower_cpu_priority() -> None:

@@ -10,8 +10,9 @@ from actors.stats.policy import (
     pod_disks,
     pod_usages,
 )
-from proto.node.stats import ContainerUsage, PodUsage
+from proto.node.stats import ContainerUsage, PodUsage, PodUsages
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
+from proto.wire import codec
 
 
 def test_pod_cgroup_replaces_the_sum_of_its_containers() -> None:
@@ -42,6 +43,17 @@ def test_without_a_cgroup_containers_are_summed() -> None:
         ("b", 11, 2, 0),
         ("c", 0, 0, 1),
     ]
+
+
+def test_sums_of_64_bit_figures_fit_into_a_message() -> None:
+    most = (1 << 64) - 1
+    own = [ContainerFigures("u", name, most, most, DiskUse(most, most)) for name in "ab"]
+    disk = PodDisk(logs={"a": DiskUse(most, most)}, volumes=DiskUse(most, most))
+    usages = pod_usages({}, own, {"u": disk})
+    (usage,) = usages
+    assert usage.disk_bytes == usage.writable_layer_bytes == usage.memory_working_set_bytes == (1 << 63) - 1
+    assert codec.decode(codec.encode(PodUsages(time=0.0, pods=usages)), PodUsages).pods == usages
+    assert DiskUse(1, most).plus(DiskUse(2, 3)) == DiskUse(3, (1 << 63) - 1)
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**50))
