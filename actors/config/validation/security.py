@@ -11,15 +11,17 @@ from proto.v1 import AppArmorProfile, PodSecurityContext, SeccompProfile, Securi
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _MAX_APPARMOR_NAME = 4095
+_MAX_ID = 2**31 - 1
+"""Of users and groups."""
 
 
 def validate_pod_security(at: Path, context: PodSecurityContext) -> Iterator[Violation]:
     """Yield the violations of spec.securityContext."""
-    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0)
-    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0)
-    yield from rules.in_range(at / "fsGroup", context.fs_group, 0)
+    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0, _MAX_ID)
+    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0, _MAX_ID)
+    yield from rules.in_range(at / "fsGroup", context.fs_group, 0, _MAX_ID)
     for index, group in enumerate(context.supplemental_groups):
-        yield from rules.in_range(at / "supplementalGroups" / index, group, 0)
+        yield from rules.in_range(at / "supplementalGroups" / index, group, 0, _MAX_ID)
     policies = ("OnRootMismatch", "Always")
     yield from rules.one_of(at / "fsGroupChangePolicy", context.fs_group_change_policy, policies, optional=True)
     yield from rules.one_of(
@@ -36,8 +38,8 @@ def validate_pod_security(at: Path, context: PodSecurityContext) -> Iterator[Vio
 
 def validate_container_security(at: Path, context: SecurityContext, *, host_users: bool) -> Iterator[Violation]:
     """Yield the violations of a container's securityContext. `host_users`: the pod has no user namespace of its own."""
-    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0)
-    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0)
+    yield from rules.in_range(at / "runAsUser", context.run_as_user, 0, _MAX_ID)
+    yield from rules.in_range(at / "runAsGroup", context.run_as_group, 0, _MAX_ID)
     yield from rules.one_of(at / "procMount", context.proc_mount, ("Default", "Unmasked"), optional=True)
     if context.proc_mount == "Unmasked" and host_users:
         yield rules.invalid(at / "procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`")

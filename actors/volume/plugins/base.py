@@ -21,6 +21,9 @@ MOUNT_OPTIONS_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
 GID_ANNOTATION = "pv.beta.kubernetes.io/gid"
 """The group of a volume's files; containers that use the volume get it as a supplemental group."""
 
+MOST_ID = 2**31 - 1
+"""Largest user or group of the API."""
+
 SET_UP_FAILED = "MountVolume.SetUp failed"
 
 
@@ -192,19 +195,25 @@ class PersistentPlugin(ABC):
 
 
 def fs_group(pod: Pod) -> int | None:
-    """The pod's fsGroup."""
+    """The pod's fsGroup. Raises CannotMount for a number beyond the API's: chown(2) cannot take each."""
     security = pod.spec.security_context
-    return security.fs_group if security is not None else None
+    return _checked("fsGroup", security.fs_group) if security is not None else None
 
 
 def fs_user(pod: Pod) -> int | None:
-    """UID that all of the pod's containers run as; None when they differ or set none."""
+    """UID that all of the pod's containers run as; None when they differ or set none. Raises CannotMount, as above."""
     users = set()
     for one in (*pod.spec.init_containers, *pod.spec.containers):
         own, common = one.security_context, pod.spec.security_context
         user = own.run_as_user if own is not None else None
         users.add(common.run_as_user if user is None and common is not None else user)
-    return users.pop() if len(users) == 1 else None
+    return _checked("runAsUser", users.pop()) if len(users) == 1 else None
+
+
+def _checked(field: str, number: int | None) -> int | None:
+    if number is not None and not 0 <= number <= MOST_ID:
+        raise CannotMount(f"cannot use {field} {number}: must be between 0 and {MOST_ID}", retry=False)
+    return number
 
 
 def token_request(pod: Pod, audience: str, expiration_s: int | None) -> GetToken:

@@ -49,6 +49,16 @@ def files(objects: Mapping[str, Mapping[str, bytes]] | None = None, **volume: An
     return {file.path: (file.data, file.mode) for file in made.files}
 
 
+@pytest.mark.parametrize("group", [-1, 1 << 31, 1 << 32])
+def test_number_that_is_no_group_is_an_error_of_the_volume(group: int) -> None:
+    spec = pod(emptyDir={})
+    spec = replace(spec, spec=replace(spec.spec, security_context=v1.PodSecurityContext(fs_group=group)))
+    wanted = policy.wanted_volumes(spec)["v"]
+    with pytest.raises(CannotMount, match=f"fsGroup {group}: must be between 0 and 2147483647") as refused:
+        wanted.plugin.step(spec, wanted.volume, Context(64 * MI, NodeFacts(), {}))
+    assert not refused.value.retry
+
+
 def test_secrets_are_in_memory_and_config_maps_on_disk() -> None:
     secret = step({"Secret/s": {}}, secret={"secretName": "s"})
     assert secret == Files(EmptyDir("u", "kubernetes.io~secret", "v", "tmpfs", f"size={64 * MI}", 7), ())
