@@ -132,6 +132,12 @@ def test_status_of_another_type_is_a_kubeconfig_error(tmp_path: Path, status: st
         credentials(tmp_path, plugin(tmp_path, printed(status)), Clock()).current()
 
 
+@pytest.mark.parametrize("user", [{"token": "a\nb"}, {"token": "\u20ac"}, {"token": "t", "as": "x\r"}])
+def test_text_that_no_header_may_have_is_a_kubeconfig_error(tmp_path: Path, user: dict[str, Any]) -> None:
+    with pytest.raises(KubeconfigError, match=r"cannot use the credentials of .*config: the header .* line end"):
+        credentials(tmp_path, user, Clock()).current()
+
+
 def test_missing_plugin_has_its_install_hint_in_the_error(tmp_path: Path) -> None:
     user = {
         "exec": {"command": "nowhere-x", "apiVersion": "client.authentication.k8s.io/v1", "installHint": "get it at y"}

@@ -12,11 +12,12 @@ import base64
 import contextlib
 import logging
 import os
+import re
 import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -34,6 +35,7 @@ TOKEN_FILE_S = 60.0
 """Greatest age of a token from a file, as in client-go."""
 PLUGIN_S = 60.0
 EXPIRY_MARGIN_S = 10.0
+_HEADER = re.compile(r"[^\x00\r\n\u0100-\U0010ffff]*")
 
 
 class Identity(NamedTuple):
@@ -104,6 +106,7 @@ class Credentials:
         elif self.access.user.username:
             pair = f"{self.access.user.username}:{self.access.user.password}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        _check(headers, self.access.path)
         return Identity(certificate, key, headers)
 
     def _has_others(self) -> bool:
@@ -274,6 +277,14 @@ def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
     except pki.PkiError:
         return None
     return found.not_before, found.not_after
+
+
+def _check(headers: Mapping[str, str], path: str) -> None:
+    """Raise KubeconfigError for values that http.client refuses with a ValueError."""
+    for name, text in headers.items():
+        if not _HEADER.fullmatch(text):
+            why = f"the header {name} would have a line end, or a character that is not Latin-1"
+            raise KubeconfigError(f"cannot use the credentials of {path}: {why}")
 
 
 def _words(not_before: float, not_after: float, now: float, path: str) -> str:
