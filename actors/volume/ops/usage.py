@@ -9,7 +9,7 @@ import os
 import time
 
 from actors._host.files import mounts, paths
-from actors._host.files.disk_use import Walk
+from actors._host.files.disk_use import MOST_USE, Walk
 from actors._host.files.listing import names
 from actors.volume.ops.removal import At
 from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
@@ -39,15 +39,22 @@ def measure_pod(root: str, uid: str, at: At) -> tuple[VolumeUsage, ...]:
 
 
 def file_system(name: str, path: str) -> VolumeUsage:
-    """Usage of a file system, by statvfs. Raises OSError; may hang with it."""
+    """Usage of a file system, by statvfs. Raises OSError; may hang with it.
+
+    A driver of FUSE may report any numbers, also more free blocks than blocks.
+    """
     figures = os.statvfs(path)
     return VolumeUsage(
         name=name,
-        used_bytes=(figures.f_blocks - figures.f_bfree) * figures.f_frsize,
-        inodes_used=figures.f_files - figures.f_ffree,
+        used_bytes=_bounded((figures.f_blocks - figures.f_bfree) * figures.f_frsize),
+        inodes_used=_bounded(figures.f_files - figures.f_ffree),
         local=False,
-        capacity_bytes=figures.f_blocks * figures.f_frsize,
-        available_bytes=figures.f_bavail * figures.f_frsize,
-        inodes=figures.f_files,
-        inodes_free=figures.f_ffree,
+        capacity_bytes=_bounded(figures.f_blocks * figures.f_frsize),
+        available_bytes=_bounded(figures.f_bavail * figures.f_frsize),
+        inodes=_bounded(figures.f_files),
+        inodes_free=_bounded(figures.f_ffree),
     )
+
+
+def _bounded(figure: int) -> int:
+    return max(0, min(MOST_USE, figure))

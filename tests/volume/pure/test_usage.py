@@ -1,0 +1,41 @@
+"""Figures of volumes that are file systems of their own."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from actors.volume.ops import usage
+from proto.pods.volume import PodVolumeUsage, VolumeUsage, VolumeUsages
+from proto.wire import codec
+
+MOST = (1 << 64) - 1
+
+
+def of(monkeypatch: pytest.MonkeyPatch, **figures: int) -> VolumeUsage:
+    """The usage of a file system with these figures of statvfs(3); others are 0."""
+    names = ("f_blocks", "f_bfree", "f_bavail", "f_frsize", "f_files", "f_ffree")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**(dict.fromkeys(names, 0) | figures)))
+    return usage.file_system("v", "/v")
+
+
+def test_figures_of_a_volume_are_bytes_and_inodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of(monkeypatch, f_blocks=10, f_bfree=6, f_bavail=5, f_frsize=4096, f_files=9, f_ffree=7)
+    assert (found.capacity_bytes, found.available_bytes, found.used_bytes) == (40960, 20480, 16384)
+    assert (found.inodes, found.inodes_free, found.inodes_used) == (9, 7, 2)
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"f_blocks": MOST, "f_bavail": MOST, "f_frsize": 1 << 31, "f_files": MOST, "f_ffree": 1},
+        {"f_blocks": 1, "f_bfree": MOST, "f_frsize": 1 << 31, "f_ffree": MOST},
+    ],
+)
+def test_any_figures_of_a_volume_fit_into_a_message(monkeypatch: pytest.MonkeyPatch, figures: dict[str, int]) -> None:
+    found = of(monkeypatch, **figures)
+    usages = VolumeUsages(pods=(PodVolumeUsage(pod_uid="u", time=0.0, volumes=(found,)),))
+    assert codec.decode(codec.encode(usages), VolumeUsages) == usages
+    assert min(found.used_bytes, found.inodes_used) >= 0
