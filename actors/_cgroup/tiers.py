@@ -70,16 +70,23 @@ def of_classes(pods: Iterable[Requests], allocatable_memory: int, settings: Sett
     for pod in pods:
         cpu += pod.requests.get("cpu", 0) if pod.qos == "Burstable" else 0
         memory[pod.qos] += pod.requests.get("memory", 0)
-    # Pods that run already may request more than is allocatable now.
-    burstable = max(0, allocatable_memory - memory["Guaranteed"] * percent // 100)
-    best_effort = max(0, burstable - memory["Burstable"] * percent // 100)
+    burstable = allocatable_memory - memory["Guaranteed"] * percent // 100
+    best_effort = burstable - memory["Burstable"] * percent // 100
     found: dict[QosClass, PodLimits] = {
-        "Burstable": PodLimits(milli_cpu_to_shares(cpu), memory_bytes=burstable if percent else None),
-        "BestEffort": PodLimits(MIN_SHARES, memory_bytes=best_effort if percent else None),
+        "Burstable": PodLimits(milli_cpu_to_shares(cpu), memory_bytes=_left(burstable) if percent else None),
+        "BestEffort": PodLimits(MIN_SHARES, memory_bytes=_left(best_effort) if percent else None),
     }
     for qos, (least, low) in memory_qos.of_classes(memory, settings).items():
         found[qos] = replace(found.get(qos, PodLimits()), memory_min_bytes=least, memory_low_bytes=low)
     return found
+
+
+def _left(memory: int) -> int | None:
+    """A limit of memory; None, so that the last one stays, if pods that run already request more than is allocatable.
+
+    Limited to 0, the kernel would kill the pods of the class.
+    """
+    return memory if memory >= 0 else None
 
 
 def _limits(amounts: Mapping[str, int]) -> PodLimits:

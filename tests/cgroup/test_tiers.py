@@ -67,7 +67,7 @@ PODS = [
         (PODS, 0, PodLimits(1024), PodLimits(2)),
         (PODS, 100, PodLimits(1024, memory_bytes=6 * GI), PodLimits(2, memory_bytes=5 * GI)),
         (PODS, 50, PodLimits(1024, memory_bytes=7 * GI), PodLimits(2, memory_bytes=6 * GI + GI // 2)),
-        ([Share.of(guaranteed("h", "1", "12Gi"))], 100, PodLimits(2, memory_bytes=0), PodLimits(2, memory_bytes=0)),
+        ([Share.of(guaranteed("h", "1", "12Gi"))], 100, PodLimits(2), PodLimits(2)),
     ],
 )
 def test_of_the_classes(pods, percent, burstable, best_effort):

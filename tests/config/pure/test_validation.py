@@ -152,7 +152,7 @@ def test_restart_rules_take_any_exit_codes():
         (f"{C}.securityContext", {"runAsGroup": 1 << 31}, f"{CF}.securityContext.runAsGroup", "between 0 and 2147483647"),
         ("spec.securityContext", {"fsGroup": 1 << 32}, "spec.securityContext.fsGroup", "between 0 and 2147483647"),
         ("spec.securityContext", {"runAsUser": 1 << 31}, "spec.securityContext.runAsUser", "between 0 and 2147483647"),
-        ("spec.securityContext", {"supplementalGroups": [0, 1 << 63]}, "spec.securityContext.supplementalGroups[1]",
+        ("spec.securityContext", {"supplementalGroups": [0, 1 << 62]}, "spec.securityContext.supplementalGroups[1]",
          "between 0 and 2147483647"),
         (f"{C}.securityContext", {"procMount": "Unmasked"}, f"{CF}.securityContext.procMount", "`hostUsers` must be false"),
         (f"{C}.securityContext", {"allowPrivilegeEscalation": False, "privileged": True}, f"{CF}.securityContext", "`privileged` to true"),
