@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -12,13 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from proto.agent.supervisor import Started
 from supervisor.sockets.client import Client
 from tests.agent.agent import ACTORS, Agent, container, is_ready, pod
+from tests.floors import effective_limit_s
 from tests.harness import PATIENCE, wait_for
 
 CHANGES = 10
-EFFECTIVE_S = 1.0
-EFFECTIVE_STARTS = 6
-"""A change is in force after so many starts of a bare interpreter, on a machine so busy that they take over a second.
-It needs two: the one that reads the files, and the actor's."""
 PROBE_PERIOD_S = 1.0
 LATE_S = 0.2
 
@@ -69,13 +64,6 @@ def change_and_time(agent: Agent, drop_in, percent: int) -> float:
     raise AssertionError("the event stream ended")
 
 
-def limit_s() -> float:
-    """The longest time of a change on the machine as busy as it is now."""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import click, msgspec, yaml, zmq"], check=True)
-    return max(EFFECTIVE_S * PATIENCE, EFFECTIVE_STARTS * (time.monotonic() - began))
-
-
 def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
     with closing(Probed()) as probed, closing(Agent(containerd)) as agent:
         drop_ins = agent.dir / "conf.d"
@@ -90,9 +78,9 @@ def test_changed_drop_in_restarts_one_actor_and_delays_no_probe(containerd):
         for number in range(CHANGES):
             # Each change has a time between two probes of its own.
             last = probed.next()
-            before_s = limit_s()
+            before_s = effective_limit_s()
             times_s.append(change_and_time(agent, drop_ins / "10-gc.conf", 90 + number))
-            limits_s.append(max(before_s, limit_s()))
+            limits_s.append(max(before_s, effective_limit_s()))
             wait_for(lambda last=last: len(probed.times) > last + 1, 20, "probed on")
             gaps_s.append(probed.times[last + 1] - probed.times[last])
         after = agent.rows()
