@@ -7,22 +7,37 @@ import time
 
 from proto.node.container_gc import CollectGarbage
 from supervisor.sockets.client import Client
-from tests.agent.agent import container, is_ready, pod, state
+from tests.agent.agent import Agent, container, is_ready, pod, state
+from tests.containerd.pods import sandbox_config
 from tests.harness import PATIENCE, wait_for
 
 BEGUN_WITHIN_S = 1.0
 """Time from the file to its pod's sandbox; the median of three, since the machine also does other things."""
+OWN_S, DIRECT_TIMES = 0.5, 1.5
+"""The same on a machine so busy that it takes longer: the agent's part, and so many times the runtime's alone."""
+
+
+def sandbox_s(agent: Agent) -> float:
+    """Measure the start of a sandbox by the runtime alone."""
+    cri, began = agent.containerd.cri, time.monotonic()
+    identity = cri.run_pod_sandbox(sandbox_config("direct")).result()
+    took_s = time.monotonic() - began
+    cri.stop_pod_sandbox(identity).result()
+    cri.remove_pod_sandbox(identity).result()
+    return took_s
 
 
 def test_a_pod_is_begun_within_a_second(agent):
-    took_s = []
+    took_s, direct_s = [], []
     for number in range(3):
         before = len(agent.sandboxes())
         began = time.monotonic()
         agent.write(f"quick{number}", pod(f"quick{number}"))
         wait_for(lambda before=before: len(agent.sandboxes()) > before, 20, "a sandbox")
         took_s.append(time.monotonic() - began)
-    assert statistics.median(took_s) < BEGUN_WITHIN_S * PATIENCE, took_s
+        direct_s.append(sandbox_s(agent))
+    limit_s = max(BEGUN_WITHIN_S * PATIENCE, OWN_S + DIRECT_TIMES * statistics.median(direct_s))
+    assert statistics.median(took_s) < limit_s, (took_s, direct_s)
 
 
 def test_added_edited_removed(agent):
