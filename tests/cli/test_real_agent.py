@@ -183,9 +183,9 @@ def test_why_answers_while_actor_and_supervisor_are_stopped(agent: subprocess.Po
         os.kill(pid, signal.SIGCONT)
         wait_for(lambda: ") T " not in stat(pid), 10, "status runs")
         agent.send_signal(signal.SIGCONT)
-    assert (
-        supervisor("why", "pod/web-node", *where).stdout == "Pod default/web-node is Running and waits for nothing.\n"
-    )
+    # It waits 50 ms for each peer, and those that were stopped may need longer at first.
+    said = "Pod default/web-node is Running and waits for nothing.\n"
+    wait_for(lambda: supervisor("why", "pod/web-node", *where).stdout == said, 20, said)
     for wrong, text in (("pod/x", "cannot find"), ("actor/x", "cannot find actor 'x'"), ("x", "write pod/NAME")):
         done = supervisor("why", wrong, *where)
         assert (done.returncode, text in done.stderr) == (1, True), done.stderr
