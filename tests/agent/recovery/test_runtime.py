@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("clean")
 
 EXIT_SHOWN_S = 0.5
 """50 ms on a machine with nothing else to do; tests share theirs, and the median of three counts."""
+EXIT_SHOWN_LOOKS = 10
+"""The same in looks at agent and runtime, on a machine so busy that they take longer."""
 AT_ONCE_S = 8.0
 """A restart without the back-off of 10 s."""
 
@@ -45,6 +47,14 @@ def ready_again(eye: Eye, name: str) -> bool:
     return found is not None and counts == [1] and condition(found, "Ready") == "True"
 
 
+def look_s(eye: Eye, name: str, identity: str) -> float:
+    """Measure a look at a container: one question to the agent, and one to the runtime."""
+    began = time.monotonic()
+    assert eye.container(name) is not None
+    eye.agent.containerd.cri.container_status(identity).result()
+    return time.monotonic() - began
+
+
 def ended(eye: Eye, name: str, first: str) -> bool:
     now = eye.container(name)
     return now is not None and (now.container_id != f"containerd://{first}" or now.state.terminated is not None)
@@ -56,10 +66,11 @@ def test_a_killed_container_is_shown_at_once_and_restarted(eye):
         eye.agent.write(name, pod(name))
     wait_for(lambda: eye.ready(*names), 30, "they run")
     identities = {name.removesuffix(f"-{eye.agent.node}/c"): identity for identity, name in eye.agent.running().items()}
-    shown_s, again_s = [], []
+    shown_s, again_s, looks_s = [], [], []
     for name in names:
         first = identities[name]
         pid = pid_of(eye, first)
+        looks_s.append(look_s(eye, name, first))
         began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda name=name, first=first: ended(eye, name, first), 20, "its exit is shown")
@@ -69,7 +80,8 @@ def test_a_killed_container_is_shown_at_once_and_restarted(eye):
         last = eye.container(name).last_state.terminated
         assert (last.exit_code, last.reason, last.container_id) == (137, "Error", f"containerd://{first}")
     assert max(again_s) < AT_ONCE_S
-    assert statistics.median(shown_s) < EXIT_SHOWN_S, shown_s
+    limit_s = max(EXIT_SHOWN_S, EXIT_SHOWN_LOOKS * statistics.median(looks_s))
+    assert statistics.median(shown_s) < limit_s, (shown_s, looks_s)
 
 
 def test_a_killed_sandbox_is_replaced(eye):
