@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -29,8 +30,11 @@ def effective_limit_s() -> float:
 
 def cpu_waits_s(pid: int, tid: int | str = "*") -> dict[str, float]:
     """By thread: the time that it was ready to run and did not (schedstat of proc(5))."""
-    files = Path(f"/proc/{pid}/task").glob(f"{tid}/schedstat")
-    return {file.parent.name: int(file.read_text().split()[1]) / 1e9 for file in files}
+    waits = {}
+    for file in Path(f"/proc/{pid}/task").glob(f"{tid}/schedstat"):
+        with contextlib.suppress(OSError):  # it ends now
+            waits[file.parent.name] = int(file.read_text().split()[1]) / 1e9
+    return waits
 
 
 def longest_wait_s(before: dict[str, float], after: dict[str, float]) -> float:

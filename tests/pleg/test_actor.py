@@ -21,11 +21,14 @@ from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.containerd.requirements import containerd_version
 from tests.cri.fake import FakeRuntime
+from tests.floors import cpu_waits_s, longest_wait_s
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.runtime.instance import EmbeddedInstance
 
 EXITS = 300
 """Enough that the 99th percentile is not the slowest."""
+QUIET_WITHIN_S = 60.0
+"""Longest time until so many exits came while the machine did not stand still."""
 
 
 @pytest.fixture
@@ -61,27 +64,38 @@ def watch(child: subprocess.Popen[bytes], id_: str, pod: str = "pod") -> Watch:
     return Watch(pod_uid=pod, id=id_, pid=child.pid)
 
 
-def test_exit_is_reported_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
+def told_exit(pleg: ActorProcess, child: subprocess.Popen[bytes], number: int) -> tuple[float, float, float]:
+    """Kill a process and wait for the message: (time before, time after, what pleg waited for a CPU)."""
+    waits, before = cpu_waits_s(pleg.pid), time.monotonic()
+    child.kill()
+    while len(changed(pleg)) <= number:
+        assert time.monotonic() - before < 5
+        time.sleep(0.0005)
+    after = time.monotonic()
+    assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
+    return before, after, longest_wait_s(waits, cpu_waits_s(pleg.pid))
+
+
+def quiet_exits_s(pleg: ActorProcess) -> list[float]:
+    """The seconds until each of EXITS is told, without those during which the machine stood still."""
+    first = len(changed(pleg))
     with sleepers(EXITS) as children:
-        pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children))))
+        pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n}") for n, c in enumerate(children, first))))
         wait_for(lambda: state(pleg)["watches"] == EXITS)
-        spans = []
         with Stalls() as machine:
-            for number, child in enumerate(children):
-                before = time.monotonic()
-                child.kill()
-                while len(changed(pleg)) <= number:
-                    assert time.monotonic() - before < 5
-                    time.sleep(0.0005)
-                spans.append((before, time.monotonic()))
-                assert changed(pleg)[-1] == PodChanged(pod_uid=f"p{number}", exited=(f"c{number}",))
-        took = [ended - began for began, ended in spans if not machine.between(began, ended)]
-        assert len(took) > EXITS / 2, "the machine stands still most of the time"
-        cuts = statistics.quantiles(took, n=100)
-        print(
-            f"exit told: median {cuts[49] * 1000:.2f} ms, p99 {cuts[98] * 1000:.2f} ms, slowest {max(took) * 1000:.2f}"
-        )
-        assert cuts[98] < 0.05
+            told = [told_exit(pleg, child, number) for number, child in enumerate(children, first)]
+    return [ended - began - waited for began, ended, waited in told if not machine.between(began, ended)]
+
+
+def test_exit_is_reported_within_50_ms_at_the_99th_percentile(pleg: ActorProcess) -> None:
+    took: list[float] = []
+    deadline = time.monotonic() + QUIET_WITHIN_S
+    while len(took) < EXITS:
+        assert time.monotonic() < deadline, "the machine stands still most of the time"
+        took += quiet_exits_s(pleg)
+    cuts = statistics.quantiles(took, n=100)
+    print(f"exit told: median {cuts[49] * 1000:.2f} ms, p99 {cuts[98] * 1000:.2f} ms, slowest {max(took) * 1000:.2f}")
+    assert cuts[98] < 0.05
     assert state(pleg)["watches"] == 0
 
 
