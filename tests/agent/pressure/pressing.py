@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,11 @@ def press(
     hog: dict[str, Any],
     beside: tuple[dict[str, Any], ...],
     timeout_s: float = 90,
+    before_hog: Callable[[], Any] = lambda: None,
 ) -> str:
     """Let `hog` take the resource of a signal; return its message after checking all that the kubelet promises.
 
-    It goes, and it alone; the condition is set, and cleared after the transition period.
+    It goes, and it alone; the condition is set, and cleared after the transition period. `before_hog` may raise.
     """
     agent, names = api.agent, [one["metadata"]["name"] for one in beside]
     for one in beside:
@@ -129,6 +130,7 @@ def press(
     before = evictions(agent)
     with Watcher(agent) as watcher:
         wait_for(lambda: watcher.conditions == [()], 30, "no pressure yet")
+        before_hog()
         api.add(hog)
         failed = api.wait_phase(hog["metadata"]["name"], "Failed", timeout_s)
         assert failed.status.reason == "Evicted", (failed.status.reason, failed.status.message)

@@ -34,6 +34,13 @@ MARGIN, SHARE = 900, 6
 Without room for them the pressure would stay once the hog is gone, and another pod would go, too."""
 OVER = 636
 """MiB that the hog takes beyond that."""
+BESIDE = (200, 20)
+"""MiB of the pods beside the hog: the first one has asked for more, the second one for none."""
+TRIES = 4
+
+
+class FreeMovedError(Exception):
+    """Other programs have taken or freed so much memory that the threshold does not fit any more."""
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +99,26 @@ def test_imagefs_inodes_free(disks: ApiSource) -> None:
     assert text.startswith("The node was low on resource: inodes. ")
 
 
-def test_memory_available(containerd: ContainerdInstance) -> None:
+def free_mib() -> int:
     capacity, used = measure.memory()
-    free = (capacity - used) // MIB
+    return (capacity - used) // MIB
+
+
+def test_memory_available(containerd: ContainerdInstance) -> None:
+    for number in range(TRIES):
+        try:
+            text = press_memory(containerd)
+        except FreeMovedError:
+            assert number < TRIES - 1, "other programs take and free memory all the time"
+        else:
+            break
+    assert text.startswith("The node was low on resource: memory. ")
+    assert "Container c was using" in text
+
+
+def press_memory(containerd: ContainerdInstance) -> str:
+    """Press with the memory that is free now; return the hog's message. Raises FreeMovedError."""
+    free = free_mib()
     margin = max(MARGIN, free // SHARE)
     if free < margin + OVER + 1024:
         pytest.skip(f"needs {margin + OVER + 1024} MiB of free memory")
@@ -103,14 +127,17 @@ def test_memory_available(containerd: ContainerdInstance) -> None:
         "enforceNodeAllocatable": [],
     }
     beside = (
-        volume_pod("within", write("/v/f", 200), "Memory", **asking("memory", "300Mi")),
-        volume_pod("modest", write("/v/f", 20), "Memory"),
+        volume_pod("within", write("/v/f", BESIDE[0]), "Memory", **asking("memory", "300Mi")),
+        volume_pod("modest", write("/v/f", BESIDE[1]), "Memory"),
     )
+
+    def check_free() -> None:
+        if abs(free - sum(BESIDE) - free_mib()) > margin // 3:
+            raise FreeMovedError
+
     with pressed(containerd, config) as api:
         hog = volume_pod("hog", write("/v/f", margin + OVER), "Memory")
-        text = press(api, "memory.available", "MemoryPressure", hog, beside)
-    assert text.startswith("The node was low on resource: memory. ")
-    assert "Container c was using" in text
+        return press(api, "memory.available", "MemoryPressure", hog, beside, before_hog=check_free)
 
 
 def test_allocatable_memory_available(containerd: ContainerdInstance) -> None:
