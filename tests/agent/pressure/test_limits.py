@@ -25,6 +25,8 @@ CORES = 0.2
 SPAN_S = 2.0
 LEAST = 0.8
 """Share of its CPU time before or after, whichever is less: other programs of the machine take some, too."""
+TRIES = 2
+"""What keeps the neighbour's time from it by chance does so once."""
 PIDS = 120
 
 
@@ -49,6 +51,12 @@ class Neighbour:
     def __init__(self, api: ApiSource) -> None:
         self._api, self._uid = api, api.pods["neighbour"].metadata.uid
         self._client = Client(api.agent.run_dir)
+        self.rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
+        """Cores that it got before, meanwhile and after."""
+
+    def kept_its_time(self) -> bool:
+        before, meanwhile, after = self.rates
+        return meanwhile >= LEAST * min(before, after)
 
     def _cpu_s(self) -> tuple[float, float]:
         """(CPU time, time)."""
@@ -76,20 +84,23 @@ class Neighbour:
         with closing(self._client):
             if kind is not None:
                 return
-            rate, after = self._rate(self._began), self._rate(self._cpu_s())
-            assert rate >= LEAST * min(self._before, after), f"cores: {self._before:.3f}, {rate:.3f}, {after:.3f}"
+            self.rates = (self._before, self._rate(self._began), self._rate(self._cpu_s()))
             assert self._ready_since() == self._since, "it stayed ready"
 
 
 def ended(api: ApiSource, subject: dict[str, Any]) -> PodStatus:
     """Run a pod to its end, with its neighbour watched; return its status."""
-    name = subject["metadata"]["name"]
-    with Neighbour(api):
-        api.add(subject)
-        status = api.wait_phase(name, "Failed", 60).status
-    api.delete(name, 0)
-    api.wait_gone(name)
-    return status
+    name, rates = subject["metadata"]["name"], []
+    for _ in range(TRIES):
+        with Neighbour(api) as neighbour:
+            api.add(subject)
+            status = api.wait_phase(name, "Failed", 60).status
+        api.delete(name, 0)
+        api.wait_gone(name)
+        if neighbour.kept_its_time():
+            return status
+        rates.append(neighbour.rates)
+    raise AssertionError(f"the neighbour's cores before, meanwhile and after: {rates}")
 
 
 def test_memory(beside: ApiSource) -> None:
