@@ -12,6 +12,7 @@ import pytest
 from actors._base.process import prefork_heap as heap
 from supervisor.process import forkserver
 from supervisor.process.forkclient import ENVIRONMENT
+from tests.harness import wait_for
 
 _PYMALLOC = """
 import gc
@@ -110,8 +111,9 @@ def test_child_does_not_copy_the_table_of_interned_strings() -> None:
 def test_heap_filling_leaves_neither_thread_nor_descriptor() -> None:
     threads, fds = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
     heap.fill()
-    assert set(threading.enumerate()) <= threads  # threads of other tests may end meanwhile
-    assert set(os.listdir("/proc/self/fd")) <= fds
+    # Threads that other tests have left may start others, or open something for a moment.
+    wait_for(lambda: set(threading.enumerate()) <= threads, what="no thread is left")
+    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= fds, what="nothing is left open")
 
 
 @pytest.mark.parametrize("switch", ["0", "1"])

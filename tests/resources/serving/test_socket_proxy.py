@@ -220,7 +220,7 @@ def test_end_in_a_flood_of_clients_leaves_no_server(tmp_path: Path, caplog: pyte
         for thread in threads:
             thread.join()
         assert echo.starts == echo.stops
-    assert caplog.text == ""
+    assert [record for record in caplog.records if record.name == socket_proxy.__name__] == []
 
 
 def test_end_closes_clients_and_server(tmp_path: Path, echo: Echo) -> None:
@@ -245,4 +245,5 @@ def test_socket_is_closed_to_others_and_replaces_sockets_only(tmp_path: Path, ec
     with pytest.raises(OSError, match="in use"):
         SocketProxy(str(front), str(echo.path), echo.start, MOST)
     assert front.read_text() == "no socket"
-    assert set(os.listdir("/proc/self/fd")) <= before
+    # Threads that other tests have left may open something for a moment.
+    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, what="nothing is left open")
