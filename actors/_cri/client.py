@@ -31,8 +31,8 @@ with RuntimeDown.
 """
 
 MOST_SECONDS = 365 * 24 * 3600
-"""Longest deadline of a call, and longest grace period of a container. gRPC ends a call at once whose deadline is
-later than some 7e9 s. A pod may have a grace period of 300 billion years."""
+"""Longest deadline of a call, and longest grace period of a container. A pod may have one of 300 billion years.
+gRPC cannot wait for more than some 7e9 s."""
 
 _SERVICE = {
     method.name: (service.full_name, method)

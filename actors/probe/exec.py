@@ -18,8 +18,6 @@ _UNFINISHED_S = 30.0
 After its start containerd kills it, but not if the call was cancelled before: then it runs on for good."""
 MOST_UNFINISHED = 3
 """Calls of one command in one container that are given that time. Other probes of the container go on."""
-_LONGEST_S = (1 << 31) - 1
-"""Longest timeout given to the runtime. A manifest may have one that CRI cannot hold."""
 _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
 _CUT_OFF_S = 30.0
@@ -53,7 +51,7 @@ class ExecProbes:
         of_probe = container_id, tuple(command)
         if len(self._unfinished.get(of_probe, ())) >= MOST_UNFINISHED:
             return await self._late(command, timeout_s)
-        call = self._cri.exec_sync(container_id, command, int(min(timeout_s, _LONGEST_S)))
+        call = self._cri.exec_sync(container_id, command, int(timeout_s))
         answered = beside(call)
         timer = self._actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
         try:

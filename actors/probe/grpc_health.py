@@ -15,8 +15,6 @@ from proto.v1.scalars.duration import SECOND, format_duration
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
-_LONGEST_S = (1 << 31) - 1
-"""gRPC ends a call with a deadline beyond some 7e9 s at once."""
 _OPTIONS = (
     ("grpc.primary_user_agent", PROBE_AGENT),
     ("grpc.enable_http_proxy", 0),
@@ -83,7 +81,7 @@ def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome])
     try:
         channel = grpc.insecure_channel(_address(peer), options=_OPTIONS)
         call = channel.unary_unary(_METHOD, request_serializer=request, response_deserializer=serving_status)
-        rpc = call.future(service, timeout=min(timeout_s, _LONGEST_S), wait_for_ready=True)
+        rpc = call.future(service, timeout=timeout_s, wait_for_ready=True)
     except BaseException as error:
         answered.set_error(error)
         raise
