@@ -21,9 +21,9 @@ MOST_UNFINISHED = 3
 _ALIVE_S = 2.0
 """Deadline of the check that the runtime itself answers."""
 _CUT_OFF_S = 30.0
-"""Time from this process's start in which a command without an answer does not count. The death of the process before
-it may have cancelled an ExecSync that was starting its command. Then containerd 1.6 starts the container's next command
-30 s late. A command that did start and is killed at its timeout has an answer."""
+"""Time from this process's start in which a late command does not count if its container has not answered yet.
+The death of the process before it may have cancelled an ExecSync that was starting its command. Then containerd 1.6
+starts the container's next command 30 s late. A command that did start and is killed at its timeout has an answer."""
 
 _Command = tuple[str, tuple[str, ...]]
 """Container ID, and the words of the command."""
@@ -37,10 +37,13 @@ class ExecProbes:
         self._unfinished: dict[_Command, set[Call[Any]]] = {}
         """Calls that have not ended in their probe's time."""
         self._just_started = True
+        self._answered: set[str] = set()
+        """IDs of containers with an answer since this process's start, while that matters."""
         actor.after(_CUT_OFF_S, self._have_run)
 
     def _have_run(self) -> None:
         self._just_started = False
+        self._answered.clear()
 
     async def run(self, container_id: str, command: Sequence[str], timeout_s: float) -> Outcome:
         """Run `command`. Exit code 0 is success. Other codes and a timeout are failures; a runtime's error is neither.
@@ -50,21 +53,23 @@ class ExecProbes:
         """
         of_probe = container_id, tuple(command)
         if len(self._unfinished.get(of_probe, ())) >= MOST_UNFINISHED:
-            return await self._late(command, timeout_s)
+            return await self._late(of_probe, timeout_s)
         call = self._cri.exec_sync(container_id, command, int(timeout_s))
         answered = beside(call)
         timer = self._actor.after(timeout_s + _SLACK_S, lambda: answered.set_error(TimeoutError()))
         try:
             answer = await answered
         except CriDeadline:
+            self._note_answer(container_id)
             return _timed_out(command, timeout_s)
         except CriError as error:
             return Outcome("errored", error.grpc_text())
         except TimeoutError:
             self._leave(of_probe, call)
-            return await self._late(command, timeout_s)
+            return await self._late(of_probe, timeout_s)
         finally:
             timer.cancel()
+        self._note_answer(container_id)
         output = (answer.stdout + answer.stderr)[:MAX_BODY_BYTES].decode("utf-8", "replace")
         return Outcome("success" if answer.exit_code == 0 else "failure", output)
 
@@ -85,13 +90,18 @@ class ExecProbes:
         if not calls:
             del self._unfinished[of_probe]
 
-    async def _late(self, command: Sequence[str], timeout_s: float) -> Outcome:
+    def _note_answer(self, container_id: str) -> None:
+        if self._just_started:
+            self._answered.add(container_id)
+
+    async def _late(self, of_probe: _Command, timeout_s: float) -> Outcome:
         """The command cannot be killed, or a child of it holds its pipe. A hang of the runtime is no failure."""
         try:
             await self._cri.version(timeout=_ALIVE_S)
         except CriError:
             return Outcome("errored", "the runtime does not answer")
-        if self._just_started:
+        container_id, command = of_probe
+        if self._just_started and container_id not in self._answered:
             return Outcome("errored", "the runtime does not answer for this container")
         return _timed_out(command, timeout_s)
 

@@ -36,6 +36,7 @@ TOKEN_FILE_S = 60.0
 PLUGIN_S = 60.0
 EXPIRY_MARGIN_S = 10.0
 _HEADER = re.compile(r"[^\x00\r\n\u0100-\U0010ffff]*")
+"""A header's value that http.client sends."""
 
 
 class Identity(NamedTuple):

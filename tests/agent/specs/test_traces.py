@@ -81,13 +81,16 @@ def logs_in_its_directory(seen: Seen) -> None:
     link = agent.dir / "container-logs" / f"{meta['name']}_default_c-{identity}.log"
     assert link.is_symlink()
     assert link.readlink() == file
-    lines = [line.split(" ", 3) for line in file.read_text().splitlines()]
-    assert all(stamp.endswith(("Z", "+00:00")) and "." in stamp for stamp, *_ in lines)
-    # Two streams have no order between them; of a long line all parts but the last are marked.
-    assert sorted({(stream, tag) for _, stream, tag, _ in lines}) == [
-        ("stderr", "F"), ("stdout", "F"), ("stdout", "P"),
-    ]  # fmt: skip
-    assert "".join(text for _, stream, _, text in lines if stream == "stdout") == "x" * 20_000
+
+    def lines() -> list[list[str]]:
+        return [parts for line in file.read_text().splitlines() if len(parts := line.split(" ", 3)) == 4]
+
+    # Two streams have no order between them; of a long line all parts but the last are marked. containerd may write an
+    # output's last lines after the exit.
+    kinds = [("stderr", "F"), ("stdout", "F"), ("stdout", "P")]
+    wait_for(lambda: sorted({(stream, tag) for _, stream, tag, _ in lines()}) == kinds, what=f"{kinds} in the log")
+    assert all(stamp.endswith(("Z", "+00:00")) and "." in stamp for stamp, *_ in lines())
+    assert "".join(text for _, stream, _, text in lines() if stream == "stdout") == "x" * 20_000
 
 
 def is_static(seen: Seen) -> None:

@@ -100,6 +100,9 @@ def test_no_late_command_counts_while_the_last_process_may_be_its_cause() -> Non
     ended = machine.probe("other")
     machine.commands[-1].set(pb.ExecSyncResponse(exit_code=1))
     assert ended.result(0).kind == "failure"
+    late = machine.probe("other")
+    machine.advance(2)
+    assert late.result(0) == Outcome("failure", TIMED_OUT)  # a container that has answered does not hang
     machine.advance(30)
     probe = machine.probe()
     machine.advance(2)
