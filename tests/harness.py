@@ -6,6 +6,7 @@ as the supervisor does. It can stand in for peers: it captures and answers the a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -24,6 +25,8 @@ import zmq
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.receipts import Received
+from actors._cgroup import fs
+from actors._cgroup.hierarchy import hierarchy
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
@@ -163,8 +166,9 @@ class ActorProcess:
         fields |= {"run_dir": self.dir, "root_dir": f"{self.dir}/root", "node_name": "node"}
         for field, own in {"pod_logs_dir": f"{self.dir}/logs", "container_logs_dir": f"{self.dir}/links"}.items():
             fields[field] = own if fields[field] == getattr(Settings(), field) else fields[field]
+        self._own_cgroup_root = f"/{os.path.basename(self.dir)}"
         if fields["cgroup_root"] == Settings().cgroup_root:
-            fields["cgroup_root"] = f"/{os.path.basename(self.dir)}"  # not where another agent on this machine has pods
+            fields["cgroup_root"] = self._own_cgroup_root  # not where another agent on this machine has pods
         fields["make_iptables_util_chains"] = False  # the machine's packet filter is not the tests' to change
         fields |= overrides
         if "objects" in peers and not fields["kubeconfig"]:
@@ -292,6 +296,9 @@ class ActorProcess:
         if self._runtime is not None:
             self._runtime.close()
         self._context.destroy(linger=0)
+        if self.settings.cgroup_root == self._own_cgroup_root:
+            with contextlib.suppress(OSError):  # not mounted, or read-only: then there is none
+                fs.remove(self._own_cgroup_root, hierarchy())
         shutil.rmtree(self.dir, ignore_errors=True)
 
     # Messages
