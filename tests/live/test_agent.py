@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -276,6 +277,26 @@ def test_files_that_hang_do_not_stop_the_loop(tmp_path: Path) -> None:
             drop_ins.revive()
         agent.wait_started_with(84)
         assert agent.text().count("gives no answer") == 1
+
+
+def test_files_that_were_read_too_slowly_are_read_again() -> None:
+    with LiveAgent(rescan_s=0.2) as agent:
+        agent.settle()
+        agent.threshold(84)
+        os.kill(agent.wait(lambda: file_reader(agent), "the process that reads the files"), signal.SIGSTOP)
+        agent.wait(lambda: "cannot read the files within 10 s" in agent.text(), "the log says why")
+        agent.wait_started_with(84)
+
+
+def file_reader(agent: LiveAgent) -> int:
+    """The pid of the process that reads the configuration; 0 without one."""
+    assert agent.process is not None
+    parent = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children")
+    for child in parent.read_text().split():
+        with contextlib.suppress(OSError):
+            if b"supervisor.cli.agent.resolve" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    return 0
 
 
 def test_config_history_shows_a_change() -> None:

@@ -62,6 +62,8 @@ class ReloadController:
         self._look: Look | None = None
         self._hangs = False
         """The files' file system did not answer in time, which is in the log."""
+        self._unread = False
+        """The files were not read in time. They are read again once a look has an answer."""
         self._broken = False
         self._last_report = ""
         self._daemon: Agent
@@ -108,6 +110,7 @@ class ReloadController:
             if self._daemon.tree.stopping:  # a trial that begins now would not be ended
                 resolver.close()
             else:
+                self._unread = resolver.overdue
                 self._take(resolver.result(), now)
         if self._look is not None and self._look.pidfd in ready:
             look, self._look = self._look, None
@@ -206,7 +209,8 @@ class ReloadController:
         if self._hangs:
             self._hangs = False
             log.log(logs.NOTICE, "the file system of the configuration files answers again")
-        if self._watch.take(found, now):
+        if self._watch.take(found, now) or self._unread:
+            self._unread = False
             self._carry_out(self._machine.files_changed())
 
     def _take(self, result: Resolved, now: float) -> None:
