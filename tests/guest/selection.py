@@ -1,6 +1,6 @@
 """Which tests of a guest run: by default a short set, within eight minutes on a quiet machine.
 
-`NODEVISOR_GUEST_SUITES=all` runs everything, for some four hours under emulation (`make long`). Part of a name selects:
+`NODEVISOR_GUEST_SUITES=all` runs everything, for three hours under emulation (`make long`). Part of a name selects:
 `specs`, `@containerd-2`, `poweroff`, `cluster`.
 """
 

@@ -7,10 +7,10 @@ import selectors
 import subprocess
 import time
 
+from actors._base.messaging.timers import LONGEST_WAIT_S
+
 DRAIN_S = 2.0
 """Waits this long for the end of the output: a process that the command leaves behind may keep it open."""
-LONGEST_WAIT_S = 24 * 3600.0
-"""epoll(2) refuses to wait for more than 2^31 ms. A command may have a timeout of 68 years."""
 
 
 def collect(process: subprocess.Popen[bytes], deadline: float | None, most_bytes: int) -> tuple[bytes, bytes]:

@@ -23,7 +23,7 @@ IntOrString: TypeAlias = Int32 | str
 Quantity: TypeAlias = Int64 | float | str
 """resource.Quantity as in the document: `1`, `0.5`, `100m`, `1Gi`. `quantity.parse` returns its exact value.
 
-A number without 64 bits has to be written as text, since msgpack cannot carry it."""
+An integer beyond 64 bits has to be written as text, since msgpack cannot carry it."""
 
 ResourceList: TypeAlias = dict[str, Quantity]
 """Resource name (`cpu`, `memory`, `hugepages-2Mi`, `example.com/gpu`) to quantity."""
