@@ -3,7 +3,9 @@
 A method starts its call and returns a `Call` at once. Nothing is retried here: that is up to the actors' policies.
 """
 
+import contextlib
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +35,10 @@ with RuntimeDown.
 MOST_SECONDS = 365 * 24 * 3600
 """Longest deadline of a call, and longest grace period of a container. A pod may have one of 300 billion years.
 gRPC cannot wait for more than some 7e9 s."""
+
+_STARTS = frozenset({"StartContainer", "ExecSync"})
+STARTED_S = 2.0
+"""The longest wait for starts at the end of a process, and the age from which an ExecSync's command runs."""
 
 _SERVICE = {
     method.name: (service.full_name, method)
@@ -299,6 +305,8 @@ class Cri(CriCalls):
         self._runtime = LazyChannel(endpoint, after)
         self._images = LazyChannel(image_endpoint, after) if image_endpoint else self._runtime
         self._request_seconds = request_seconds
+        self._starts: dict[Call[Any], float] = {}
+        """Calls of `_STARTS` under way, with the times of their begin."""
 
     @property
     def endpoint(self) -> str:
@@ -323,7 +331,24 @@ class Cri(CriCalls):
     def _made(
         self, rpc: str, request: bytes, deadline: float, read: Callable[[bytes], T], absent: Callable[[], T] | None
     ) -> Call[T]:
-        return Call(rpc, lambda: self._start(rpc, request, deadline), read, absent, recorded(rpc, request))
+        began = time.monotonic()
+        call = Call(rpc, lambda: self._start(rpc, request, deadline), read, absent, recorded(rpc, request))
+        if rpc in _STARTS:
+            self._starts[call] = began
+            call.on_end(lambda _: self._starts.pop(call, None))
+        return call
+
+    def wait_for_starts(self) -> None:
+        """Wait for containers and commands that are being started, `STARTED_S` at most. For the end of the process.
+
+        That end cancels its calls. If it cancels a start, containerd (seen in 1.6 and 2.1) may keep a container that
+        it can neither run nor delete, or let the container's next command hang for half a minute.
+        """
+        now = time.monotonic()
+        for call, began in self._starts.copy().items():
+            if call.rpc == "StartContainer" or now - began < STARTED_S:
+                with contextlib.suppress(CriError, TimeoutError):
+                    call.result(max(0.0, now + STARTED_S - time.monotonic()))
 
     def relay(self, rpc: str, request: bytes, timeout: float) -> Call[bytes]:
         """Make a call for another process, with serialized messages. Raises ValueError for an unknown rpc."""

@@ -134,6 +134,10 @@ class PodWorkers(Actor):
         except ActorError as error:
             log.debug("cannot read the probe results: %s", error)
 
+    def on_shutdown(self) -> None:
+        """Let the runtime start the containers that it was asked for."""
+        self.context.cri.wait_for_starts()
+
     async def _published_statuses(self) -> dict[str, PodStatus]:
         """By UID; empty when status does not answer. A status that restarts meanwhile is asked again."""
         deadline = time.monotonic() + STATUSES_S

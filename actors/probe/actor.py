@@ -49,7 +49,8 @@ class Probes(Actor):
         loss = "results may change once when this actor restarts"
         self._file = CheckpointFile(self.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._timers = TimerQueue(self)
-        self._runner = Runner(self, self._timers, Cri(endpoint, after=self.after) if endpoint else None)
+        self._cri = Cri(endpoint, after=self.after) if endpoint else None
+        self._runner = Runner(self, self._timers, self._cri)
         self._workers: dict[str, dict[WorkerKey, Worker]] = {}
         self._results: ResultsByKey = load_results(self._file.load())
         self._knows_all_pods = False
@@ -63,6 +64,11 @@ class Probes(Actor):
         """Send all results to a new pod_workers."""
         if name == "pod_workers":
             self.peer("pod_workers").tell(ProbeResults(results=self._standing(), full=True))
+
+    def on_shutdown(self) -> None:
+        """Let the runtime start the commands that it was asked for."""
+        if self._cri is not None:
+            self._cri.wait_for_starts()
 
     def describe(self) -> dict[str, Any]:
         """State for the console: counts, failing probes, and the longest delay of a probe."""

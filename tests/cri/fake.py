@@ -24,9 +24,9 @@ class FakeRuntime:
         self.events: queue.Queue[pb.ContainerEventResponse | None] = queue.Queue()
         self.fail_with: tuple[grpc.StatusCode, str] | None = None
         self.hanging = threading.Event()
-        """Set while a call of Exec is unanswered."""
+        """Set while a call of Exec, ExecSync or StartContainer is unanswered."""
         self.cancelled = threading.Event()
-        """Set after a caller of Exec has cancelled."""
+        """Set after its caller has cancelled."""
         self.seconds_left: float | None = None
         """Seconds left of the last call's deadline when it arrived; None without a deadline."""
         self.traceparent = ""
@@ -72,11 +72,30 @@ class FakeRuntime:
         if self.fail_with:
             context.abort(*self.fail_with)
         if request.cmd[0] == "hang":
-            if not context.add_callback(self.cancelled.set):
-                self.cancelled.set()  # over by the time it is taken up
-            self.hanging.set()
-            self.release.wait(30)
+            self._hang(context)
         return pb.ExecResponse(url=f"http://here/{request.container_id}/{len(request.cmd[0])}")
+
+    def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:
+        self._hang(context)
+        return pb.ExecSyncResponse()
+
+    def StartContainer(self, request: pb.StartContainerRequest, context: Any) -> pb.StartContainerResponse:
+        self._hang(context)
+        return pb.StartContainerResponse()
+
+    def _hang(self, context: Any) -> None:
+        """Until `release` is set."""
+        ended = threading.Event()
+
+        def over() -> None:
+            if not ended.is_set():
+                self.cancelled.set()
+
+        if not context.add_callback(over):
+            self.cancelled.set()  # over by the time it is taken up
+        self.hanging.set()
+        self.release.wait(30)
+        ended.set()
 
     def ListImages(self, request: pb.ListImagesRequest, context: Any) -> pb.ListImagesResponse:
         return pb.ListImagesResponse(images=[pb.Image(id="big", username="x" * (5 * 1024 * 1024))])

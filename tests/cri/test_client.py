@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from actors._base.messaging import tracing
-from actors._cri import channel
+from actors._cri import channel, client as client_module
 from actors._cri.call import Call
 from actors._cri.client import MOST_SECONDS, Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
@@ -44,6 +44,57 @@ def client(fake: FakeRuntime) -> Iterator[Cri]:
 
 def test_a_call_gives_the_runtimes_answer(client: Cri) -> None:
     assert client.version().result().runtime_name == "fake"
+
+
+def begin_start(client: Cri) -> Call[Any]:
+    return client.start_container("c")
+
+
+def begin_command(client: Cri) -> Call[Any]:
+    return client.exec_sync("c", ["true"], 60)
+
+
+@pytest.mark.parametrize("begin", [begin_start, begin_command])
+def test_end_of_the_process_waits_for_a_start(
+    client: Cri, fake: FakeRuntime, begin: Callable[[Cri], Call[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "STARTED_S", 30.0)
+    call = begin(client)
+    assert fake.hanging.wait(20)
+    release = threading.Timer(0.2, fake.release.set)
+    release.start()
+    client.wait_for_starts()
+    call.result(0)
+
+
+def test_end_of_the_process_waits_for_no_start_that_hangs(
+    client: Cri, fake: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "STARTED_S", 0.1)
+    call = begin_start(client)
+    assert fake.hanging.wait(20)
+    client.wait_for_starts()
+    with pytest.raises(TimeoutError):
+        call.result(0)
+
+
+def test_end_of_the_process_waits_for_no_command_that_runs(
+    client: Cri, fake: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "STARTED_S", 2.0)
+    call = begin_command(client)
+    with pytest.raises(TimeoutError):
+        call.result(2.0)
+    began = time.monotonic()
+    client.wait_for_starts()
+    assert time.monotonic() - began < 1
+
+
+def test_calls_that_have_ended_are_not_waited_for(client: Cri, fake: FakeRuntime) -> None:
+    fake.release.set()
+    for begin in (begin_start, begin_command):
+        begin(client).result(20)
+    wait_for(lambda: not client._starts)
 
 
 CLOSE_UNUSED = """

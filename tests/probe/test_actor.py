@@ -1,6 +1,8 @@
 """The probe actor's messages to pod_workers: results, gating, restarts, many probes at once."""
 
 import dataclasses
+import os
+import signal
 import socket
 import threading
 import time
@@ -18,6 +20,7 @@ from proto.pods.probe import GetResults, RemovePod, SetPods
 from proto.v1 import ExecAction, Probe
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import run_pod
+from tests.cri.fake import FakeRuntime
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.probe import pods, servers
 from tests.probe.servers import Server
@@ -359,6 +362,22 @@ def test_exec(containerd: ContainerdInstance, cri: Cri) -> None:
         began = time.monotonic()
         assert "timed out after 1s" in outcome(exec_probe("sh", "-c", "sleep 60 & exit 0"))
         assert time.monotonic() - began < 10
+
+
+def test_stop_lets_the_runtime_start_the_command_of_a_probe(tmp_path: Path) -> None:
+    fake = FakeRuntime(tmp_path / "fake.sock")
+    patient = "from actors._cri import client; client.STARTED_S = 60.0; "
+    with actor_process(
+        "probe", peers=("pod_workers",), prelude=patient, container_runtime_endpoint=fake.endpoint
+    ) as actor:
+        actor.tell(SetPods(pods=(pods.pod(pods.container("c", liveness=exec_probe("true", timeout=60))),)))
+        assert fake.hanging.wait(20)
+        os.kill(actor.pid, signal.SIGTERM)
+        assert not fake.cancelled.wait(1), "the end of the process has cancelled it"
+        fake.release.set()
+        assert actor.wait_exit() == 0
+        assert not fake.cancelled.is_set()
+    fake.close()
 
 
 def test_missing_runtime_fails_no_exec_probe(containerd: ContainerdInstance, cri: Cri) -> None:
