@@ -28,6 +28,11 @@ class CriError(Exception):
         """The error as a Go gRPC client prints it, for the kubelet's messages that contain it."""
         return f"rpc error: code = {self.code} desc = {self.details}"
 
+    @property
+    def task_runs(self) -> bool:
+        """True when containerd deletes nothing because a task runs that it does not signal; see `actors._host.shim`."""
+        return "cannot delete running task" in self.details
+
     _classes: ClassVar[dict[str, type["CriError"]]] = {}
 
     @staticmethod

@@ -27,6 +27,7 @@ from actors._events.recorder import Recorder
 from actors._host.files import listing, paths
 from actors._host.files.own_pods import OwnPods
 from actors._host.node.plans import CHANGED, Basis, LastPlan
+from actors._host.shim import end_shim
 from actors.container_gc import foreign, policy, removal
 from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import ContainerView, Limits, Pods, SandboxView, Seen
@@ -304,7 +305,12 @@ class ContainerGc(Actor):
     async def _remove_sandbox(self, cri: RelayedCri, item: SandboxView, why: str) -> str:
         """Stopping releases its network: the pod worker may have been killed before that. Raises CriError."""
         await cri.stop_pod_sandbox(item.id)
-        await cri.remove_pod_sandbox(item.id)
+        try:
+            await cri.remove_pod_sandbox(item.id)
+        except CriError as error:
+            if error.task_runs:
+                await self.blocking(DISK_S, end_shim, item.id)  # the next pass succeeds
+            raise
         return policy.sandbox_message(item, why, time.time())
 
     async def _remove_container(self, cri: RelayedCri, item: ContainerView, why: str) -> str:

@@ -1,11 +1,14 @@
 """The container_gc actor as a process, against a runtime of lists; and on containerd where marked."""
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,20 @@ class Node:
 
     def terminated(self, uid: str) -> None:
         self.actor.tell(PodTerminated(pod_uid=uid, pod_namespace="ns", pod_name=f"p-{uid}"))
+
+
+@contextmanager
+def shim_like(sandbox_id: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the name and the last argument of that sandbox's shim."""
+    with tempfile.TemporaryDirectory() as directory:
+        program = shutil.copy("/bin/sh", f"{directory}/containerd-shim-runc-v2")
+        command = [program, "-c", "echo; read _", sandbox_id]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        with process:
+            yield process
+            process.kill()
 
 
 def everywhere(*uids: str) -> dict[str, list[str]]:
@@ -204,6 +221,32 @@ def test_each_sandbox_that_goes_is_an_event(node: Node, runtime: ListRuntime) ->
     (told,) = recorded(node, "SandboxRemoved")
     assert (told.involved.namespace, told.involved.name, told.involved.uid) == ("ns", "p-ghost", "ghost")
     assert told.message.startswith("Removed sandbox sandbox-ghos (attempt 0): its pod is gone, created ")
+
+
+@pytest.mark.needs("cgroups")
+def test_sandbox_with_a_task_that_containerd_lost_goes_with_its_shim(node: Node, runtime: ListRuntime) -> None:
+    node.leave("ghost")
+    one = sandbox("ghost", ready=False)
+    runtime.sandboxes[one.id] = one
+    runtime.stuck, runtime.why_stuck = {one.id}, "cannot delete running task main: failed precondition"
+    with shim_like(one.id) as shim, shim_like("sandbox-other") as other:
+        node.actor.ask(CollectGarbage())
+        assert shim.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+    runtime.stuck.clear()
+    node.actor.ask(CollectGarbage())
+    assert not runtime.sandboxes
+
+
+@pytest.mark.needs("cgroups")
+def test_shim_of_a_sandbox_that_fails_otherwise_stays(node: Node, runtime: ListRuntime) -> None:
+    node.leave("ghost")
+    one = sandbox("ghost", ready=False)
+    runtime.sandboxes[one.id], runtime.stuck = one, {one.id}
+    with shim_like(one.id) as shim:
+        node.actor.ask(CollectGarbage())
+        assert runtime.removed("RemovePodSandbox") == [one.id]
+        assert shim.poll() is None
 
 
 @pytest.mark.needs("cgroups")

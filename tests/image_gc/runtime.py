@@ -28,6 +28,7 @@ class ListRuntime(FakeRuntime):
         """Containers whose status is an error."""
         self.stuck: set[str] = set()
         """IDs that cannot be removed."""
+        self.why_stuck = "it is stuck"
         self.calls: list[tuple[str, str]] = []
         super().__init__(socket)
 
@@ -37,7 +38,7 @@ class ListRuntime(FakeRuntime):
     def _remove(self, rpc: str, from_: dict[str, Any], identity: str, context: Any) -> None:
         self.calls.append((rpc, identity))
         if identity in self.stuck:
-            context.abort(grpc.StatusCode.UNKNOWN, f"{identity} is stuck")
+            context.abort(grpc.StatusCode.UNKNOWN, f"cannot remove {identity}: {self.why_stuck}")
         from_.pop(identity, None)
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:

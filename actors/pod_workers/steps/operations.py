@@ -20,6 +20,7 @@ from actors._cri.errors import CriError, RuntimeDown
 from actors._host.files import paths
 from actors._host.files.listing import names
 from actors._host.files.own_pods import mark_pod
+from actors._host.shim import end_shim
 from actors.pod_workers.cri_config.mounts import MountInputs, foreign_volumes
 from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, pod_cgroup_parent
 from actors.pod_workers.decide.termination import find_container, grace_of_kill_s
@@ -33,7 +34,6 @@ from actors.pod_workers.steps.container_start import FILES_S, ContainerStart, St
 from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.runtime_view import RuntimeView
-from actors.pod_workers.steps.stuck import end_shim, is_stuck
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
@@ -274,7 +274,7 @@ class Operations:
         except RuntimeDown:
             raise
         except CriError as error:
-            if is_stuck(error):
+            if error.task_runs:
                 if any(container.state == "running" for container in self.runtime.view.containers):
                     return previous  # keep the others running; its restart count is skipped
                 end_shim(previous.sandbox_id)  # ends the sandbox too; the next step replaces it
@@ -366,7 +366,7 @@ class Operations:
             async with self.context.stopping:
                 await self.context.cri.remove_pod_sandbox(sandbox.id)
         except CriError as error:
-            if is_stuck(error):
+            if error.task_runs:
                 end_shim(sandbox.id)  # the next try succeeds
             raise
 

@@ -1,8 +1,8 @@
-"""Frees containers that containerd can neither run nor delete, by killing their shim.
+"""Ends a sandbox's shim, for containers that containerd can neither run nor delete.
 
 If the caller of StartContainer is killed during the call, a task may stay in the shim that containerd's CRI plugin
 takes for ended. It sends no signal to the task. Until the shim is gone it deletes neither the container ("cannot delete
-running task") nor its sandbox (seen in containerd 1.6). A shim serves a whole sandbox, so the caller decides.
+running task") nor its sandbox (seen in containerd 1.6 and 2.1). A shim serves a whole sandbox, so the caller decides.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ import os
 import signal
 from pathlib import Path
 
-from actors._cri.errors import CriError
 from actors._host.files.untrusted_files import read_regular
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 128 * 1024
 """The most bytes that are read of a command line."""
-
-
-def is_stuck(error: CriError) -> bool:
-    """Return True when a removal failed because a task still runs in the shim."""
-    return "cannot delete running task" in error.details
 
 
 def end_shim(sandbox_id: str) -> bool:
