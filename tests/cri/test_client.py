@@ -15,7 +15,8 @@ import grpc
 import pytest
 
 from actors._base.messaging import tracing
-from actors._cri import channel, client as client_module
+from actors._cri import channel
+from actors._cri import client as client_module
 from actors._cri.call import Call
 from actors._cri.client import MOST_SECONDS, Cri
 from actors._cri.errors import CriDeadline, CriError, NotFound, RuntimeDown, Unimplemented
