@@ -335,14 +335,14 @@ class Cri(CriCalls):
         call = Call(rpc, lambda: self._start(rpc, request, deadline), read, absent, recorded(rpc, request))
         if rpc in _STARTS:
             self._starts[call] = began
-            call.on_end(lambda _: self._starts.pop(call, None))
+            call.on_end(lambda _: self._starts.__delitem__(call))
         return call
 
     def wait_for_starts(self) -> None:
         """Wait for containers and commands that are being started, `STARTED_S` at most. For the end of the process.
 
-        That end cancels its calls. If it cancels a start, containerd (seen in 1.6 and 2.1) may keep a container that
-        it can neither run nor delete, or let the container's next command hang for half a minute.
+        That end cancels its calls. A cancelled start may leave a container that containerd (seen in 1.6 and 2.1) can
+        neither run nor delete. A cancelled command may let the container's next one hang for half a minute.
         """
         now = time.monotonic()
         for call, began in self._starts.copy().items():
