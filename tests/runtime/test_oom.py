@@ -36,8 +36,8 @@ class Pod:
     def remove(self, name: str) -> None:
         shutil.rmtree(self._directory / name)
 
-    def found(self, name: str) -> int:
-        return oom.kills(f"/pod.slice/{name}{self.below}", self.tree)
+    def found(self, name: str, *, by_sigkill: bool = True) -> int:
+        return oom.kills(f"/pod.slice/{name}{self.below}", self.tree, by_sigkill=by_sigkill)
 
     def _write(self, directory: Path, kills: int) -> None:
         (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 7\noom 1\noom_kill {kills}\noom_group_kill 0\n")
@@ -72,6 +72,42 @@ def test_the_next_container_does_not_inherit_kills(pod: Pod) -> None:
         pod.kill(name, kills)
         pod.remove(name)
         assert pod.found(name) == kills
+
+
+def test_counted_cgroup_that_is_still_there_hides_no_kills_of_a_removed_one(pod: Pod) -> None:
+    for name in ("a.scope", "b.scope"):
+        pod.start(name)
+        pod.kill(name)
+    assert pod.found("a.scope") == 1
+    pod.remove("b.scope")
+    assert pod.found("b.scope") == 1
+    pod.remove("a.scope")
+    pod.start("c.scope")
+    pod.remove("c.scope")
+    assert pod.found("c.scope") == 0
+
+
+def test_containers_removed_at_once_share_their_kills(pod: Pod) -> None:
+    names = ("a.scope", "failing.scope", "b.scope", "c.scope")
+    for name in names:
+        pod.start(name)
+    for name in ("a.scope", "b.scope", "c.scope"):
+        pod.kill(name)
+    pod.kill("b.scope")
+    for name in names:
+        pod.remove(name)
+    found = [pod.found(name, by_sigkill="failing" not in name) for name in names]
+    assert found == [1, 0, 2, 1]
+
+
+def test_container_that_failed_to_start_is_not_waited_for(pod: Pod) -> None:
+    pod.start("failed.scope")
+    pod.remove("failed.scope")
+    assert pod.found("failed.scope") == 0
+    pod.start("a.scope")
+    pod.kill("a.scope", 3)
+    pod.remove("a.scope")
+    assert pod.found("a.scope") == 3
 
 
 def test_kills_before_our_first_container_are_not_its_own(pod: Pod, tmp_path: Path) -> None:

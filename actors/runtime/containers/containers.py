@@ -140,6 +140,8 @@ class Containers:
     def _failed_to_start(self, container: Container, why: str) -> None:
         with contextlib.suppress(MonitorError, TimeoutError, OSError):
             self._engine.monitor.client.ask("forget", container.record.id)
+        if container.record.cgroup:
+            oom.kills(container.record.cgroup)
         self._engine.oci.delete(container.record.id)
         with contextlib.suppress(OSError):
             self._unmount(container)
@@ -248,7 +250,7 @@ class Containers:
     def _note_end(self, container: Container, code: int, at_ns: int, *, known: bool) -> None:
         record = container.record
         here = record.boot == self._engine.boot
-        kills = oom.kills(record.cgroup) if here and record.cgroup else 0
+        kills = oom.kills(record.cgroup, by_sigkill=code == 128 + signal.SIGKILL) if here and record.cgroup else 0
         if here and record.cgroup:
             processes.kill_cgroup(record.cgroup)
         self._engine.oci.delete(record.id)
