@@ -59,7 +59,7 @@ def kills(cgroup: str, tree: Hierarchy | None = None, *, by_sigkill: bool = True
                     found = max(min(left, 1), left - others) if by_sigkill else 0
             else:
                 found = own
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                with contextlib.suppress(OSError):  # removed meanwhile
                     _account(directory, own)
             if found:
                 _account(parent, before + found)
@@ -100,10 +100,9 @@ def _of_removed(parent: str) -> int:
 
 
 def _uncounted(child: str) -> int:
-    try:
+    counted = 0
+    with contextlib.suppress(OSError):  # removed meanwhile: it has no events either
         counted = _accounted(child) or 0
-    except FileNotFoundError:  # removed meanwhile
-        return 0
     return max(0, (_kills(f"{child}/memory.events") or 0) - counted)
 
 
