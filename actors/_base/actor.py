@@ -141,6 +141,7 @@ class Actor(MailboxActor):
         self._running = waits.Running()
         # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
         self.bus.deliver = self._deliver
+        self.bus.attach(self.inbox)
         self.bus.on_peer_event = lambda event: self.post(self._on_peer_event, event, name=type(event).__name__)
         self.bus.on_terminate = lambda reason: self.post(self._terminate, reason)
         self.bus.io_handlers = self._io_handlers()

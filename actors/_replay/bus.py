@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from actors._base.messaging.bus import Bus, Delivery
 from actors._base.messaging.futures import Future
+from actors._base.messaging.mailbox import Inbox
 from actors._base.messaging.timers import Timer
 from actors._replay.clock import Clock
 from actors._replay.script import Calls
@@ -32,6 +33,9 @@ class ReplayBus(Bus):
         self.stopped = False
         self._clock, self._calls = clock, calls
         self.supervisor_pidfd = -1
+
+    def attach(self, inbox: Inbox) -> None:
+        """Do nothing: a replay has one thread."""
 
     def tell(self, target: str, message: Message) -> None:
         """Count it."""

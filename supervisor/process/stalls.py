@@ -7,6 +7,7 @@ calls. The Python stacks show locks, which the kernel only shows as a futex.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,11 +26,16 @@ SWAPPED = 0.5
 FUTEX = (202, 98)
 READS = (0, 17, 45, 47, 7, 271, 23, 232, 281, 63, 207, 212, 73, 72, 22, 4096)
 WRITES = (1, 18, 20, 44, 46, 64, 66, 206, 211)
+POLLS = (232, 281, 22)
 DISK = (74, 75, 82, 83, 162, 277, 267)
 SLEEPS = (35, 230, 101, 115)
 """Numbers of system calls, of x86-64 and then of arm64."""
 
-_IDLE = re.compile(r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread)\.py", line \d+ in ')
+_WAITS = ("ep_poll", "futex_wait_queue", "futex_do_wait")
+"""Wait channels of threads without work."""
+_IDLE = re.compile(
+    r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread|messaging/loop)\.py", line \d+ in '
+)
 _BLOCK = re.compile(r"Thread (0x[0-9a-f]+).*:\n")
 _STACK_BYTES = 16 * 1024 * 1024
 
@@ -181,7 +187,7 @@ def _waits_for_future(block: str) -> bool:
 def _at_lock(block: str) -> bool:
     """True when the innermost frame is not one of the library's own waits: it acquires a lock itself."""
     first = _innermost(block)
-    return "File " in first and _IDLE.search(first) is None and " in run\n" not in f"{first}\n"
+    return "File " in first and _IDLE.search(first) is None
 
 
 def _call_of(table: Table | None, running: Wait) -> Wait | None:
@@ -203,10 +209,19 @@ def _of_flood(seen: Seen) -> Stall | None:
 
 def _of_io(seen: Seen) -> Stall:
     """The mailbox is idle and the I/O thread does not answer."""
-    main = seen.last.threads[0]
-    if _could_run(seen, main) >= BUSY:
+    stuck = _leader(seen.last.threads)
+    if _could_run(seen, stuck) >= BUSY:
         return Stall("io-busy", "the I/O thread runs and does not read messages")
-    return Stall("io-blocked", f"the I/O thread does not read messages: it waits in {main.wchan or 'a system call'}")
+    return Stall("io-blocked", f"the I/O thread does not read messages: it waits in {stuck.wchan or 'a system call'}")
+
+
+def _leader(threads: Sequence[Thread]) -> Thread:
+    """The thread that most likely leads the loop: of the main and the mailbox thread, the other one polls."""
+    main = threads[0]
+    if main.syscall not in POLLS and "ep_poll" not in main.wchan:
+        return main
+    idle = (*POLLS, *FUTEX)
+    return next((one for one in threads[1:] if one.syscall not in idle and one.wchan not in _WAITS), main)
 
 
 def _where(seen: Seen, thread: Thread, running: Wait | None) -> str:

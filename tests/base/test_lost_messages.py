@@ -34,7 +34,7 @@ class Pair:
         self.lost: SimpleQueue[TellsLost] = SimpleQueue()
         receiver.deliver = self._deliver
         sender.on_peer_event = lambda event: self.lost.put(event) if isinstance(event, TellsLost) else None
-        sender._do(lambda: sender._peer_started(Started(name="pleg", incarnation=receiver.incarnation)))
+        sender.loop.do(lambda: sender._peer_started(Started(name="pleg", incarnation=receiver.incarnation)))
 
     def _deliver(self, delivery: Delivery) -> None:
         if isinstance(delivery.message, ForgetPod):

@@ -99,6 +99,9 @@ class Bus:
         self.actor: Any = None
         self._pending: dict[Future[Any], str] = {}
 
+    def attach(self, inbox: Any) -> None:
+        """The model has one thread."""
+
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
         return self.world.clock.call_later(delay_s, lambda: None if self.dead else callback())
 

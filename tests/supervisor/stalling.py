@@ -96,7 +96,7 @@ class Stalling(Actor):
     def on_ready(self) -> None:
         kind = sys.argv[2]
         if kind == "io":
-            self.bus._do(lambda: time.sleep(600))
+            self.bus.loop.do(lambda: time.sleep(600))
         elif kind == "flood":
             self.post(self._flood, name="SetPods")
         elif kind == "ask":

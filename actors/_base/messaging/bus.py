@@ -1,7 +1,7 @@
-"""The I/O loop of an actor process: its sockets, pending asks, timers, and the incarnations of living peers.
+"""The messages of an actor process: its sockets, pending asks, and the incarnations of living peers.
 
-It runs in the process's main thread, which receives. Other threads send themselves (`shared_socket`), and hand over
-other work through a deque and one eventfd. Arriving messages go to `deliver`; the bus has no handlers itself.
+Its loop (`loop`) receives. Each thread sends its messages itself (`shared_socket`). Arriving messages go
+to `deliver`; the bus has no handlers itself.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import functools
 import itertools
 import logging
 import os
-import select
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -24,9 +23,11 @@ import zmq
 from actors._base import recording
 from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
+from actors._base.messaging.loop import Loop
+from actors._base.messaging.mailbox import Inbox
 from actors._base.messaging.receipts import CHECK_S, CHECK_TIMEOUT_S, Received, Sent
 from actors._base.messaging.shared_socket import SharedSocket
-from actors._base.messaging.timers import Timer, TimerHeap
+from actors._base.messaging.timers import Timer
 from actors._metrics.agent import LOOP_LATENESS
 from proto.agent.actor import CheckReceived, Receipt, SetFaults
 from proto.agent.supervisor import EVENTS, Exited, Note, PeerStates, Ready, Started, Suspect, TellsLost
@@ -132,18 +133,9 @@ class Bus:
         self._received = Received()
         self._correlations = itertools.count(1)
         self._pending: dict[int, PendingAsk] = {}
-        self._work: deque[Callable[[], object]] = deque()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._woken = False
-        self._thread = 0
-        """Identity of the loop's thread, while it runs."""
-        self._timers = TimerHeap(self._wake, lambda late_s: LOOP_LATENESS.observe(late_s, name))
-        self._exit_code: int | None = None
-        self._epoll = select.epoll()
-        self._receivers: dict[int, Callable[[], None]] = {}
-        """By descriptor: what to call in the I/O thread when it is readable."""
-        self._watch(self._wake_fd, self._drain_wake)
-        self._watch(supervisor_pidfd, self._supervisor_gone)
+        self.loop = Loop(lambda late_s: LOOP_LATENESS.observe(late_s, name))
+        self._exit_code = 0
+        self.loop.watch(supervisor_pidfd, self._supervisor_gone)
         self._opening = threading.Lock()
         self._closed = False
         self._open_sockets()
@@ -183,8 +175,8 @@ class Bus:
         def take() -> None:
             receive(shared.receive(DRAIN_AT_ONCE))
 
-        shared = SharedSocket(socket, lambda: self._do(take))
-        self._watch(shared.fd, take)
+        shared = SharedSocket(socket, lambda: self.loop.do(take), self.loop.looks_later)
+        self.loop.watch(shared.fd, take)
         return shared
 
     def _address(self, name: str) -> str:
@@ -212,7 +204,7 @@ class Bus:
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in numbers:
             signal.signal(number, lambda *_: None)
-        self._watch(readable, lambda: self.on_terminate(signal.Signals(os.read(readable, 1)[0]).name))
+        self.loop.watch(readable, lambda: self.on_terminate(signal.Signals(os.read(readable, 1)[0]).name))
 
     # From any thread
 
@@ -256,7 +248,7 @@ class Bus:
             Kind.ASK, type(pending.request).__name__, self.name, self.incarnation, number, trace
         )
         self._pending[number] = pending
-        pending.timer = self._timers.add(timeout_s, lambda: self._expire(number, timeout_s))
+        pending.timer = self.loop.timers.add(timeout_s, lambda: self._expire(number, timeout_s))
         return self._send(pending.target, header, body)
 
     def answer(self, delivery: Delivery, result: Message | BaseException) -> None:
@@ -280,15 +272,20 @@ class Bus:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Run a callback in the I/O thread in `delay_s` seconds."""
-        return self._timers.add(delay_s, callback)
+        return self.loop.timers.add(delay_s, callback)
 
     def watch_fd(self, fd: int, callback: Callable[[], None]) -> None:
         """Call the callback in the I/O thread whenever `fd` is readable (inotify, pidfds)."""
-        self._do(lambda: self._watch(fd, callback))
+        self.loop.do(lambda: self.loop.watch(fd, callback))
 
     def unwatch_fd(self, fd: int, then: Callable[[], None] = lambda: None) -> None:
         """Stop watching, then call `then` in the I/O thread. Only there it is safe to close `fd`."""
-        self._do(lambda: self._unwatch(fd, then))
+
+        def end() -> None:
+            self.loop.unwatch(fd)
+            then()
+
+        self.loop.do(end)
 
     def publish_tap(self, frames: list[bytes]) -> None:
         """Publish one record on the tap."""
@@ -298,9 +295,9 @@ class Bus:
         """End the loop, after work that was queued before."""
 
         def end() -> None:
-            self._exit_code = exit_code
+            self._exit_code, self.loop.ended = exit_code, True
 
-        self._do(end)
+        self.loop.do(end)
 
     @property
     def pending_asks(self) -> int:
@@ -310,31 +307,17 @@ class Bus:
     @property
     def timer_count(self) -> int:
         """The number of timers."""
-        return len(self._timers)
-
-    def _do(self, work: Callable[[], object]) -> None:
-        """Have the loop call a function, after earlier ones."""
-        self._work.append(work)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Let the loop look at its work and timers. Its own thread looks anyway before it waits."""
-        if not self._woken and threading.get_ident() != self._thread:
-            self._woken = True
-            os.eventfd_write(self._wake_fd, 1)
+        return len(self.loop.timers)
 
     # The loop
 
+    def attach(self, inbox: Inbox) -> None:
+        """Let the mailbox's thread wait at the loop, and lead it."""
+        inbox.attach(self.loop)
+
     def run(self) -> int:
-        """Serve until `stop`; returns its exit code."""
-        self._thread = threading.get_ident()
-        while self._exit_code is None:
-            wait_s = self._timers.run_due()
-            for fd, _ in self._epoll.poll(0 if self._work else wait_s):
-                if (receive := self._receivers.get(fd)) is not None:
-                    receive()
-            for _ in range(len(self._work)):
-                self._work.popleft()()
+        """Serve until `stop`; returns its exit code. In the main thread."""
+        self.loop.run()
         with self._opening:
             self._closed = True
             for socket in (self._inbox, self._tap, self._events, *self._peers.values()):
@@ -342,23 +325,10 @@ class Bus:
         self._context.term()
         return self._exit_code
 
-    def _drain_wake(self) -> None:
-        os.eventfd_read(self._wake_fd)
-        self._woken = False  # the loop takes work next: what is added from here on wakes again
-
     def _supervisor_gone(self) -> None:
         log.warning("the supervisor has ended: exiting; pods go on")
-        self._unwatch(self.supervisor_pidfd)
+        self.loop.unwatch(self.supervisor_pidfd)
         self.on_terminate("supervisor gone")
-
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._receivers[fd] = callback
-        self._epoll.register(fd, select.EPOLLIN)
-
-    def _unwatch(self, fd: int, then: Callable[[], None] = lambda: None) -> None:
-        if self._receivers.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
-        then()
 
     def _send(self, target: str, header: bytes, body: bytes) -> bool:
         peer = self._peer(target)
@@ -383,7 +353,7 @@ class Bus:
         return {number: one for number, one in asks.items() if one.target == target and one.digest != NOT_RECORDED}
 
     def _plan_check(self, target: str, sent: Sent, incarnation: int) -> None:
-        self._timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
+        self.loop.timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
 
     def _check(self, target: str, sent: Sent, incarnation: int) -> None:
         """Ask the peer what has arrived. Not an ask of the actor: it is neither recorded nor shown as a wait."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pykka
 
 from actors._base.messaging.futures import Future
+from actors._base.messaging.loop import Loop
 from actors._base.messaging.tasks import Task
 
 T = TypeVar("T")
@@ -41,23 +42,50 @@ class Call(NamedTuple):
 class Inbox:
     """A Pykka mailbox that others can read while its thread hangs.
 
-    `queue.Queue` would cost a lock and two condition variables for each message.
+    The thread of a process's actor waits at the loop while it has no message, and may lead it. Others, in tests, wait
+    for messages alone.
     """
 
     def __init__(self) -> None:
         self.waiting: deque[Any] = deque()
+        self._loop: Loop | None = None
+        self._waits = False
+        """True while the thread waits at the loop."""
         self._arrived: SimpleQueue[None] = SimpleQueue()
-        """An entry for each waiting message."""
+        """An entry for each waiting message, without a loop."""
+
+    def attach(self, loop: Loop) -> None:
+        """Wait at this loop. Before the first message."""
+        self._loop, loop.mailbox_waits = loop, lambda: self._waits and bool(self.waiting)
 
     def put(self, envelope: Any, /) -> None:
         """Append a message. From any thread."""
         self.waiting.append(envelope)
-        self._arrived.put(None)
+        if self._loop is None:
+            self._arrived.put(None)
+        elif self._waits:
+            self._loop.wake()
 
     def get(self) -> Any:
         """Remove the oldest message, or wait for one. In the actor's thread."""
-        self._arrived.get()
+        if self._loop is None:
+            self._arrived.get()
+        else:
+            while not self.waiting:
+                self._lead(self._loop)
         return self.waiting.popleft()
+
+    def _lead(self, loop: Loop) -> None:
+        if loop.ended:  # the process ends: the main thread leads alone
+            self._arrived.get()
+        loop.look()
+        self._waits = True
+        if self.waiting:  # it came before; a message from here on ends the wait
+            self._waits = False
+            return
+        events = loop.wait()
+        self._waits = False
+        loop.lead(events)
 
     def empty(self) -> bool:
         """True without waiting messages."""

@@ -3,13 +3,16 @@
 ZeroMQ allows a socket one thread at a time, so each socket has a lock. A send in the caller's own thread saves the way
 through the I/O thread, which would be woken for each message.
 
-The I/O thread waits for the socket's descriptor (ZMQ_FD) with epoll. The descriptor reports news from ZeroMQ's thread,
-not messages. Each call on the socket takes the news in, and the descriptor is silent again. So a send looks whether
-messages have arrived, and a receiver reads until there are none: otherwise messages could wait for ever.
+The loop waits for the socket's descriptor (ZMQ_FD) with epoll. The descriptor reports news from ZeroMQ's thread, not
+messages. Each call on the socket takes the news in, and the descriptor is silent again. So after a send a look follows
+whether messages have arrived, and a receiver reads until there are none: otherwise messages could wait for ever.
+
+The look takes longer than the send. The mailbox thread makes one for all its sends, before it waits at the loop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -23,10 +26,17 @@ _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 class SharedSocket:
     """Owns the socket. Usable from any thread."""
 
-    def __init__(self, socket: zmq.Socket[bytes], arrived: Callable[[], None]) -> None:
-        """`arrived` has the I/O thread call `receive` soon, though the descriptor may be silent."""
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        arrived: Callable[[], None],
+        looks_later: Callable[[Callable[[], None]], bool] = lambda _: False,
+    ) -> None:
+        """`arrived` has the loop call `receive` soon, though the descriptor may be silent. `looks_later` takes a look
+        that the calling thread makes before it waits; False when it does not."""
         self._socket = socket
         self._arrived = arrived
+        self._looks_later = looks_later
         self._lock = threading.Lock()
         self.fd = int(socket.get(zmq.FD))
 
@@ -36,10 +46,16 @@ class SharedSocket:
             if self._socket.closed:
                 return True
             queued = self._queue(frames)
-            news = self._has_arrived()
+        if not self._looks_later(self.look):
+            self.look()
+        return queued
+
+    def look(self) -> None:
+        """Have messages that have arrived received."""
+        with self._lock:
+            news = not self._socket.closed and self._has_arrived()
         if news:
             self._arrived()
-        return queued
 
     def _queue(self, frames: tuple[bytes, ...]) -> bool:
         try:
@@ -53,13 +69,22 @@ class SharedSocket:
     def receive(self, most: int) -> list[list[bytes]]:
         """Messages that have arrived, as frames. After `most` of them the others' turn comes first."""
         taken: list[list[bytes]] = []
-        with self._lock:
-            while self._has_arrived():
-                taken.append(self._socket.recv_multipart(_NOBLOCK))
+        with self._lock, contextlib.suppress(zmq.Again):
+            while not self._socket.closed:
                 if len(taken) == most:
                     self._arrived()
                     break
+                taken.append(self._receive())
         return taken
+
+    def _receive(self) -> list[bytes]:
+        """One message. `recv_multipart` takes longer: it asks the socket after each frame whether more follow."""
+        frame = self._socket.recv(_NOBLOCK, copy=False)
+        frames = [frame.bytes]
+        while frame.more:
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frames.append(frame.bytes)
+        return frames
 
     def _has_arrived(self) -> bool:
         return bool(int(self._socket.get(_EVENTS)) & _POLLIN)

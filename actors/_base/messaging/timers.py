@@ -47,7 +47,7 @@ class TimerHeap:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._compact_at = MIN_COMPACTED
-        self._looks_at = 0.0
+        self.looks_at = 0.0
         """The time at which the I/O thread looks at the timers again by itself."""
 
     def __len__(self) -> int:
@@ -63,9 +63,9 @@ class TimerHeap:
                 heapq.heapify(self._heap)
                 self._compact_at = max(MIN_COMPACTED, 2 * len(self._heap))
             heapq.heappush(self._heap, (due, next(self._order), timer))
-            earlier = due < self._looks_at
+            earlier = due < self.looks_at
             if earlier:
-                self._looks_at = due
+                self.looks_at = due
         if earlier:
             self._wake()
         return timer
@@ -76,11 +76,11 @@ class TimerHeap:
             with self._lock:
                 now = time.monotonic()
                 if not self._heap:
-                    self._looks_at = math.inf
+                    self.looks_at = math.inf
                     return None
                 if self._heap[0][0] > now:
-                    self._looks_at = min(self._heap[0][0], now + LONGEST_WAIT_S)
-                    return self._looks_at - now
+                    self.looks_at = min(self._heap[0][0], now + LONGEST_WAIT_S)
+                    return self.looks_at - now
                 due, _, timer = heapq.heappop(self._heap)
                 while self._heap and self._heap[0][2].callback is None:
                     heapq.heappop(self._heap)

@@ -1,0 +1,285 @@
+"""The loop of an actor process: its two threads, the alarm, and its end."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from actors._base.messaging.loop import EVENTS_AT_ONCE, Alarm, Loop
+from actors._base.messaging.mailbox import Inbox
+from tests.harness import wait_for
+
+SOON_S = 10.0
+
+
+class Threads:
+    """A loop with its main thread and a mailbox thread, which runs the functions that are put into the mailbox."""
+
+    def __init__(self) -> None:
+        self.loop, self.inbox = Loop(), Inbox()
+        self.inbox.attach(self.loop)
+        self.error: Exception | None = None
+        self.main = threading.Thread(target=self._run, daemon=True)
+        self.mailbox = threading.Thread(target=self._handle, daemon=True)
+
+    def start(self) -> None:
+        self.main.start()
+        self.mailbox.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except Exception as error:
+            self.error = error
+
+    def _handle(self) -> None:
+        while True:
+            self.inbox.get()()
+
+    def call(self, function: Callable[[], object]) -> threading.Event:
+        """Put it into the mailbox; the event is set once it has run."""
+        done = threading.Event()
+
+        def work() -> None:
+            function()
+            done.set()
+
+        self.inbox.put(work)
+        return done
+
+    def end(self) -> None:
+        def end() -> None:
+            self.loop.ended = True
+
+        self.loop.do(end)
+        self.main.join(SOON_S)
+        assert not self.main.is_alive()
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    made = Threads()
+    made.start()
+    yield made
+    made.end()
+
+
+def test_messages_of_other_threads_are_handled(threads: Threads) -> None:
+    for _ in range(500):
+        assert threads.call(lambda: None).wait(SOON_S)
+
+
+def test_a_burst_is_handled_in_order(threads: Threads) -> None:
+    seen: list[int] = []
+    calls = [threads.call(lambda number=number: seen.append(number)) for number in range(5000)]
+    assert calls[-1].wait(SOON_S)
+    assert seen == list(range(5000))
+
+
+def test_a_message_of_a_callback_is_handled(threads: Threads) -> None:
+    """Either thread may lead then."""
+    for _ in range(200):
+        readable, writable = os.pipe()
+        done = threading.Event()
+
+        def arrive(readable: int = readable, done: threading.Event = done) -> None:
+            os.read(readable, 1)
+            threads.inbox.put(done.set)
+
+        threads.loop.watch(readable, arrive)
+        os.write(writable, b"x")
+        assert done.wait(SOON_S)
+        _forget(threads.loop, readable)
+        os.close(writable)
+
+
+def _forget(loop: Loop, fd: int) -> None:
+    gone = threading.Event()
+
+    def unwatch() -> None:
+        loop.unwatch(fd)
+        os.close(fd)
+        gone.set()
+
+    loop.do(unwatch)
+    assert gone.wait(SOON_S)
+
+
+def test_descriptors_timers_and_work_go_on_while_the_mailbox_hangs(threads: Threads) -> None:
+    go_on, hangs = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        go_on.wait()
+
+    for _ in range(20):
+        hangs.clear()
+        go_on.clear()
+        hung = threads.call(hang)
+        assert hangs.wait(SOON_S)
+        fired, worked, read = threading.Event(), threading.Event(), threading.Event()
+        readable, writable = os.pipe()
+
+        def take(readable: int = readable, read: threading.Event = read) -> None:
+            os.read(readable, 1)
+            read.set()
+
+        threads.loop.watch(readable, take)
+        threads.loop.timers.add(0.001, fired.set)
+        threads.loop.do(worked.set)
+        os.write(writable, b"x")
+        assert fired.wait(SOON_S)
+        assert worked.wait(SOON_S)
+        assert read.wait(SOON_S)
+        _forget(threads.loop, readable)
+        os.close(writable)
+        assert not hung.is_set()
+        go_on.set()
+        assert hung.wait(SOON_S)
+
+
+def test_callbacks_run_one_at_a_time(threads: Threads) -> None:
+    inside, both, led = [0], [0], threading.Semaphore(0)
+
+    def lead() -> None:
+        inside[0] += 1
+        both[0] = max(both[0], inside[0])
+        time.sleep(0.0001)
+        inside[0] -= 1
+        led.release()
+
+    for _ in range(300):
+        threads.loop.do(lead)
+        threads.inbox.put(lambda: None)
+    for _ in range(300):
+        assert led.acquire(timeout=SOON_S)
+    assert both == [1]
+
+
+def test_more_events_than_one_look_takes_are_all_handled(threads: Threads) -> None:
+    pipes = [os.pipe() for _ in range(3 * EVENTS_AT_ONCE)]
+    seen: list[int] = []
+    for readable, writable in pipes:
+        os.write(writable, b"x")
+
+        def take(readable: int = readable) -> None:
+            os.read(readable, 1)
+            seen.append(readable)
+
+        threads.loop.watch(readable, take)
+    wait_for(lambda: len(seen) == len(pipes), what="every pipe is read")
+    for readable, writable in pipes:
+        _forget(threads.loop, readable)
+        os.close(writable)
+
+
+def test_an_event_of_a_closed_descriptor_is_not_one_of_its_successor() -> None:
+    """One thread waits to lead with an event, while the other one closes the file and opens another."""
+    loop = Loop()
+    readable, writable = os.pipe()
+    os.write(writable, b"x")
+    loop.watch(readable, lambda: pytest.fail("it is not watched any more"))
+    events = loop.wait()
+    assert [fd for fd, _ in events.ready] == [readable]
+    loop.unwatch(readable)
+    os.close(readable)
+    successor, other = os.pipe()
+    assert successor == readable
+    called: list[int] = []
+    loop.watch(successor, lambda: called.append(os.read(successor, 1)[0]))
+    loop.lead(events)
+    assert called == []
+    os.write(other, b"y")
+    loop.lead(loop.wait())
+    assert called == [ord("y")]
+    for fd in (writable, successor, other):
+        os.close(fd)
+
+
+def test_timers_fire_in_order_also_after_earlier_ones(threads: Threads) -> None:
+    fired: list[float] = []
+    for delay_s in (0.05, 0.02, 0.03, 0.0, 0.01):
+        threads.loop.timers.add(delay_s, lambda delay_s=delay_s: fired.append(delay_s))
+    wait_for(lambda: len(fired) == 5, what="all fired")
+    assert fired == [0.0, 0.01, 0.02, 0.03, 0.05]
+
+
+def test_a_timer_that_sets_the_next_one_goes_on(threads: Threads) -> None:
+    left, done = [200], threading.Event()
+
+    def again() -> None:
+        left[0] -= 1
+        if left[0]:
+            threads.loop.timers.add(0.0001 if left[0] % 2 else 0.0, again)
+        else:
+            done.set()
+
+    threads.loop.timers.add(0.0, again)
+    assert done.wait(SOON_S)
+
+
+def test_an_exception_of_a_callback_ends_the_loop_and_is_raised() -> None:
+    for _ in range(20):
+        threads = Threads()
+        threads.start()
+
+        def fail() -> None:
+            raise KeyError("a bug")
+
+        threads.inbox.put(lambda: None)
+        threads.loop.do(fail)
+        threads.main.join(SOON_S)
+        assert isinstance(threads.error, KeyError)
+
+
+def test_the_mailbox_thread_leaves_the_end_to_the_main_thread() -> None:
+    for _ in range(50):
+        threads = Threads()
+        threads.start()
+        assert threads.call(lambda: None).wait(SOON_S)
+        threads.end()
+
+
+def test_an_idle_mailbox_thread_leads(threads: Threads) -> None:
+    """So that a message wakes one thread. The kernel chooses, so most of them must be enough."""
+    owners: list[int] = []
+
+    def lead() -> None:
+        owners.append(threading.get_ident())
+
+    for number in range(100):
+        assert threads.call(lambda: None).wait(SOON_S)
+        wait_for(lambda: threads.inbox._waits, what="the mailbox thread waits")
+        threads.loop.do(lead)
+        wait_for(lambda number=number: len(owners) > number, what="the work")
+    assert owners.count(threads.mailbox.ident or 0) > 50
+
+
+@pytest.mark.parametrize("delay_s", [-5.0, 0.0, 0.01])
+def test_alarm_has_an_event_at_its_time(delay_s: float) -> None:
+    alarm = Alarm()
+    began = time.monotonic()
+    alarm.set(began + delay_s)
+    wait_for(lambda: _ticks(alarm) == 1, what="the event")
+    assert time.monotonic() >= began + delay_s
+    os.close(alarm.fd)
+
+
+def test_alarm_at_infinity_is_none() -> None:
+    alarm = Alarm()
+    alarm.set(0.0)
+    alarm.set(math.inf)
+    assert _ticks(alarm) == 0
+    os.close(alarm.fd)
+
+
+def _ticks(alarm: Alarm) -> int:
+    try:
+        return int.from_bytes(os.read(alarm.fd, 8), "little")
+    except BlockingIOError:
+        return 0
