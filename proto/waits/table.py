@@ -26,7 +26,8 @@ SLOT = 1024
 SLOTS = 2048
 """Most waits of a process at once: 2 MiB. Further ones are counted and not kept."""
 MAX_FILE = PAGE + SLOT * SLOTS
-_FIRST_PAGES = 8
+_FIRST_PAGES = 2
+"""The head and four slots. Each growth doubles it."""
 _HEAD = struct.Struct("<8sIIQQ64s")
 """Magic, pid, 0, incarnation, start time of the process in clock ticks, name of the actor."""
 _COUNTS = struct.Struct("<IIQQ")
@@ -72,6 +73,7 @@ class Slots:
             self._allocated = _FIRST_PAGES * PAGE
             os.posix_fallocate(self._fd, 0, self._allocated)
             self._map = mmap.mmap(self._fd, MAX_FILE)
+            self._map.madvise(mmap.MADV_RANDOM)  # else the first access maps 64 KiB
             _HEAD.pack_into(self._map, 0, MAGIC, os.getpid(), 0, incarnation, start_time, name.encode()[:64])
             new.rename(path)
         except BaseException:

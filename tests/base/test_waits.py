@@ -55,6 +55,15 @@ def test_written_wait_is_read(tmp_path: Path, slots: table.Slots) -> None:
     assert (read.name, read.incarnation, read.start_time, read.mailbox, read.handled) == ("volume", 3, 42, 7, 1)
 
 
+def test_few_waits_map_few_pages(tmp_path: Path, slots: table.Slots) -> None:
+    for _ in range(3):
+        slots.write(slots.take(), Wait(kind="ask", waiter="a"))
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(line.endswith(str(tmp_path / "volume")) for line in lines), "its mapping"
+    resident = next(line for line in lines if line.startswith("Rss:"))
+    assert int(resident.split()[1]) * 1024 <= 2 * table.PAGE
+
+
 def test_freed_slot_is_empty_and_taken_again(tmp_path: Path, slots: table.Slots) -> None:
     slot = slots.take()
     slots.write(slot, Wait(kind="ask", waiter="a"))
