@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -65,8 +67,8 @@ class Machine:
     def source(self, family: socket.AddressFamily, destination: str) -> str:
         return destination if destination in self.own else self.routes.get(family, "")
 
-    def getaddrinfo(self, name: str, *_: Any, **__: Any) -> list[Any]:
-        return [(0, 0, 0, "", (one, 0)) for one in self.lookup(name)]
+    def getaddrinfo(self, name: bytes, *_: Any, **__: Any) -> list[Any]:
+        return [(0, 0, 0, "", (one, 0)) for one in self.lookup(name.decode())]
 
     def _lookup(self, name: str) -> list[str]:
         if name not in self.names:
@@ -174,3 +176,16 @@ def test_temporary_failure_of_the_first_lookup_is_no_answer(machine: Machine) ->
     machine.lookup = failing
     with pytest.raises(NoAddressError, match="has not answered yet"):
         node_ips("n", "")
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", ".", "\N{LATIN SMALL LETTER U WITH DIAERESIS}\udcff"])
+def test_name_that_no_resolver_takes_has_no_address(name: str) -> None:
+    assert addresses._Resolver().addresses(name) == ()
+
+
+def test_lookup_imports_no_codec() -> None:
+    script = (
+        "import sys; from actors._host.node import addresses; addresses._Resolver().addresses('localhost'); "
+        "sys.exit('encodings.idna' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", script], check=False, timeout=60).returncode == 0
