@@ -21,6 +21,8 @@ class Entry(NamedTuple):
     """Actors that are ready before this one starts, as far as an agent has them."""
     needs: str = ""
     """The part of a configuration without which an agent does not have this actor; empty: each agent has it."""
+    has_loop: bool = False
+    """It answers a Ping only once a loop of its own, in a further thread, has run."""
 
 
 ACTORS = (
@@ -65,17 +67,19 @@ ACTORS = (
         needs="node",
     ),
     Entry("certificates", "node", "requests and rotates the node's certificates", needs="certificates"),
-    Entry("server", "node", "serves the kubelet API: logs, exec, metrics, pods", needs="server"),
+    Entry("server", "node", "serves the kubelet API: logs, exec, metrics, pods", needs="server", has_loop=True),
     Entry(
         "remote_console",
         "agent",
         "serves consoles on other machines over TCP, with CURVE keys and roles",
         needs="remote_console",
+        has_loop=True,
     ),
 )
 """In start order."""
 
 NAMES = frozenset(entry.name for entry in ACTORS)
+WITH_LOOP = frozenset(entry.name for entry in ACTORS if entry.has_loop)
 BASIC = tuple(entry.name for entry in ACTORS if not entry.needs)
 """The actors that each agent has, in start order."""
 

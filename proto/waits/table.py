@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,8 @@ MAGIC = b"nvwaits1"
 PAGE = 4096
 SLOT = 1024
 SLOTS = 2048
+RUNNING_SLOT = 0
+"""The slot of the message in the handler, which `take` never returns."""
 """Most waits of a process at once: 2 MiB. Further ones are counted and not kept."""
 MAX_FILE = PAGE + SLOT * SLOTS
 _FIRST_PAGES = 2
@@ -83,7 +86,9 @@ class Slots:
             raise
         self._lock = threading.Lock()
         self._free: list[int] = []
-        self._used = self._mailbox = self._handled = self._lost = 0
+        self._mailbox = self._handled = self._lost = 0
+        self._used = RUNNING_SLOT + 1
+        self._write_counts()
 
     def take(self) -> int:
         """The number of a free slot; -1 when there is none."""
@@ -186,6 +191,35 @@ def read(path: Path) -> Table | None:
     finally:
         os.close(fd)
     return _parsed(first, slots)
+
+
+class Mailbox(NamedTuple):
+    """A process's mailbox, as read."""
+
+    pid: int
+    waiting: int
+    """Messages at the last arrival or departure."""
+    handles: bool
+    """A message is in its handler."""
+
+
+def read_mailbox(path: Path) -> Mailbox | None:
+    """The mailbox in a table, without its waits; None as in `read`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found = os.pread(fd, PAGE + (RUNNING_SLOT + 1) * SLOT, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(found) < PAGE + (RUNNING_SLOT + 1) * SLOT or found[:8] != MAGIC:
+        return None
+    sequence, length, _, _ = _SLOT_HEAD.unpack_from(found, PAGE + RUNNING_SLOT * SLOT)
+    pid, waiting = _HEAD.unpack_from(found)[1], _COUNTS.unpack_from(found, _COUNTS_AT)[1]
+    return Mailbox(pid, waiting, handles=bool(length or sequence & 1))
 
 
 def _parsed(first: bytes, slots: bytes) -> Table | None:

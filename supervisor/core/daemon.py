@@ -40,6 +40,7 @@ from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS, WITH_TRACING
 from supervisor.process.forkserver_manager import ForkserverManager
+from supervisor.process.idleness import is_idle
 from supervisor.process.processes import STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
@@ -403,14 +404,17 @@ class Daemon:
         for answer in process.link.read():
             match answer:
                 case Pong(mailbox=mailbox):
-                    ceiling_mib = self.tree.children[process.name].spec.memory_ceiling_mib
-                    kib, busy = evidence.size(self.run_dir, process.pid, process.name, mailbox, ceiling_mib)
-                    self.push(transitions.PongReceived(process.name, process.incarnation, mailbox, kib, busy))
+                    size = self._size(process, mailbox)
+                    self.push(transitions.PongReceived(process.name, process.incarnation, mailbox, *size))
                 case Dumped() if process.evidence_due is not None and process.begun is not None:
                     process.dumped = answer
                     process.evidence_due = min(process.evidence_due, process.begun.sample.at + evidence.SAMPLE_S)
                 case MemoryUse() if process.evidence_due is not None and process.begun is None:
                     process.memory, process.evidence_due = answer, 0.0
+
+    def _size(self, process: Process, mailbox: int) -> tuple[int, str]:
+        ceiling_mib = self.tree.children[process.name].spec.memory_ceiling_mib
+        return evidence.size(self.run_dir, process.pid, process.name, mailbox, ceiling_mib)
 
     # Output
 
@@ -449,9 +453,12 @@ class Daemon:
                 process.signal(signal.SIGTERM)
             case transitions.Kill():
                 process.signal(signal.SIGKILL)
-            case transitions.SendPing():
-                self.processes.link(process).ping()
+            case transitions.SendPing(unless_idle=unless_idle):
                 self._restore_sockets()
+                if unless_idle and is_idle(self.run_dir, process.pid, process.name):
+                    self.push(transitions.SeenIdle(process.name, process.incarnation, *self._size(process, 0)))
+                else:
+                    self.processes.link(process).ping()
                 if not os.path.exists(f"{self.settings.run_dir}/{process.name}.sock"):
                     self.push(transitions.SocketGone(process.name, process.incarnation))
             case transitions.SaveEvidence(why=why):

@@ -1,9 +1,17 @@
-"""Decides when a child hangs: a process that is stopped, or a Ping without an answer. Pure."""
+"""Decides when a child hangs: a process that is stopped, or a Ping without an answer. Pure.
+
+A Ping wakes three threads of an actor. So at most heartbeats the supervisor only looks whether the child is idle, which
+its wait records and its I/O thread's state show. A child with anything to do gets its Ping then, and has as much time
+as ever. A Ping each END_TO_END_S goes the whole way. A suspected child gets one at once.
+"""
 
 from __future__ import annotations
 
 from supervisor.supervision.child import Child
 from supervisor.supervision.transitions import State
+
+END_TO_END_S = 300.0
+"""Longest time without a Pong of a child that is idle at each heartbeat."""
 
 
 def why_hung(child: Child, now: float) -> str:
@@ -21,6 +29,11 @@ def why_hung(child: Child, now: float) -> str:
         others = "; another actor waited in vain for it, too" if child.suspected else ""
         return f"mailbox did not answer within {_patience_s(child):g} s{others}"
     return ""
+
+
+def may_be_idle(child: Child, now: float) -> bool:
+    """True when a look at an idle child does for a Ping."""
+    return not child.suspected and child.ponged is not None and now - child.ponged < END_TO_END_S
 
 
 def _patience_s(child: Child) -> float:

@@ -115,6 +115,9 @@ class ProcessTree:
                 self._on_ended(child, event)
             case transitions.PongReceived():
                 self._on_pong(child, event)
+            case transitions.SeenIdle():
+                child.mailbox, child.pinged = 0, None
+                self._on_alive(child, event)
             case transitions.Halted() if child.pid:
                 child.stopped = self._now
             case transitions.Continued():
@@ -208,9 +211,12 @@ class ProcessTree:
 
     def _on_pong(self, child: Child, event: transitions.PongReceived) -> None:
         child.mailbox, child.pinged, child.ponged, child.suspected = event.mailbox, None, self._now, False
+        self._on_alive(child, event)
+
+    def _on_alive(self, child: Child, event: transitions.PongReceived | transitions.SeenIdle) -> None:
         if child.state is not State.READY:
             return
-        child.next_ping = self._next_ping(child)
+        child.next_ping = self._now if child.suspected else self._next_ping(child)
         child.growth.add(self._now, event.memory_kib, child.spec.memory_ceiling_mib, event.busy)
         if not self.stopping and (why := memory.why_replace(child, self.children.values(), self._now)):
             self._begin_to_replace(child, why)
@@ -257,7 +263,8 @@ class ProcessTree:
             self._hang(child, why)
         elif child.state is State.READY and child.next_ping is not None and self._now >= child.next_ping:
             child.pinged, child.next_ping = self._now, None
-            self._out.append(transitions.SendPing(child.name, child.incarnation))
+            unless_idle = hangs.may_be_idle(child, self._now)
+            self._out.append(transitions.SendPing(child.name, child.incarnation, unless_idle))
 
     def _on_deadline(self, child: Child) -> None:
         match child.state:

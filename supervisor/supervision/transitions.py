@@ -109,6 +109,15 @@ class PongReceived(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class SeenIdle(_OfIncarnation):
+    """Instead of a Ping: no message waits or is handled, and the I/O thread waits for input (`process/idleness`)."""
+
+    memory_kib: int = 0
+    busy: str = ""
+    """As in PongReceived."""
+
+
+@dataclass(frozen=True, slots=True)
 class Halted(_OfIncarnation):
     """A signal stopped the process (SIGSTOP, state T)."""
 
@@ -176,6 +185,7 @@ Event = (
     | ReadyReceived
     | Ended
     | PongReceived
+    | SeenIdle
     | Halted
     | Continued
     | Suspected
@@ -208,6 +218,9 @@ class Kill(_OfIncarnation):
 @dataclass(frozen=True, slots=True)
 class SendPing(_OfIncarnation):
     """Send a Ping to the mailbox."""
+
+    unless_idle: bool = False
+    """Report SeenIdle instead, without waking it, if the process has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 
 from actors._base.messaging import bus as bus_module
 from actors._base.messaging.bus import Bus, Delivery
-from proto.agent.supervisor import Started, TellsLost
+from proto.agent.supervisor import Started, Suspect, TellsLost
 from proto.pods.pleg import ForgetPod, GetRelistAge, RelistAge
 from proto.wire.envelope import Header
 from proto.wire.errors import AskTimeout
@@ -121,6 +121,24 @@ def test_a_check_that_finds_a_full_queue_is_made_again(pair: Pair) -> None:
     pair.sender._send = send  # type: ignore[method-assign]
     wait_for(lambda: pair.heard == ["1"] and pair.settled(), what="a check")
     assert pair.lost.empty()
+
+
+def test_peer_that_answers_no_check_is_suspected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "CHECK_TIMEOUT_S", CHECK_S)
+    told: SimpleQueue[object] = SimpleQueue()
+    tell = pair.sender.tell
+    pair.sender.tell = lambda name, message: told.put(message) if name == "supervisor" else tell(name, message)  # type: ignore[method-assign]
+    hangs = threading.Event()
+    pair.receiver._do(hangs.wait)
+    pair.tell(1)
+    assert told.get(timeout=5) == Suspect(name="pleg", incarnation=3)
+    hangs.set()
+    wait_for(pair.settled, what="it answers again")
+    while not told.empty():
+        told.get()
+    pair.tell(2)
+    wait_for(pair.settled)
+    assert told.empty()
 
 
 def test_a_lost_ask_fails_long_before_its_deadline(pair: Pair) -> None:

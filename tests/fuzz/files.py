@@ -258,7 +258,7 @@ def _wait_table_seed() -> bytes:
         for _ in range(3):
             slots.write(slots.take(), Wait(kind="ask", waiter="pod/a/b", target="actor/pleg", ask=("x", 1, 2)))
         slots.close()
-        return path.read_bytes()[: table.PAGE + 3 * table.SLOT]
+        return path.read_bytes()[: table.PAGE + 4 * table.SLOT]
 
 
 TARGETS = (

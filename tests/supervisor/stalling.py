@@ -101,7 +101,7 @@ class Stalling(Actor):
             self.post(self._flood, name="SetPods")
         elif kind == "ask":
             self.post(lambda: self.peer("objects").ask(Describe(), 600).result(), name="MountPod from pod_workers")
-        elif kind != "stop":
+        elif kind not in ("stop", "rest"):
             stall: Callable[[], None] = globals()[f"stall_{kind}"]
             self.post(stall, name="MountPod from pod_workers")
         print("stalls", flush=True)

@@ -378,6 +378,9 @@ class Bus:
         try:
             receipt = answer.result(0)
         except AskTimeout:
+            sent.unanswered += 1
+            if sent.unanswered > 1:  # its I/O thread would answer: the supervisor may see an idle process
+                self._suspect(target)
             self._plan_check(target, sent, incarnation)
             return
         except (ActorDead, ProtocolError):  # a new incarnation gets all state; one of an older release cannot tell
@@ -478,8 +481,13 @@ class Bus:
         if pending is None:
             return
         self._fail(correlation, AskTimeout(f"{pending.target} did not answer within {timeout_s:g} s"))
-        if timeout_s >= SUSPECT_S and (incarnation := self._alive.get(pending.target)) is not None:
-            self.tell("supervisor", Suspect(name=pending.target, incarnation=incarnation))
+        if timeout_s >= SUSPECT_S:
+            self._suspect(pending.target)
+
+    def _suspect(self, target: str) -> None:
+        """Have the supervisor ping a peer that does not answer."""
+        if (incarnation := self._alive.get(target)) is not None:
+            self.tell("supervisor", Suspect(name=target, incarnation=incarnation))
 
     def _receive_subscriptions(self, messages: list[list[bytes]]) -> None:
         """Count topics: a frame announces the first subscriber of a topic or the end of its last one. Other frames are

@@ -23,7 +23,7 @@ MAX_SENDERS = 256
 class Sent:
     """Tells to one peer. Hold `lock` for every call, and while a message is sent: the check must not overtake it."""
 
-    __slots__ = ("_due", "_known", "count", "incarnation", "lock")
+    __slots__ = ("_due", "_known", "count", "incarnation", "lock", "unanswered")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -31,6 +31,8 @@ class Sent:
         """The peer's; 0: none in service."""
         self.count = 0
         """Tells to this incarnation."""
+        self.unanswered = 0
+        """Checks in a row without an answer."""
         self._known = 0
         """The count of the last check."""
         self._due = False
@@ -39,7 +41,7 @@ class Sent:
     def add(self, incarnation: int, *, tells: int) -> bool:
         """Note a message to an incarnation: 1 tell, or an ask. Return True when a check has to be planned."""
         if incarnation != self.incarnation:
-            self.incarnation, self.count, self._known, self._due = incarnation, 0, 0, False
+            self.incarnation, self.count, self._known, self._due, self.unanswered = incarnation, 0, 0, False, 0
         if not incarnation:
             return False
         self.count += tells
@@ -57,7 +59,7 @@ class Sent:
         Those lost are counted no more. `asks`: there are asks without an answer.
         """
         self.count += received - asked_at
-        self._known = received
+        self._known, self.unanswered = received, 0
         self._due = asks or self.has_unchecked
         return asked_at - received, self._due
 

@@ -19,7 +19,7 @@ import msgspec
 
 from proto.common import procfs
 from proto.waits.record import RUNNING, AskId, Kind, Wait
-from proto.waits.table import Slots
+from proto.waits.table import RUNNING_SLOT, Slots
 
 log = logging.getLogger(__name__)
 
@@ -134,24 +134,23 @@ class Running:
     """The message in the actor's handler: a slot of its own. Used in the mailbox thread only."""
 
     def __init__(self) -> None:
-        self._slot = -1 if _slots is None else _slots.take()
         self._thread = 0
 
     def begin(self, what: str, ask: AskId | None, mailbox: int) -> None:
         """A message leaves the mailbox. The record has the thread's ID as its number."""
-        if self._slot >= 0 and _slots is not None:
+        if _slots is not None:
             _slots.handling(mailbox)
             now = time.monotonic()
             thread = self._thread = self._thread or threading.get_native_id()
             record = Wait(
                 kind="handler", waiter=_itself.name, target=RUNNING, what=what, since=now, ask=ask, number=thread
             )
-            _slots.write(self._slot, record)
+            _slots.write(RUNNING_SLOT, record)
 
     def end(self) -> None:
         """Its handler has returned."""
-        if self._slot >= 0 and _slots is not None:
-            _slots.clear(self._slot)
+        if _slots is not None:
+            _slots.clear(RUNNING_SLOT)
 
 
 class Standing:

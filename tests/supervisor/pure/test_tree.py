@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from proto.agent.supervisor import ActorRow, Exited, Note, Started
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from supervisor.supervision import transitions
+from supervisor.supervision.hangs import END_TO_END_S
 from supervisor.supervision.process_tree import EVIDENCE_WAIT_S, KILL_WAIT_S, ProcessTree
 from supervisor.supervision.specs import ChildSpec
 from supervisor.supervision.transitions import TRANSITIONS, Event, Instruction, State
@@ -293,6 +295,41 @@ def test_suspicion_during_a_ping_shortens_that() -> None:
     driver.tick(2.0)
     driver(transitions.Suspected("a", 1))
     assert of(transitions.SaveEvidence, driver.tick(3.1))
+
+
+def test_idle_child_is_pinged_at_first_and_then_seldom() -> None:
+    driver = watched()
+    seen: list[transitions.SendPing] = []
+    for _ in range(int(END_TO_END_S / 5) + 2):
+        pings = of(transitions.SendPing, driver.tick(5.0))
+        seen += pings
+        for ping in pings:
+            answer = transitions.SeenIdle if ping.unless_idle else partial(transitions.PongReceived, mailbox=0)
+            assert driver(answer("a", 1)) == []
+    pinged = [number for number, ping in enumerate(seen) if not ping.unless_idle]
+    assert pinged == [0, int(END_TO_END_S / 5) + 1]
+    assert not of(transitions.SaveEvidence, driver.tick(4.9))
+
+
+def test_child_with_work_after_an_idle_look_has_no_more_time_than_ever() -> None:
+    driver = watched()
+    driver.tick(4.0)
+    driver(transitions.PongReceived("a", 1, 0))
+    driver.tick(5.0)
+    driver(transitions.SeenIdle("a", 1))
+    assert of(transitions.SendPing, driver.tick(5.0)), "not idle: the daemon sends this one"
+    assert not of(transitions.SaveEvidence, driver.tick(9.9))
+    assert of(transitions.SaveEvidence, driver.tick(0.2))
+
+
+def test_suspected_child_is_pinged_even_if_it_was_seen_idle() -> None:
+    driver = watched()
+    driver.tick(4.0)
+    driver(transitions.PongReceived("a", 1, 0))
+    assert driver.tick(5.0) == [transitions.SendPing("a", 1, unless_idle=True)]
+    driver(transitions.Suspected("a", 1))
+    driver(transitions.SeenIdle("a", 1))
+    assert driver.tick(0.0) == [transitions.SendPing("a", 1)]
 
 
 def test_not_ready_in_time_is_a_hang() -> None:
