@@ -186,25 +186,31 @@ class Actor(MailboxActor):
         """A reference to the actor of that name."""
         return RemoteRef(self.bus, name)
 
-    def every(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> Task[None]:
+    def every(
+        self, until: Until, function: Callable[[], Coroutine[Any, None, float | None] | None], name: str
+    ) -> Task[None]:
         """Run periodically as wait.Until does. An exception is logged and counted, and the loop continues. Cancel the
-        task to end it."""
+        task to end it. A coroutine may return the seconds until its next run, in place of the period."""
         return self.spawn(self._loop(until, function, name), f"every:{name}")
 
-    async def _loop(self, until: Until, function: Callable[[], Coroutine[Any, None, None] | None], name: str) -> None:
+    async def _loop(
+        self, until: Until, function: Callable[[], Coroutine[Any, None, float | None] | None], name: str
+    ) -> None:
         while True:
             started = time.monotonic()
-            failed = False
+            failed, pause_s = False, None
             try:
                 result = function()
                 if result is not None:
-                    await result
+                    pause_s = await result
             except Exception:
                 failed = True
                 log.exception("%s failed; it runs again after its period", name)
             finished = time.monotonic()
             self._tally(f"every:{name}", finished - started, failed=failed)
-            await self.sleep(until.next_start(started, finished, random.random) - finished)
+            if pause_s is None:
+                pause_s = until.next_start(started, finished, random.random) - finished
+            await self.sleep(pause_s)
 
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a blocking function in a pool of `blocking_threads`. The future fails with AskTimeout after `timeout_s`;

@@ -1,4 +1,4 @@
-"""The gRPC channel to a runtime, opened with the first call and closed when it has not been used for a second.
+"""The gRPC channel to a runtime, opened with the first call and closed when it has not been used for two seconds.
 
 It is not opened at import or before a fork: gRPC works in a forked child only if the parent has not used it. An open
 channel has threads that wake a dozen times a second. To open it again takes half a millisecond of CPU time.
@@ -15,6 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from actors._base.messaging.mailbox import TimerHandle
 from actors._cri.endpoint import normalized
 
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes, the kubelet's; a ListContainers of a full node goes over gRPC's usual 4 MiB
@@ -34,10 +35,10 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.service_config_disable_resolution", 1),
 )
 
-UNUSED_S = 1.0
-"""From the end of a channel's last call to its close."""
+UNUSED_S = 2.0
+"""From the end of a channel's last call to its close. A shorter timer than LINGER_S would wake the I/O loop."""
 
-After = Callable[[float, Callable[[], None]], object]
+After = Callable[[float, Callable[[], None]], TimerHandle | None]
 """Runs a function in so many seconds: `Actor.after`. Any thread may call it."""
 
 
@@ -59,6 +60,7 @@ class LazyChannel:
         self._channel: Any = None
         self._closed = False
         self._timer_set = False
+        self._timer: TimerHandle | None = None
         self._callables: dict[str, Any] = {}
         self._under_way = 0
         self._used_at = 0.0
@@ -81,6 +83,18 @@ class LazyChannel:
             )
 
         return self._started(callable_, lambda callable_: callable_(request))
+
+    def rest(self) -> None:
+        """Close the channel now if no call is under way: the next use is far away."""
+        channel = None
+        with self._lock:
+            if not self._under_way:
+                channel = self._taken()
+                timer, self._timer, self._timer_set = self._timer, None, False
+                if timer is not None:
+                    timer.cancel()
+        if channel is not None:
+            channel.close()
 
     def close(self) -> None:
         """Close the channel. Calls under way end with Canceled, later ones with RuntimeDown."""
@@ -109,7 +123,7 @@ class LazyChannel:
             if self._under_way or self._timer_set:
                 return
             self._timer_set = True
-        self._after(UNUSED_S, self._on_timer)
+        self._timer = self._after(UNUSED_S, self._on_timer)
 
     def _on_timer(self) -> None:
         # Close the channel, or look again once it may have been unused for long enough.
@@ -122,7 +136,7 @@ class LazyChannel:
         if channel is not None:
             channel.close()  # without the lock, which callbacks of the calls take
         elif self._timer_set:
-            self._after(wait_s, self._on_timer)
+            self._timer = self._after(wait_s, self._on_timer)
 
     # With the lock
 

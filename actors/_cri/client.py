@@ -313,6 +313,10 @@ class Cri(CriCalls):
         """The runtime's endpoint as unix:///PATH."""
         return self._runtime.endpoint
 
+    def rest(self) -> None:
+        """Close the runtime's channel until the next call, unless calls are under way."""
+        self._runtime.rest()
+
     def close(self) -> None:
         """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""
         self._runtime.close()

@@ -31,6 +31,7 @@ from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._host.system import boot_id
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, notification, planning, policy, relief, under_way
+from actors.eviction.new_pods import NewPods
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import (
     ALLOCATABLE,
@@ -108,6 +109,7 @@ class Eviction(Actor):
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
         """UID to the pod when its ephemeral storage is limited, else to None."""
+        self._new_pods = NewPods(paths.pods_dir(self.settings.root_dir))
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
         self._looking = False
@@ -322,7 +324,15 @@ class Eviction(Actor):
         return evicted
 
     async def _limited_pods(self) -> dict[str, tuple[Pod, bool]]:
-        """Return active pods with a limit, by UID, and whether they end. Asks only for the specs of new pods."""
+        """Return active pods with a limit, by UID, and whether they end. Asks only for the specs of new pods.
+
+        While no pod has a limit, it asks only when there may be new pods.
+        """
+        if not self._new_pods.may_be() and not any(self._known.values()):
+            return {}
+        if not self._new_pods.watches:
+            await self.blocking(DISK_S, self._new_pods.begin)
+        began = time.monotonic()
         workers = await self._workers(with_pods=False)
         passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, workers)
         self._known = {worker.uid: self._known[worker.uid] for worker in workers if worker.uid in self._known}
@@ -331,6 +341,8 @@ class Eviction(Actor):
             some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
             known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
             self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
+        if all(worker.uid in self._known for worker in workers):
+            self._new_pods.seen(began)
         active = (one for one in workers if planning.is_active(one) and one.uid not in passed_over)
         found = ((one, self._known.get(one.uid)) for one in active)
         return {one.uid: (pod, one.stage == "terminating") for one, pod in found if pod is not None}

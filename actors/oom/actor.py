@@ -76,7 +76,7 @@ class Oom(Actor):
     def on_ready(self) -> None:
         """Read the log from its oldest record."""
         if self._log is not None:
-            self._log.watch(self.bus, lambda: self.post(self._read, name="kernel log"))
+            self._log.watch(self.bus, PAUSE_S, lambda: self.post(self._read, name="kernel log"))
 
     def describe(self) -> dict[str, Any]:
         """Return the numbers of kills and of lost records, and why the log cannot be read."""
@@ -102,11 +102,13 @@ class Oom(Actor):
         except OSError as error:
             self._problem = f"cannot read {kernel_log.PATH}: {error}"
             log.error("%s; OOM kills are not reported any more; restart the actor", self._problem)
+            self._log.stop()
             return
         first, self._caught_up = drained and not self._caught_up, self._caught_up or drained
         if found or (first and self._start is None):
             self.spawn(self._take(found), "OOM kills")
-        self.after(PAUSE_S if drained else 0.0, self._log.rearm)
+        if not drained:
+            self.post(self._read, name="kernel log")
 
     def _note_lost(self) -> None:
         assert self._log is not None

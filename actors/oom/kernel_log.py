@@ -39,22 +39,26 @@ class KernelLog:
         self.lost = 0
         """Records that the kernel overwrote before they were read."""
 
-    def watch(self, bus: Bus, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` in the I/O thread when there are records, once for each call of `rearm`."""
+    def watch(self, bus: Bus, pause_s: float, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` in the I/O thread when there are records, at most once in `pause_s`."""
         self._epoll = select.epoll()
         self._epoll.register(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
-        epoll = self._epoll
+        epoll = self._epoll  # kept open by the bus's watch, also after `stop`
 
         def take() -> None:
             if epoll.poll(0):
                 on_readable()
+                bus.call_later(pause_s, self._rearm)
 
         bus.watch_fd(epoll.fileno(), take)
 
-    def rearm(self) -> None:
-        """Ask for the next call of `on_readable`."""
-        assert self._epoll is not None
-        self._epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
+    def _rearm(self) -> None:
+        if self._epoll is not None:
+            self._epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def stop(self) -> None:
+        """Call `on_readable` no more."""
+        self._epoll = None
 
     def next_record(self) -> LogRecord | None:
         """Return the next record; None at the end of the log. Records of another format are left out. Raises OSError.

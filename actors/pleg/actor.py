@@ -176,7 +176,10 @@ class Pleg(Actor):
         watched = {id_: watch.pod_uid for id_, watch in self._watches.items()}
         began = time.monotonic()
         try:
-            sandboxes, containers = await gather(cri.list_pod_sandbox(), cri.list_containers())
+            try:
+                sandboxes, containers = await gather(cri.list_pod_sandbox(), cri.list_containers())
+            finally:
+                cri.rest()  # an open channel's threads wake until the next relist
         except CriError as error:
             if not self._relist_error:
                 log.warning("cannot list pods at %s: %s; exits are still reported", cri.endpoint, error)

@@ -23,6 +23,7 @@ from proto.wire.errors import AskTimeout
 STUCK = "Stuck"
 STUCK_S = 60.0
 LOOK_S = 15.0
+"""Shortest time between two looks. While no pod waits, the next look is when a wait that begins now would count."""
 READ_S = 5.0
 MOST_PODS = 20
 """Pods that are explained in one look; further ones have their turn in the next."""
@@ -47,10 +48,21 @@ def long_waiting(facts: Facts) -> list[str]:
     return sorted(oldest, key=lambda subject: oldest[subject])
 
 
+def next_look_s(facts: Facts) -> float:
+    """Seconds until a pod may have waited for STUCK_S, between LOOK_S and STUCK_S."""
+    since = [wait.since for _, wait in facts.waits() if wait.waiter.startswith("pod/") and _may_count(wait)]
+    return max(LOOK_S, min(since, default=facts.now) + STUCK_S - facts.now)
+
+
 def _counts(wait: Wait, now: float) -> bool:
-    """A rejected pod does not wait. A pod may end within its grace period, however long that is."""
+    """A pod may end within its grace period, however long that is."""
     ends = wait.kind == "hook" and wait.deadline > now
-    return now - wait.since >= STUCK_S and wait.kind not in _NO_CAUSE and wait.target != REJECTED and not ends
+    return now - wait.since >= STUCK_S and _may_count(wait) and not ends
+
+
+def _may_count(wait: Wait) -> bool:
+    """A rejected pod does not wait."""
+    return wait.kind not in _NO_CAUSE and wait.target != REJECTED
 
 
 def explained(facts: Facts, known: Mapping[str, Iterable[str]]) -> list[StuckPod]:
@@ -70,7 +82,7 @@ def explained(facts: Facts, known: Mapping[str, Iterable[str]]) -> list[StuckPod
 
 
 class StuckPods:
-    """Looks every LOOK_S seconds, in a thread of the actor's pool."""
+    """Looks in a thread of the actor's pool: each LOOK_S while pods wait for long, else each STUCK_S."""
 
     def __init__(self, actor: Actor, events: Recorder, pods: Callable[[], Iterable[Pod]], endpoint: str) -> None:
         """`pods`: all pods that are wanted or still end. `endpoint`: the runtime's."""
@@ -83,23 +95,28 @@ class StuckPods:
             return
         self._actor.every(Until(LOOK_S), self._look, "stuck pods")
 
-    async def _look(self) -> None:
+    async def _look(self) -> float | None:
         known = {subject: frozenset(keys) for subject, keys in self._known.items()}
         try:
-            waiting, found = await self._actor.blocking(READ_S, self._explain, known)
+            waiting, found, next_s = await self._actor.blocking(READ_S, self._explain, known)
         except AskTimeout:
-            return
+            return None
         pods = {f"pod/{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in self._pods()}
         self._known = {subject: keys for subject, keys in self._known.items() if subject in waiting}
         for one in found:
             if one.subject in pods:
                 self._known.setdefault(one.subject, set()).add(one.key)
                 self._events.pod(pods[one.subject], "Warning", STUCK, one.sentence)
+        return float(next_s)
 
-    def _explain(self, known: Mapping[str, Iterable[str]]) -> tuple[frozenset[str], list[StuckPod]]:
-        """The pods that wait for long, and the stuck ones. While none waits for long it reads only the waits."""
+    def _explain(self, known: Mapping[str, Iterable[str]]) -> tuple[frozenset[str], list[StuckPod], float]:
+        """The pods that wait for long, the stuck ones, and the seconds until the next look.
+
+        While none waits for long it reads only the waits.
+        """
         run_dir = Path(self._actor.settings.run_dir)
-        if not long_waiting(Facts(now=time.monotonic(), tables=read_all(run_dir))):
-            return frozenset(), []
+        seen = Facts(now=time.monotonic(), tables=read_all(run_dir))
+        if not long_waiting(seen):
+            return frozenset(), [], next_look_s(seen)
         facts = collect(run_dir, endpoint=self._endpoint)
-        return frozenset(long_waiting(facts)), explained(facts, known)
+        return frozenset(long_waiting(facts)), explained(facts, known), LOOK_S

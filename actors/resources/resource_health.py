@@ -15,13 +15,12 @@ from actors.resources.devices.manager import DeviceManager
 from actors.resources.dra.health import HEALTHY, UNHEALTHY, UNKNOWN
 from actors.resources.dra.manager import DraManager
 from actors.resources.dra.policy import ClaimError, uses_of
-from proto.common.until import Until
 from proto.pods.pod_workers import PodHealth, SetResourceHealth
 from proto.v1 import Container, Pod
 from proto.v1.status import ResourceHealth, ResourceStatus
 
 LOOK_S = 5.0
-"""Period in which reports that are too old are found."""
+"""Period in which reports that are too old are found, while drivers report any."""
 
 ByContainer = dict[str, tuple[ResourceStatus, ...]]
 
@@ -35,11 +34,15 @@ class HealthReporter:
         self._on = actor.settings.resource_health_status
         self._messages = actor.settings.resource_health_messages
         self._told: dict[str, ByContainer] = {}
+        self._planned = False
 
     def start(self) -> None:
-        """Tell changes, periodically."""
-        if self._on:
-            self._actor.every(Until(LOOK_S), self.tell, "health of devices")
+        """Tell changes from now on."""
+        self.tell()
+
+    def _look(self) -> None:
+        self._planned = False
+        self.tell()
 
     def tell(self, *, full: bool = False) -> None:
         """Tell what has changed. `full`: everything, to a new pod_workers."""
@@ -49,6 +52,9 @@ class HealthReporter:
         gone = dict.fromkeys(self._told.keys() - found.keys(), ByContainer())
         changed = {uid: one for uid, one in found.items() if full or self._told.get(uid) != one}
         self._told = found
+        if not self._planned and self._claims.health.any_reports():
+            self._planned = True
+            self._actor.after(LOOK_S, self._look)
         pods = tuple(PodHealth(pod_uid=uid, containers=one) for uid, one in (*changed.items(), *gone.items()))
         if pods or full:
             self._actor.peer("pod_workers").tell(SetResourceHealth(pods=pods, full=full))

@@ -59,6 +59,7 @@ class Stats(Actor):
         self._node: Shared[NodeStats] = Shared(self, self._measure_node, "node")
         self._pods: dict[tuple[bool, bool], Shared[PodUsages]] = {}
         self._image_path = self._container_path = ""
+        self._disks_answer = True
         self._images: tuple[DiskUse, DiskUse | None] = (NO_USE, None)
         self._pages: Pages | None = None
 
@@ -113,8 +114,7 @@ class Stats(Actor):
     # The node
 
     async def _measure_node(self) -> NodeStats:
-        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest_file_system, self.settings.root_dir)
-        imagefs = await self._measure_imagefs()
+        nodefs, imagefs = await self._measure_disks()
         capacity, working_set = measure.memory()
         pids_max, pids_running = measure.processes()
         return NodeStats(
@@ -128,6 +128,19 @@ class Stats(Actor):
             pids_max=pids_max,
             pids_running=pids_running,
         )
+
+    async def _measure_disks(self) -> tuple[FsStats, FsStats]:
+        """Read nodefs and imagefs by one call of a thread. After a failure, each by its own, until both answer."""
+        root, images = self.settings.root_dir, self._image_path
+        if images and self._disks_answer:
+            try:
+                return await self.blocking(FILE_SYSTEM_S, measure.two_file_systems, root, images)
+            except (OSError, AskTimeout):
+                self._disks_answer = False
+        nodefs = await self.blocking(FILE_SYSTEM_S, measure.nearest_file_system, root)
+        imagefs = await self._measure_imagefs()
+        self._disks_answer = imagefs.capacity_bytes > 0
+        return nodefs, imagefs
 
     async def _measure_imagefs(self) -> FsStats:
         """Read the image file system; measure.NO_FS while its path is unknown."""

@@ -45,6 +45,11 @@ def nearest_file_system(path: str) -> FsStats:
             path = os.path.dirname(path)
 
 
+def two_file_systems(root: str, images: str) -> tuple[FsStats, FsStats]:
+    """That of `root` as by `nearest_file_system`, and that of `images`. Raises OSError."""
+    return nearest_file_system(root), file_system(images)
+
+
 def memory() -> tuple[int, int]:
     """(capacity, working set) of the machine in bytes."""
     usage = fs.usage("/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from actors._base import Actor
 from proto.agent import registry
 from proto.agent.actor import Ping
 from proto.waits.record import RUNNING, Wait
-from proto.waits.table import RUNNING_SLOT, Slots, read_mailbox
+from proto.waits.table import RUNNING_SLOT, Mailbox, Slots, read_mailbox
 from supervisor.process.idleness import is_idle
 from tests.harness import wait_for
 from tests.supervisor.saving import KINDS, stalling
@@ -54,17 +55,15 @@ def test_process_without_its_own_records_is_not_idle() -> None:
 
 
 def test_mailbox_of_a_table(tmp_path: Path) -> None:
-    slots = Slots(tmp_path / "a", "a", 1, 0)
+    path = tmp_path / "a"
+    slots = Slots(path, "a", 1, 0)
     assert slots.take() != RUNNING_SLOT
-    found = read_mailbox(tmp_path / "a")
-    assert found is not None and not found.handles and not found.waiting
+    assert read_mailbox(path) == Mailbox(os.getpid(), 0, handles=False)
     slots.write(RUNNING_SLOT, Wait(kind="handler", waiter="actor/a", target=RUNNING, since=0.0))
     slots.arrived(3)
-    found = read_mailbox(tmp_path / "a")
-    assert found is not None and found.handles and found.waiting == 3
+    assert read_mailbox(path) == Mailbox(os.getpid(), 3, handles=True)
     slots.clear(RUNNING_SLOT)
-    found = read_mailbox(tmp_path / "a")
-    assert found is not None and not found.handles
+    assert read_mailbox(path) == Mailbox(os.getpid(), 3, handles=False)
 
 
 def test_actors_with_a_loop_of_their_own_are_never_idle(tmp_path: Path) -> None:

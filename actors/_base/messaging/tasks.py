@@ -7,6 +7,7 @@ asyncio: Pykka's mailbox is the event loop.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -120,20 +121,25 @@ def _is_done(awaited: Any) -> bool:
 async def gather(*awaitables: Any) -> list[Any]:
     """Wait for all and return their results in order. Raises the first error once all are complete. A cancellation
     cancels all."""
-    results: list[Any] = []
-    first_error: Exception | None = None
-    for awaitable in awaitables:
-        awaitable.add_done_callback(_mark_followed)  # otherwise an early failure would count as unhandled
-    for awaitable in awaitables:
+    all_done: Future[None] = Future()
+    completed = itertools.count(1)
+    for awaitable in awaitables:  # the callbacks also mark a failure as handled
+        awaitable.add_done_callback(lambda _: all_done.set(None) if next(completed) == len(awaitables) else None)
+    if awaitables:
         try:
-            results.append(await awaitable)
-        except Exception as error:
-            first_error = first_error or error
-            results.append(None)
+            await all_done  # once for all: each await is a wake-up
         except Cancelled:
             for other in awaitables:
                 other.cancel()
             raise
+    results: list[Any] = []
+    first_error: Exception | None = None
+    for awaitable in awaitables:
+        try:
+            results.append(awaitable.result(0))
+        except Exception as error:
+            first_error = first_error or error
+            results.append(None)
     if first_error is not None:
         raise first_error
     return results
@@ -145,10 +151,6 @@ async def first_of(*awaitables: Any) -> None:
     for awaitable in awaitables:
         awaitable.add_done_callback(lambda _: one.set(None))
     await one
-
-
-def _mark_followed(_: Any) -> None:
-    """Do nothing: adding it as a callback marks a task as followed."""
 
 
 class Semaphore:

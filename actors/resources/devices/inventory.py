@@ -97,6 +97,10 @@ class Inventory:
             resource.connected = resource.listed = False
             resource.away_since = now
 
+    def any_away(self) -> bool:
+        """True while the plugin of a resource is away."""
+        return any(not one.connected for one in self.resources.values())
+
     def expire(self, now: float) -> frozenset[str]:
         """Forget resources whose plugin is away for GRACE_S; their names."""
         gone = frozenset(

@@ -27,7 +27,6 @@ from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import NotYetError
 from proto.common.safe_text import clipped
-from proto.common.until import Until
 from proto.plugins import deviceplugin_pb2 as pb
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
@@ -59,6 +58,8 @@ class DeviceManager:
         self._allocation = Allocation(self.inventory, self.holdings, self._connections, self._save, self.unread)
         self._writes = 0
         self._is_saving = self._save_again = False
+        self._awaits = False
+        """A look for plugins that are away is planned."""
 
     # Start
 
@@ -70,8 +71,8 @@ class DeviceManager:
         self.inventory.restore(sorted({*registered, *self.holdings.resources()}), time.monotonic())
 
     def start(self) -> None:
-        """Take off the Node what plugins that stay away offered, periodically."""
-        self._actor.every(Until(EXPIRY_S), self._expire, "device plugins that stay away")
+        """Take off the Node what plugins that stay away offered."""
+        self._await_absent()
 
     # Plugins
 
@@ -164,12 +165,21 @@ class DeviceManager:
             return
         del self._connections[resource]
         self.inventory.disconnect(resource, time.monotonic())
+        self._await_absent()
         log.warning("the device plugin of %s is away: %s", resource, clipped(reason))
         self._save_soon()
         self._changed()
 
+    def _await_absent(self) -> None:
+        """Look periodically while a plugin is away, and only then: each look wakes the process."""
+        if not self._awaits and self.inventory.any_away():
+            self._awaits = True
+            self._actor.after(EXPIRY_S, self._expire)
+
     def _expire(self) -> None:
+        self._awaits = False
         gone = self.inventory.expire(time.monotonic())
+        self._await_absent()
         if gone:
             log.warning("the Node offers none of %s any more: no device plugin has come back", ", ".join(sorted(gone)))
             self._save_soon()

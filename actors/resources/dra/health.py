@@ -88,6 +88,10 @@ class Health:
                     known[names] = report
         return {driver: devices for driver, devices in found.items() if devices}
 
+    def any_reports(self) -> bool:
+        """True when there are reports, which may become too old."""
+        return any(self._reports.values())
+
     def clear(self, driver: str, endpoint: str) -> None:
         """The plugin reports no more."""
         self.version += bool(self._reports.pop((driver, endpoint), None))
