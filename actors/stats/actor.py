@@ -130,7 +130,7 @@ class Stats(Actor):
         )
 
     async def _measure_disks(self) -> tuple[FsStats, FsStats]:
-        """Read nodefs and imagefs by one call of a thread. After a failure, each by its own, until both answer."""
+        """Read both file systems in one call. After a failure each has a call of its own, until both answer."""
         root, images = self.settings.root_dir, self._image_path
         if images and self._disks_answer:
             try:

@@ -33,6 +33,7 @@ from supervisor.core.faults import Faults
 from supervisor.core.service import AgentService
 from supervisor.core.upgrade import exchange, handover
 from supervisor.core.upgrade.handover import Handover
+from supervisor.health.idleness import is_idle
 from supervisor.health.notify import Notifier
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import evidence, forkclient, state
@@ -40,7 +41,6 @@ from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS, WITH_TRACING
 from supervisor.process.forkserver_manager import ForkserverManager
-from supervisor.process.idleness import is_idle
 from supervisor.process.processes import STATUS_WAIT_S, Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher

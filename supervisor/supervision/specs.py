@@ -54,7 +54,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     shutdown_s: float = 5.0
     """From Stop to SIGKILL."""
     heartbeat_period_s: float = 5.0
-    """Between two Pings; 0 for no watchdog."""
+    """Between two looks at the child, with a Ping unless it is idle (`hangs`); 0 for no watchdog."""
     heartbeat_deadline_s: float = 10.0
     """From a Ping to its Pong, through the mailbox."""
     suspected_deadline_s: float = 5.0

@@ -110,7 +110,7 @@ class PongReceived(_OfIncarnation):
 
 @dataclass(frozen=True, slots=True)
 class SeenIdle(_OfIncarnation):
-    """Instead of a Ping: no message waits or is handled, and the I/O thread waits for input (`process/idleness`)."""
+    """Instead of a Ping: no message waits or is handled, and the I/O thread waits for input (`health/idleness`)."""
 
     memory_kib: int = 0
     busy: str = ""

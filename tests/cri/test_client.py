@@ -147,6 +147,17 @@ def closing(fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]) ->
     cri.close()
 
 
+def test_channel_that_rests_is_closed_unless_a_call_is_under_way(closing: Cri, fake: FakeRuntime) -> None:
+    call = closing.status()
+    closing.rest()
+    assert closing._runtime._channel is not None
+    fake.release.set()
+    call.result(20)
+    closing.rest()
+    assert closing._runtime._channel is None
+    assert closing.version().result(20).runtime_name
+
+
 def test_channel_with_a_call_under_way_is_not_closed(
     closing: Cri, fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]
 ) -> None:

@@ -35,6 +35,13 @@ def test_pods_that_wait_for_long_are_stuck() -> None:
     assert stuck_pods.long_waiting(known) == ["pod/default/overdue", "pod/default/a"]
 
 
+def test_next_look_is_when_a_wait_may_count() -> None:
+    assert stuck_pods.next_look_s(facts()) == stuck_pods.STUCK_S
+    assert stuck_pods.next_look_s(facts(wait("timer", "a"), wait("admission", "b", target=REJECTED))) == 60
+    assert stuck_pods.next_look_s(facts(wait("retry", "a", age_s=20), wait("retry", "b", age_s=5))) == 40
+    assert stuck_pods.next_look_s(facts(wait("retry", "a", age_s=59))) == stuck_pods.LOOK_S
+
+
 def test_event_has_the_first_sentence_of_why() -> None:
     known = facts(wait("retry", "a", what="volumes: FailedMount", error='secret "x" not found', next_try=NOW + 8))
     (found,) = stuck_pods.explained(known, {})

@@ -14,7 +14,7 @@ from proto.agent import registry
 from proto.agent.actor import Ping
 from proto.waits.record import RUNNING, Wait
 from proto.waits.table import RUNNING_SLOT, Mailbox, Slots, read_mailbox
-from supervisor.process.idleness import is_idle
+from supervisor.health.idleness import is_idle
 from tests.harness import wait_for
 from tests.supervisor.saving import KINDS, stalling
 from tests.supervisor.stalling import NAME
