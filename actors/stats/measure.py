@@ -46,7 +46,7 @@ def nearest_file_system(path: str) -> FsStats:
 
 
 def two_file_systems(root: str, images: str) -> tuple[FsStats, FsStats]:
-    """That of `root` as by `nearest_file_system`, and that of `images`. Raises OSError."""
+    """Read the file systems of `root`, as `nearest_file_system` does, and of `images`. Raises OSError."""
     return nearest_file_system(root), file_system(images)
 
 
