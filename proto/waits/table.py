@@ -32,7 +32,9 @@ MAX_FILE = PAGE + SLOT * SLOTS
 _FIRST_PAGES = 2
 """The head and four slots. Each growth doubles it."""
 _HEAD = struct.Struct("<8sIIQQ64s")
-"""Magic, pid, 0, incarnation, start time of the process in clock ticks, name of the actor."""
+"""Magic, pid, ID of the mailbox thread (0: unknown yet), incarnation, start time of the process in clock ticks, name of
+the actor."""
+_THREAD_AT = 12
 _COUNTS = struct.Struct("<IIQQ")
 """Slots in use so far (from the first), mailbox depth, messages handled, waits not kept. At offset `_COUNTS_AT`."""
 _COUNTS_AT = 128
@@ -89,6 +91,10 @@ class Slots:
         self._mailbox = self._handled = self._lost = 0
         self._used = RUNNING_SLOT + 1
         self._write_counts()
+
+    def set_mailbox_thread(self, thread: int) -> None:
+        """Note the ID of the mailbox thread."""
+        struct.pack_into("<I", self._map, _THREAD_AT, thread)
 
     def take(self) -> int:
         """The number of a free slot; -1 when there is none."""
@@ -197,6 +203,8 @@ class Mailbox(NamedTuple):
     """A process's mailbox, as read."""
 
     pid: int
+    thread: int
+    """The ID of its thread; 0: unknown yet."""
     waiting: int
     """Messages at the last arrival or departure."""
     handles: bool
@@ -218,8 +226,9 @@ def read_mailbox(path: Path) -> Mailbox | None:
     if len(found) < PAGE + (RUNNING_SLOT + 1) * SLOT or found[:8] != MAGIC:
         return None
     sequence, length, _, _ = _SLOT_HEAD.unpack_from(found, PAGE + RUNNING_SLOT * SLOT)
-    pid, waiting = _HEAD.unpack_from(found)[1], _COUNTS.unpack_from(found, _COUNTS_AT)[1]
-    return Mailbox(pid, waiting, handles=bool(length or sequence & 1))
+    _, pid, thread, *_ = _HEAD.unpack_from(found)
+    _, waiting, *_ = _COUNTS.unpack_from(found, _COUNTS_AT)
+    return Mailbox(pid, thread, waiting, handles=bool(length or sequence & 1))
 
 
 def _parsed(first: bytes, slots: bytes) -> Table | None:

@@ -1,7 +1,7 @@
-"""Tells whether an actor has nothing to do, without waking it: from its wait records and its I/O thread's state.
+"""Tells whether an actor has nothing to do, without waking it: from its wait records and the state of two threads.
 
-A mailbox thread that hangs shows as a message in its handler, or as messages that wait. An I/O thread that hangs does
-not wait in epoll(7). When anything cannot be read, the actor counts as not idle.
+A handler that hangs shows as a message in it, or as messages that wait. A callback of the loop that hangs does not wait
+in epoll(7), and runs in the main thread or the mailbox thread. When anything cannot be read, the actor counts as not idle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EPOLL = ("epoll", "ep_poll")
 
 
 def is_idle(run_dir: Path, pid: int, name: str) -> bool:
-    """True when no message waits or is handled, and the I/O thread, which is the main thread, waits for input.
+    """True when no message waits or is handled, and the main thread and the mailbox thread wait for input.
 
     An actor with a loop of its own is never idle: only its Pong tells that the loop runs.
     """
@@ -25,8 +25,12 @@ def is_idle(run_dir: Path, pid: int, name: str) -> bool:
     seen = table.read_mailbox(run_dir / "waits" / name)
     if seen is None or seen.pid != pid or seen.waiting or seen.handles:
         return False
+    return all(_waits_for_input(pid, thread) for thread in (pid, seen.thread))
+
+
+def _waits_for_input(pid: int, thread: int) -> bool:
     try:
-        wchan = Path(f"/proc/{pid}/wchan").read_text()
+        wchan = Path(f"/proc/{pid}/task/{thread}/wchan").read_text()
     except OSError:
         return False
     return any(part in wchan for part in _EPOLL)

@@ -129,7 +129,7 @@ def test_peer_that_answers_no_check_is_suspected(pair: Pair, monkeypatch: pytest
     tell = pair.sender.tell
     pair.sender.tell = lambda name, message: told.put(message) if name == "supervisor" else tell(name, message)  # type: ignore[method-assign]
     hangs = threading.Event()
-    pair.receiver._do(hangs.wait)
+    pair.receiver.loop.do(hangs.wait)
     pair.tell(1)
     assert told.get(timeout=5) == Suspect(name="pleg", incarnation=3)
     hangs.set()

@@ -101,7 +101,9 @@ class Stalling(Actor):
             self.post(self._flood, name="SetPods")
         elif kind == "ask":
             self.post(lambda: self.peer("objects").ask(Describe(), 600).result(), name="MountPod from pod_workers")
-        elif kind not in ("stop", "rest"):
+        elif kind == "rest":
+            self.post(lambda: None, name="PodChanged")  # the thread of the first message is known
+        elif kind != "stop":
             stall: Callable[[], None] = globals()[f"stall_{kind}"]
             self.post(stall, name="MountPod from pod_workers")
         print("stalls", flush=True)

@@ -58,12 +58,13 @@ def test_mailbox_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a"
     slots = Slots(path, "a", 1, 0)
     assert slots.take() != RUNNING_SLOT
-    assert read_mailbox(path) == Mailbox(os.getpid(), 0, handles=False)
+    assert read_mailbox(path) == Mailbox(os.getpid(), 0, 0, handles=False)
+    slots.set_mailbox_thread(7)
     slots.write(RUNNING_SLOT, Wait(kind="handler", waiter="actor/a", target=RUNNING, since=0.0))
     slots.arrived(3)
-    assert read_mailbox(path) == Mailbox(os.getpid(), 3, handles=True)
+    assert read_mailbox(path) == Mailbox(os.getpid(), 7, 3, handles=True)
     slots.clear(RUNNING_SLOT)
-    assert read_mailbox(path) == Mailbox(os.getpid(), 3, handles=False)
+    assert read_mailbox(path) == Mailbox(os.getpid(), 7, 3, handles=False)
 
 
 def test_actors_with_a_loop_of_their_own_are_never_idle(tmp_path: Path) -> None:

@@ -141,9 +141,11 @@ class Running:
         if _slots is not None:
             _slots.handling(mailbox)
             now = time.monotonic()
-            thread = self._thread = self._thread or threading.get_native_id()
+            if not self._thread:
+                self._thread = threading.get_native_id()
+                _slots.set_mailbox_thread(self._thread)
             record = Wait(
-                kind="handler", waiter=_itself.name, target=RUNNING, what=what, since=now, ask=ask, number=thread
+                kind="handler", waiter=_itself.name, target=RUNNING, what=what, since=now, ask=ask, number=self._thread
             )
             _slots.write(RUNNING_SLOT, record)
 
