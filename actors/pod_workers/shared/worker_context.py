@@ -15,6 +15,7 @@ import msgspec
 
 from actors._base import Future, RemoteRef, Semaphore
 from actors._base.messaging.mailbox import Timers
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cgroup.quantities.allocatable import Amounts
 from actors._cri.client import Cri
 from actors._events.recorder import Recorder
@@ -185,6 +186,8 @@ class WorkerContext:
     """The health of devices that pods have."""
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
     stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
+    moves: MigrationPrewarm = field(default_factory=MigrationPrewarm)
+    """Shortens the calls in which the runtime moves processes into cgroups."""
     back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)
     """By pod UID and container name."""
     replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)

@@ -118,6 +118,7 @@ class Operations:
                 with (
                     self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                     metrics.sandbox_start(self.scope.pod, handler),
+                    self.context.moves.during_call(),
                 ):
                     identity = await self.context.cri.run_pod_sandbox(config, handler)
             except RuntimeDown:
@@ -180,10 +181,11 @@ class Operations:
         # Ahead of sandboxes: of many pods, the first run soon, and the work of both kinds is done side by side.
         async with self.context.starting.ahead:
             try:
-                with self.scope.trace.part("create", container.name):
-                    identity = await start.create(image)
-                with self.scope.trace.part("start", container.name):
-                    await start.start(identity)
+                with self.context.moves.during_call():
+                    with self.scope.trace.part("create", container.name):
+                        identity = await start.create(image)
+                    with self.scope.trace.part("start", container.name):
+                        await start.start(identity)
             except GeneratorExit:
                 raise  # the coroutine ends with its process, and can await nothing more
             except BaseException:

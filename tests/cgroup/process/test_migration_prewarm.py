@@ -83,6 +83,44 @@ def test_process_moves_itself_while_a_move_is_expected(monkeypatch: pytest.Monke
         wait_for(moved, 10, "two writes")
 
 
+def test_process_moves_itself_during_a_call_and_not_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    procs = tmp_path / "cgroup.procs"
+    procs.touch()
+    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(procs))
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    made = migration_prewarm.MigrationPrewarm()
+    with made.during_call():
+        wait_for(lambda: procs.stat().st_size > 10, 10, "writes far longer than for an exec")
+    wait_for(lambda: not is_open(procs), 10, "the end of them")
+
+
+def test_call_that_hangs_costs_nothing_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    procs = tmp_path / "cgroup.procs"
+    procs.touch()
+    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(procs))
+    made = migration_prewarm.MigrationPrewarm()
+    with made.during_call():
+        wait_for(lambda: procs.stat().st_size > 0, 10, "the first write")
+        wait_for(lambda: not is_open(procs), 10, "the end of them before the call's")
+
+
+def test_many_calls_at_once_cause_no_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    procs = tmp_path / "cgroup.procs"
+    opened: list[int] = []
+
+    def own() -> str:
+        procs.touch()
+        opened.append(1)
+        return str(procs)
+
+    monkeypatch.setattr(migration_prewarm, "own_procs", own)
+    monkeypatch.setattr(migration_prewarm, "MOST_CALLS", 0)
+    with migration_prewarm.MigrationPrewarm().during_call():
+        wait_for(lambda: bool(opened), 10, "a look")
+        wait_for(lambda: not is_open(procs), 10, "its end")
+    assert procs.stat().st_size == 0
+
+
 def is_open(path: Path) -> bool:
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
