@@ -38,7 +38,7 @@ from actors.image_pull.policy import Present
 from actors.image_pull.verification import Answer, PullSecret, PullServiceAccount
 from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
-from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
+from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured, ImagesPresent
 from proto.pods.objects import ObjectRef
 from proto.v1 import ObjectReference
 from proto.wire.errors import ActorError, AskTimeout, Refused
@@ -171,6 +171,18 @@ class ImagePull(Actor):
             "verification": self.ledger.describe(),
         }
 
+    @handles(ExpectImages)
+    def expect_images(self, message: ExpectImages) -> None:
+        """Look for images of which it is not known that they are present."""
+        for image in message.images:
+            try:
+                ref = image_reference.parse(image)
+            except image_reference.InvalidImageName:
+                continue  # refused when it is asked for
+            variant = _variant(message, ref)
+            if self.presence.get(variant, time.monotonic()) is None:
+                self._inspection(variant, message.annotations)
+
     @handles(EnsureImage)
     def ensure_image(self, request: EnsureImage) -> ImageEnsured | Coroutine[Any, None, ImageEnsured]:
         """Make an image available; answers at once when it was seen a moment ago and need not be pulled."""
@@ -205,11 +217,7 @@ class ImagePull(Actor):
         self.events.object(container, kind, reason, message)
 
     async def _find_or_pull(self, request: EnsureImage, ref: Reference) -> ImageEnsured:
-        variant = _variant(request, ref)
-        inspection = self.inspections.get(variant)
-        if inspection is None:
-            inspection = self.inspections[variant] = self.spawn(self._inspect(variant, request.annotations), "inspect")
-        found = await inspection
+        found = await self._inspection(_variant(request, ref), request.annotations)
         if isinstance(found, Failed):
             self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
@@ -241,6 +249,12 @@ class ImagePull(Actor):
         message = policy.never_message(request.image)
         self._event(request, "Warning", "ErrImageNeverPull", message)
         return Refused("ErrImageNeverPull", message)
+
+    def _inspection(self, variant: Variant, annotations: Mapping[str, str]) -> Task[Present | Failed | None]:
+        """The one that is under way, or a new one."""
+        if variant not in self.inspections:
+            self.inspections[variant] = self.spawn(self._inspect(variant, annotations), "inspect")
+        return self.inspections[variant]
 
     async def _inspect(self, variant: Variant, annotations: Mapping[str, str]) -> Present | Failed | None:
         try:
@@ -427,7 +441,7 @@ def _subject(request: EnsureImage) -> waits.Subject:
     return waits.Subject(f"pod/{request.pod_namespace}/{request.pod_name}", request.pod_uid, ask)
 
 
-def _variant(request: EnsureImage, ref: Reference) -> Variant:
+def _variant(request: EnsureImage | ExpectImages, ref: Reference) -> Variant:
     return Variant(ref.image, policy.choosing(request.annotations))
 
 

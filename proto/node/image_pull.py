@@ -1,4 +1,4 @@
-"""Messages that the image_pull actor receives: images to pull, and the list of present images."""
+"""Messages that the image_pull actor receives: images to look for or to pull, and the list of present images."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """The serialized PodSandboxConfig of the pod without its annotations, for PullImage; empty: none is passed."""
     annotations: dict[str, str] = {}
     """The pod's annotations, for PodSandboxConfig and ImageSpec. At most 256 KiB, as their validation checks."""
+
+
+class ExpectImages(Message, frozen=True, kw_only=True):
+    """From pod_workers: containers of these images start soon. image_pull looks for them meanwhile.
+
+    Nothing is pulled, refused or reported. A repeat is harmless, and so is a loss: EnsureImage looks, too.
+    """
+
+    images: tuple[str, ...]
+    annotations: dict[str, str] = {}
+    """The pod's annotations, as in EnsureImage."""
 
 
 class ImagesPresent(Message, frozen=True, kw_only=True):

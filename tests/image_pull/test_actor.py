@@ -17,7 +17,7 @@ from actors.image_pull.policy import NOT_UTF8
 from proto.agent.actor import Describe
 from proto.agent.supervisor import Exited, Started
 from proto.cri import api_pb2 as pb
-from proto.node.image_pull import EnsureImage, ImageEnsured, ImagesPresent
+from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured, ImagesPresent
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, Objects
 from proto.v1 import ObjectReference
@@ -57,6 +57,16 @@ def ensure(image: str, policy: Any = "IfNotPresent", pod: str = "u1") -> EnsureI
         policy=policy,
         field_path="spec.containers{c}",
     )
+
+
+def test_expected_image_is_looked_for_once_and_not_pulled(actor: ActorProcess, images: FakeImages) -> None:
+    ref = images.add(IMAGE)
+    actor.tell(ExpectImages(images=("absent", "not/VALID", "busybox")))
+    wait_for(lambda: images.calls["ImageStatus", IMAGE] == 1, what="the look")
+    assert actor.ask(ensure("busybox")).image_ref == ref
+    assert images.calls["ImageStatus", IMAGE] == 1
+    assert images.calls["PullImage", "absent:latest"] == 0
+    assert [reason for _, reason, _ in said(actor, 1)] == ["Pulled"]
 
 
 def refused(actor: ActorProcess, request: EnsureImage) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from actors._cri.client import PULL_SECONDS
 from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.model.view import SandboxView
 from actors.pod_workers.steps.container_start import ContainerStart
+from actors.pod_workers.steps.operations import Operations
 from proto.cri import api_pb2 as pb
-from proto.node.image_pull import EnsureImage, ImageEnsured
+from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured
 from proto.v1 import Pod
 from proto.v1.codec import from_dict
 
@@ -23,6 +24,10 @@ class Images:
 
     def __init__(self) -> None:
         self.asked: list[tuple[EnsureImage, float]] = []
+        self.told: list[ExpectImages] = []
+
+    def tell(self, message: ExpectImages) -> None:
+        self.told.append(message)
 
     def ask(self, request: EnsureImage, timeout_s: float) -> Future[ImageEnsured]:
         self.asked.append((request, timeout_s))
@@ -53,3 +58,21 @@ def test_request_has_the_sandbox_with_its_annotations_beside_it() -> None:
     )
     assert sandbox.annotations == {"team": "former"}, "CreateContainer gets the sandbox's own"
     assert timeout_s > PULL_SECONDS, "image_pull's own error comes first"
+
+
+def test_images_are_expected_once_unless_they_are_pulled_anyway() -> None:
+    containers = [
+        {"name": "a", "image": "i", "imagePullPolicy": "IfNotPresent"},
+        {"name": "b", "image": "i", "imagePullPolicy": "Never"},
+        {"name": "c", "image": "new", "imagePullPolicy": "Always"},
+        {"name": "d", "image": "j", "imagePullPolicy": "IfNotPresent"},
+    ]
+    meta = {"name": "p", "namespace": "ns", "uid": "u", "annotations": {"team": "a"}}
+    pod = from_dict(Pod, {"metadata": meta, "spec": {"containers": containers}})
+    images = Images()
+    unused: Any = None
+    operations = Operations(SimpleNamespace(pod=pod, context=SimpleNamespace(images=images)), unused, unused, unused)  # type: ignore[arg-type]
+    operations.expect_images(pod.spec.containers[2:3])
+    assert images.told == []
+    operations.expect_images(pod.spec.containers)
+    assert images.told == [ExpectImages(images=("i", "j"), annotations={"team": "a"})]

@@ -37,6 +37,7 @@ from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
+from proto.node.image_pull import ExpectImages
 from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import AskTimeout, Refused
@@ -95,6 +96,13 @@ class Operations:
         self._ask_volumes = True
 
     # Starting
+
+    def expect_images(self, containers: Iterable[Container]) -> None:
+        """Let image_pull look for the containers' images while the sandbox is made."""
+        images = dict.fromkeys(one.image for one in containers if one.image and one.image_pull_policy != "Always")
+        if images:
+            annotations = self.scope.pod.metadata.annotations
+            self.context.images.tell(ExpectImages(images=tuple(images), annotations=annotations))
 
     async def create_sandbox(self, attempt: int) -> SandboxView:
         """Create a sandbox with its network. It is in the view when this returns. Raises StartFailedError."""

@@ -117,6 +117,7 @@ class Sync:
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox:
             await self._prepare_claims()
+            self.operations.expect_images((*actions.ephemeral, *actions.init, *actions.start))
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
             return RETRY.delay_s(self._not_created[""])
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod, actions.sandbox_id)
