@@ -251,7 +251,7 @@ class ImagePull(Actor):
         return Refused("ErrImageNeverPull", message)
 
     def _inspection(self, variant: Variant, annotations: Mapping[str, str]) -> Task[Present | Failed | None]:
-        """The one that is under way, or a new one."""
+        """Return the running inspection of an image; start one if there is none."""
         if variant not in self.inspections:
             self.inspections[variant] = self.spawn(self._inspect(variant, annotations), "inspect")
         return self.inspections[variant]
