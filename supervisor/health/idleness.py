@@ -1,7 +1,7 @@
 """Tells whether an actor has nothing to do, without waking it: from its wait records and the state of two threads.
 
 A handler that hangs shows as a message in it, or as messages that wait. A callback of the loop that hangs does not wait
-in epoll(7), and runs in the main thread or the mailbox thread. When anything cannot be read, the actor counts as not idle.
+in epoll(7), and runs in the main thread or the mailbox thread. When something cannot be read, the actor is not idle.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,22 @@ def nothing_left() -> Iterator[None]:
 def test_large_results_come_back_whole() -> None:
     assert run_in_subprocess(lambda: b"", DEADLINE_S) == b""
     assert run_in_subprocess(lambda: bytes(range(256)) * 20_000, DEADLINE_S) == bytes(range(256)) * 20_000
+
+
+def test_answers_do_not_wait_for_the_childs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    wait = os.waitpid
+
+    def wait_late(pid: int, options: int) -> tuple[int, int]:
+        assert done.wait(DEADLINE_S)
+        return wait(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", wait_late)
+    try:
+        assert run_in_subprocess(lambda: b"answer", DEADLINE_S) == b"answer"
+        assert not done.is_set()
+    finally:
+        done.set()
 
 
 def test_child_has_no_file_of_its_parent_open() -> None:

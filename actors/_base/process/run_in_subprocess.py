@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import struct
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -80,10 +81,13 @@ def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> li
                 if isinstance(answer, TimeoutError):
                     break
         finally:
-            if not ended:
+            if ended:
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            else:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                # In a thread: the kernel takes some 3 ms to free the child's memory, and the answers are there.
+                threading.Thread(target=os.waitpid, args=(pid, 0), name="reap-child", daemon=True).start()
     if ended:
         answers.append(SubprocessError(f"the child process was ended by signal {-code}" if code < 0 else _NO_ANSWER))
     return answers
