@@ -36,7 +36,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 UNUSED_S = 2.0
-"""From the end of a channel's last call to its close. A shorter timer than LINGER_S would wake the I/O loop."""
+"""From the end of a channel's last call to its close."""
 
 After = Callable[[float, Callable[[], None]], TimerHandle | None]
 """Runs a function in so many seconds: `Actor.after`. Any thread may call it."""
