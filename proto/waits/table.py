@@ -57,6 +57,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...] = ()
     mailbox: int = 0
     """Messages in the mailbox at the last arrival."""
+    mailbox_thread: int = 0
+    """The ID of its thread; 0: unknown yet."""
     handled: int = 0
     lost: int = 0
     """Waits that found no free slot, or did not fit in theirs."""
@@ -232,7 +234,7 @@ def read_mailbox(path: Path) -> Mailbox | None:
 
 
 def _parsed(first: bytes, slots: bytes) -> Table | None:
-    _, pid, _, incarnation, start_time, name = _HEAD.unpack_from(first)
+    _, pid, thread, incarnation, start_time, name = _HEAD.unpack_from(first)
     _, mailbox, handled, lost = _COUNTS.unpack_from(first, _COUNTS_AT)
     try:
         text = name.rstrip(b"\0").decode()
@@ -246,6 +248,7 @@ def _parsed(first: bytes, slots: bytes) -> Table | None:
         start_time=start_time,
         waits=tuple(one for one in found if one is not None),
         mailbox=mailbox,
+        mailbox_thread=thread,
         handled=handled,
         lost=lost,
         torn=found.count(None),

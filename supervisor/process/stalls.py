@@ -59,7 +59,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The dumps of faulthandler."""
     answered: bool = False
     """Its I/O thread answered Dump."""
-    mailbox_thread: int = 0
 
 
 def name(seen: Seen) -> Stall:
@@ -70,7 +69,7 @@ def name(seen: Seen) -> Stall:
     if any(one.state in ("T", "t") for one in threads.values()):
         return Stall("stopped", "the process is stopped by a signal (SIGSTOP or a debugger)")
     running = _running(seen.table)
-    mailbox = threads.get(seen.mailbox_thread or (running.number if running is not None else 0))
+    mailbox = threads.get(running.number if running is not None else 0)
     if mailbox is None:
         mailbox = _likely(seen)
     return _of_thread(seen, mailbox, running) or _of_flood(seen) or Stall("unknown", _where(seen, mailbox, running))
@@ -209,19 +208,18 @@ def _of_flood(seen: Seen) -> Stall | None:
 
 def _of_io(seen: Seen) -> Stall:
     """The mailbox is idle and the I/O thread does not answer."""
-    stuck = _leader(seen.last.threads)
+    stuck = _leader(seen)
     if _could_run(seen, stuck) >= BUSY:
         return Stall("io-busy", "the I/O thread runs and does not read messages")
     return Stall("io-blocked", f"the I/O thread does not read messages: it waits in {stuck.wchan or 'a system call'}")
 
 
-def _leader(threads: Sequence[Thread]) -> Thread:
-    """The thread that most likely leads the loop: of the main and the mailbox thread, the other one polls."""
-    main = threads[0]
-    if main.syscall not in POLLS and "ep_poll" not in main.wchan:
-        return main
-    idle = (*POLLS, *FUTEX)
-    return next((one for one in threads[1:] if one.syscall not in idle and one.wchan not in _WAITS), main)
+def _leader(seen: Seen) -> Thread:
+    """The thread that most likely leads the loop: the main thread, or the mailbox thread while the main one waits."""
+    main = seen.last.threads[0]
+    mailbox = seen.table.mailbox_thread if seen.table is not None else 0
+    waits = main.syscall in (*POLLS, *FUTEX) or main.wchan in _WAITS
+    return next((one for one in seen.last.threads if waits and one.tid == mailbox), main)
 
 
 def _where(seen: Seen, thread: Thread, running: Wait | None) -> str:

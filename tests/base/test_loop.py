@@ -237,6 +237,71 @@ def test_an_exception_of_a_callback_ends_the_loop_and_is_raised() -> None:
         assert isinstance(threads.error, KeyError)
 
 
+def test_a_failure_before_a_wake_is_handled_ends_the_main_thread() -> None:
+    """One look finds the descriptor and the wake. The callback fails first."""
+    for _ in range(20):
+        loop = Loop()
+        readable, writable = os.pipe()
+
+        def fail() -> None:
+            raise KeyError("a bug")
+
+        loop.watch(readable, fail)
+        os.write(writable, b"x")
+        loop.do(lambda: None)
+        events = loop.wait()
+        assert len(events.ready) == 2
+        loop.lead(events)
+        with pytest.raises(KeyError):
+            loop.run()
+        waiting = threading.Thread(target=loop.wait, daemon=True)
+        waiting.start()
+        waiting.join(SOON_S)
+        assert not waiting.is_alive()
+        os.close(readable)
+        os.close(writable)
+
+
+class Socket:
+    """Counts the looks at it."""
+
+    looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+
+
+def test_a_look_is_put_off_until_the_message_is_handled(threads: Threads) -> None:
+    wait_for(lambda: threads.loop.mailbox_thread, what="the mailbox thread has waited")
+    socket, before, later = Socket(), [-1], [-1]
+
+    def use() -> None:
+        assert threads.loop.looks_later(socket)
+        assert threads.loop.looks_later(socket)
+        before[0] = socket.looks
+
+    threads.inbox.put(use)
+    threads.inbox.put(lambda: later.__setitem__(0, socket.looks))
+    wait_for(lambda: later[0] >= 0, what="the next message")
+    assert (before, later) == ([0], [1])
+    assert not threads.loop.looks_later(socket), "another thread looks itself"
+
+
+def test_a_look_that_a_hung_handler_put_off_is_made_by_the_main_thread(threads: Threads) -> None:
+    wait_for(lambda: threads.loop.mailbox_thread, what="the mailbox thread has waited")
+    socket, go_on = Socket(), threading.Event()
+
+    def hang() -> None:
+        assert threads.loop.looks_later(socket)
+        go_on.wait()
+
+    hung = threads.call(hang)
+    threads.loop.timers.add(0.01, lambda: None)
+    wait_for(lambda: socket.looks, what="a look")
+    assert not hung.is_set()
+    go_on.set()
+
+
 def test_the_mailbox_thread_leaves_the_end_to_the_main_thread() -> None:
     for _ in range(50):
         threads = Threads()

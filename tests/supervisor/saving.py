@@ -77,6 +77,7 @@ def save(run_dir: Path, pid: int) -> Saved:
     began = time.monotonic()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = Link(context, f"{run_dir}/{NAME}.sock")
+    link.ping()  # as the watchdog does before
     begun = evidence.begin(run_dir, pid, NAME)
     os.kill(pid, signal.SIGUSR2)
     link.dump()

@@ -176,7 +176,7 @@ class Bus:
             receive(shared.receive(DRAIN_AT_ONCE))
 
         shared = SharedSocket(socket, lambda: self.loop.do(take), self.loop.looks_later)
-        self.loop.watch(shared.fd, take)
+        self.loop.watch(shared.fd, take, reads_all=True)
         return shared
 
     def _address(self, name: str) -> str:
@@ -378,10 +378,7 @@ class Bus:
         try:
             receipt = answer.result(0)
         except AskTimeout:
-            sent.unanswered += 1
-            if sent.unanswered > 1:  # its I/O thread would answer: the supervisor may see an idle process
-                self._suspect(target)
-            self._plan_check(target, sent, incarnation)
+            self._unanswered(target, sent, incarnation)
             return
         except (ActorDead, ProtocolError):  # a new incarnation gets all state; one of an older release cannot tell
             return
@@ -400,6 +397,17 @@ class Bus:
             self.dropped["lost"] += lost
             log.warning("%s has not received %d messages from here: sending it all state again", target, lost)
             self._hand_on(TellsLost(name=target, incarnation=incarnation))
+
+    def _unanswered(self, target: str, sent: Sent, incarnation: int) -> None:
+        """Suspect a peer that has left two checks unanswered: the supervisor may take it for idle."""
+        with sent.lock:
+            if incarnation != sent.incarnation:
+                return
+            sent.unanswered += 1
+            suspect = sent.unanswered > 1
+        if suspect:
+            self._suspect(target)
+        self._plan_check(target, sent, incarnation)
 
     # Arriving messages
 

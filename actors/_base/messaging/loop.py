@@ -7,24 +7,29 @@ takes what arrives while a handler runs or hangs.
 Linux wakes one waiter of an epoll for each event: the last that came, which is the mailbox thread as a rule. Nothing
 depends on the choice. A leader that has messages for the other thread wakes it in the end.
 
-A descriptor is armed for one event (EPOLLONESHOT), and again after its callback, so that one thread handles an event.
+A descriptor is armed for one event (EPOLLONESHOT), and again after its callback, so that one thread handles an event. A
+descriptor whose callback reads all there is does without the second call (EPOLLET).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from actors._base.messaging.timers import TimerHeap
 
 EVENTS_AT_ONCE = 32
-_ONCE = select.EPOLLIN | select.EPOLLONESHOT
+HANDOVER_S = 0.001
+"""The pause of the main thread when it has woken the mailbox thread: it would take the event itself otherwise."""
+_ONCE, _EDGE = select.EPOLLIN | select.EPOLLONESHOT, select.EPOLLIN | select.EPOLLET
 _CLOCK_MONOTONIC = 1
 _TIMER_ABSTIME = 1
 
@@ -64,18 +69,29 @@ class Events(NamedTuple):
     ready: list[tuple[int, int]]
 
 
+class Looks(Protocol):
+    """Has messages that calls on it may have taken in."""
+
+    def look(self) -> None: ...
+
+
+class _Watched(NamedTuple):
+    callback: Callable[[], None]
+    mode: int
+
+
 class Loop:
     """Its callbacks run in one of the two threads, one at a time. Other methods may be called from any thread."""
 
     def __init__(self, on_fire: Callable[[float], None] = lambda _: None) -> None:
         """`on_fire` gets the seconds by which a timer fires late."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """The exception of a callback. It ends the loop."""
         self.ended = False
         self.mailbox_waits: Callable[[], bool] = lambda: False
         """True when the mailbox thread waits here though its mailbox has messages."""
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        """By descriptor: what to call when it is readable."""
+        self._watched: dict[int, _Watched] = {}
+        """By descriptor."""
         self._work: deque[Callable[[], object]] = deque()
         self._leading = threading.Lock()
         self._leader = 0
@@ -84,26 +100,27 @@ class Loop:
         self._unwatched: dict[int, int] = {}
         """By descriptor: the number of its last `unwatch`. Its number may be that of another file since."""
         self.mailbox_thread = 0
-        self._looks: set[Callable[[], None]] = set()
+        """Identity of the mailbox thread, which sets it before it waits."""
+        self._looks: set[Looks] = set()
         self._woken = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._alarm, self._alarm_at, self._setting = Alarm(), math.inf, threading.Lock()
         self._epoll = select.epoll()
         for fd in (self._wake_fd, self._alarm.fd):  # edge-triggered: each write is one event, and they are never read
-            self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+            self._epoll.register(fd, _EDGE)
         self.timers = TimerHeap(self._set_alarm, on_fire)
         self.timers.run_due()
 
     # From any thread
 
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back whenever `fd` is readable."""
-        self._callbacks[fd] = callback
-        self._epoll.register(fd, _ONCE)
+    def watch(self, fd: int, callback: Callable[[], None], *, reads_all: bool = False) -> None:
+        """Call back whenever `fd` is readable. `reads_all`: the callback always reads until there is no more."""
+        self._watched[fd] = _Watched(callback, _EDGE if reads_all else _ONCE)
+        self._epoll.register(fd, self._watched[fd].mode)
 
     def unwatch(self, fd: int) -> None:
         """Watch it no more. Only in a callback or work: then no other callback runs."""
-        if self._callbacks.pop(fd, None) is not None:
+        if self._watched.pop(fd, None) is not None:
             self._epoll.unregister(fd)
             self._changes += 1
             self._unwatched[fd] = self._changes
@@ -119,11 +136,11 @@ class Loop:
             self._woken = True
             os.eventfd_write(self._wake_fd, 1)
 
-    def looks_later(self, look: Callable[[], None]) -> bool:
-        """Call `look` before the mailbox thread waits. False in other threads."""
+    def looks_later(self, socket: Looks) -> bool:
+        """Look at a socket soon: when the mailbox thread's present message is handled. False in other threads."""
         if threading.get_ident() != self.mailbox_thread:
             return False
-        self._looks.add(look)
+        self._looks.add(socket)
         return True
 
     def _set_alarm(self) -> None:
@@ -139,14 +156,16 @@ class Loop:
         """Lead again and again until the end. Raises the exception of a callback."""
         while not self.ended:
             self.lead(self.wait())
+            if self.mailbox_waits():
+                time.sleep(HANDOVER_S)
         if self.failure is not None:
             raise self.failure
 
     def look(self) -> None:
-        """Make the looks that this thread has put off. In the mailbox thread, before it waits."""
-        self.mailbox_thread = threading.get_ident()
+        """Make the looks that are put off."""
         while self._looks:
-            self._looks.pop()()
+            with contextlib.suppress(KeyError):  # the other thread has taken it
+                self._looks.pop().look()
 
     def wait(self) -> Events:
         """Wait for events, which the thread then handles in `lead`."""
@@ -160,13 +179,16 @@ class Loop:
             try:
                 if not self.ended:
                     self._handle(events)
-            except Exception as error:
+            except BaseException as error:
                 self.failure, self.ended = error, True
             self._leader = 0
-        if self._work or self.ended or self.mailbox_waits():
+        if self.ended:
+            os.eventfd_write(self._wake_fd, 1)  # for the main thread, whatever this one has not come to
+        elif self._work or self.mailbox_waits():
             self.wake()
 
     def _handle(self, events: Events) -> None:
+        self.look()  # the mailbox thread may hang with looks put off
         for fd, _ in events.ready:
             if fd == self._wake_fd:
                 self._woken = False  # before the look at the work: what is added from here on wakes again
@@ -181,8 +203,8 @@ class Loop:
 
     def _call_back(self, fd: int, stale: bool) -> None:
         """`stale`: the event may be of an earlier file with this number. The present one's comes again."""
-        callback = self._callbacks.get(fd)
-        if callback is not None and not stale:
-            callback()
-        if fd in self._callbacks:
-            self._epoll.modify(fd, _ONCE)
+        watched = self._watched.get(fd)
+        if watched is not None and not stale:
+            watched.callback()
+        if (stale or watched is None or watched.mode == _ONCE) and (now := self._watched.get(fd)) is not None:
+            self._epoll.modify(fd, now.mode)

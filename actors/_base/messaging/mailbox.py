@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -68,17 +69,18 @@ class Inbox:
 
     def get(self) -> Any:
         """Remove the oldest message, or wait for one. In the actor's thread."""
-        if self._loop is None:
+        if (loop := self._loop) is None:
             self._arrived.get()
         else:
+            loop.look()
             while not self.waiting:
-                self._lead(self._loop)
+                self._lead(loop)
         return self.waiting.popleft()
 
     def _lead(self, loop: Loop) -> None:
         if loop.ended:  # the process ends: the main thread leads alone
             self._arrived.get()
-        loop.look()
+        loop.mailbox_thread = threading.get_ident()
         self._waits = True
         if self.waiting:  # it came before; a message from here on ends the wait
             self._waits = False

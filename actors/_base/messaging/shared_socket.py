@@ -7,7 +7,7 @@ The loop waits for the socket's descriptor (ZMQ_FD) with epoll. The descriptor r
 messages. Each call on the socket takes the news in, and the descriptor is silent again. So after a send a look follows
 whether messages have arrived, and a receiver reads until there are none: otherwise messages could wait for ever.
 
-The look takes longer than the send. The mailbox thread makes one for all its sends, before it waits at the loop.
+The look takes longer than the send. The mailbox thread makes one for all sends of a message's handler.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class SharedSocket:
         self,
         socket: zmq.Socket[bytes],
         arrived: Callable[[], None],
-        looks_later: Callable[[Callable[[], None]], bool] = lambda _: False,
+        looks_later: Callable[[SharedSocket], bool] = lambda _: False,
     ) -> None:
-        """`arrived` has the loop call `receive` soon, though the descriptor may be silent. `looks_later` takes a look
-        that the calling thread makes before it waits; False when it does not."""
+        """`arrived` has the loop call `receive` soon, though the descriptor may be silent. `looks_later` has `look`
+        called soon; False when it does not."""
         self._socket = socket
         self._arrived = arrived
         self._looks_later = looks_later
@@ -46,7 +46,7 @@ class SharedSocket:
             if self._socket.closed:
                 return True
             queued = self._queue(frames)
-        if not self._looks_later(self.look):
+        if not self._looks_later(self):
             self.look()
         return queued
 

@@ -59,6 +59,14 @@ def run_each_in_subprocess(works: Sequence[Callable[[], bytes]], deadline_s: flo
     return done
 
 
+def _reap(pid: int) -> None:
+    """Wait for a child in a thread: the kernel takes some 3 ms to free its memory, and the answers are there."""
+    try:
+        threading.Thread(target=os.waitpid, args=(pid, 0), name="reap-child", daemon=True).start()
+    except RuntimeError:  # the limit of threads
+        os.waitpid(pid, 0)
+
+
 def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> list[Answer]:
     """The answers of one child, up to and including the error of the function that ended it; at least one."""
     receiving, sending = os.pipe2(os.O_CLOEXEC)
@@ -86,8 +94,7 @@ def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> li
             else:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                # In a thread: the kernel takes some 3 ms to free the child's memory, and the answers are there.
-                threading.Thread(target=os.waitpid, args=(pid, 0), name="reap-child", daemon=True).start()
+                _reap(pid)
     if ended:
         answers.append(SubprocessError(f"the child process was ended by signal {-code}" if code < 0 else _NO_ANSWER))
     return answers
