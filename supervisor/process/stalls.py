@@ -7,7 +7,6 @@ calls. The Python stacks show locks, which the kernel only shows as a futex.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
