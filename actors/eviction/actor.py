@@ -31,7 +31,7 @@ from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._host.system import boot_id
 from actors._metrics import kubelet as metrics
 from actors.eviction import local_storage, message, notification, planning, policy, relief, under_way
-from actors.eviction.new_pods import NewPods
+from actors.eviction.new_pods import NewPods, names_everyone, still_there
 from actors.eviction.policy import ORDER, Observation
 from actors.eviction.thresholds import (
     ALLOCATABLE,
@@ -165,8 +165,9 @@ class Eviction(Actor):
         self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Send the conditions to pod workers that start: they admit pods by them."""
+        """Send the conditions to pod workers that start: they admit pods by them, in directories that are there."""
         if name == "pod_workers":
+            self._new_pods.doubt()
             self._tell()
 
     def describe(self) -> dict[str, Any]:
@@ -330,22 +331,30 @@ class Eviction(Actor):
         """
         if not self._new_pods.may_be() and not any(self._known.values()):
             return {}
-        if not self._new_pods.watches:
-            await self.blocking(DISK_S, self._new_pods.begin)
+        directories = await self._directories()
         began = time.monotonic()
-        workers = await self._workers(with_pods=False)
+        answer = await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S)
+        workers = answer.pods
         passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, workers)
-        self._known = {worker.uid: self._known[worker.uid] for worker in workers if worker.uid in self._known}
+        self._known = still_there(self._known, answer, directories)
         new = [worker.uid for worker in workers if worker.uid not in self._known]
         for first in range(0, len(new), SPECS_AT_ONCE):
             some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
             known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
             self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
-        if all(worker.uid in self._known for worker in workers):
-            self._new_pods.seen(began)
+        all_known = all(worker.uid in self._known for worker in workers)
+        self._new_pods.seen(began, everyone=all_known and names_everyone(answer, directories))
         active = (one for one in workers if planning.is_active(one) and one.uid not in passed_over)
         found = ((one, self._known.get(one.uid)) for one in active)
         return {one.uid: (pod, one.stage == "terminating") for one, pod in found if pod is not None}
+
+    async def _directories(self) -> frozenset[str] | None:
+        """Return the names of pods' directories, or None when the disk does not answer. Pods are watched from then."""
+        try:
+            return await self.blocking(DISK_S, self._new_pods.directories)
+        except AskTimeout as error:
+            log.warning("cannot list the directories of pods: %s; asking pod_workers at each look", error)
+            return None
 
     async def evict(self, threshold: Threshold) -> list[str]:
         """Evict the first pod in rank that may be evicted; return its UID, if any."""

@@ -18,6 +18,7 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
 from proto.agent.actor import Describe
+from proto.agent.supervisor import Started
 from proto.node.container_gc import Collected as CollectedContainers
 from proto.node.container_gc import CollectGarbage
 from proto.node.eviction import GetPressure, PlanEviction, Pressure
@@ -46,6 +47,7 @@ class FakeNode:
         self.containers_available = 80 * GIB
         self.freed_by_images = 0
         self.pods: dict[str, PodWorkerState] = {}
+        self.sources_ready = True
         self.usages: dict[str, int] = {}
         self.volumes: dict[str, int] = {}
         """UID to the bytes in the pod's volume `v`."""
@@ -64,6 +66,8 @@ class FakeNode:
             }
             | settings,
         )
+        self.directories = Path(self.actor.settings.root_dir, "pods")
+        self.directories.mkdir(parents=True)
         peers = self.actor.peers
         peers["stats"].answers = {GetNodeStats: self.node, GetPodUsages: self.measure}
         peers["container_gc"].answers[CollectGarbage] = self.collect_containers
@@ -71,7 +75,7 @@ class FakeNode:
         peers["pod_workers"].answers = {
             ListPodWorkers: lambda request: PodWorkerStates(
                 pods=tuple(row for uid, row in list(self.pods.items()) if not request.uids or uid in request.uids),
-                sources_ready=True,
+                sources_ready=self.sources_ready,
             ),
             EvictPod: self.evict,
         }
@@ -130,7 +134,7 @@ class FakeNode:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "", **state: Any) -> None:
-        """Add a pod with its usage. `limit`: the size limit of its emptyDir `v`. `state`: of its worker."""
+        """Add a pod with its usage and directory. `limit`: the size limit of its emptyDir `v`. `state`: of its worker."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
         pod = from_dict(
             Pod,
@@ -144,6 +148,7 @@ class FakeNode:
                 "spec": {"containers": [{"name": "c"}], "priority": priority, "volumes": volumes},
             },
         )
+        (self.directories / uid).mkdir(exist_ok=True)
         known: dict[str, Any] = {"stage": "sync", "deleted": False, **state}
         self.pods[uid] = PodWorkerState(uid=uid, namespace="ns", name=f"p-{uid}", static=False, pod=pod, **known)
         self.usages[uid] = use
@@ -613,6 +618,109 @@ def test_specs_are_asked_for_once_and_few_at_a_time() -> None:
         assert fake.evictions()[0].pod_uid == "new"
         asked = [one for one in actor.peers["pod_workers"].of(ListPodWorkers) if one.with_pods]
         assert [one.uids for one in asked[2:]] == [("new",)]
+
+
+NO_DOUBT = "from actors.eviction import new_pods; new_pods.DOUBT_S = 0.0\n"
+
+
+def lists(fake: FakeNode) -> int:
+    return len(fake.actor.peers["pod_workers"].of(ListPodWorkers))
+
+
+def pass_looks(fake: FakeNode, number: int = 4) -> None:
+    """Wait until the actor has looked at the node a few times more."""
+    stats = fake.actor.peers["stats"]
+    looks = len(stats.of(GetNodeStats))
+    wait_for(lambda: len(stats.of(GetNodeStats)) > looks + number, 10, "looks")
+
+
+def wait_until_quiet(fake: FakeNode) -> int:
+    """Wait until looks do not ask for pods. Returns how often they have asked."""
+
+    def quiet() -> int:
+        asked = lists(fake)
+        pass_looks(fake)
+        return asked if lists(fake) == asked else 0
+
+    return wait_for(quiet, 10, "it is sure that there are no other pods")
+
+
+def test_without_limits_only_a_new_directory_makes_a_look_ask_for_pods() -> None:
+    fake = FakeNode(prelude=NO_DOUBT)
+    fake.pod("unlimited", 0)
+    with fake.actor:
+        asked = wait_until_quiet(fake)
+        (fake.directories / "new").mkdir()
+        wait_for(lambda: lists(fake) >= asked + 3, 10, "it asks until the new pod has a worker")
+        fake.pod("new", 0)
+        (fake.directories / ".removed-1").mkdir()
+        wait_until_quiet(fake)
+        fake.pod("limited", 0, limit="1Mi")
+        fake.volumes["limited"] = 2 << 20
+        wait_for(fake.evictions, 10, "an eviction")
+
+
+@pytest.mark.parametrize("sources_ready", [False, True])
+def test_pods_that_begin_in_their_old_directories_are_found(*, sources_ready: bool) -> None:
+    """Pod_workers has just started: it does not know them yet, or is still admitting them."""
+    fake = FakeNode(prelude=NO_DOUBT)
+    fake.pod("limited", 0, limit="1Mi")
+    fake.volumes["limited"] = 2 << 20
+    pods, fake.pods, fake.sources_ready = fake.pods, {}, sources_ready
+    with fake.actor:
+        wait_for(lambda: lists(fake) > 2, 10, "it asks and asks")
+        fake.sources_ready, fake.pods = True, pods
+        wait_for(fake.evictions, 10, "an eviction")
+
+
+def test_limits_are_known_after_an_incomplete_list() -> None:
+    """And a complete list without the pod forgets them only with its directory."""
+    fake = FakeNode(prelude=NO_DOUBT)
+    fake.pod("limited", 0, limit="1Mi")
+    with fake.actor:
+        wait_for(lambda: fake.order, 10, "it measures")
+        asked = len(fake.actor.peers["pod_workers"].of(ListPodWorkers))
+        pods, fake.pods, fake.sources_ready = fake.pods, {}, False
+        pass_looks(fake)
+        fake.sources_ready = True
+        pass_looks(fake)
+        fake.volumes["limited"] = 2 << 20
+        fake.pods = pods
+        wait_for(fake.evictions, 10, "an eviction")
+        later = fake.actor.peers["pod_workers"].of(ListPodWorkers)[asked:]
+        assert not any(one.with_pods for one in later)
+        fake.pods = {}
+        (fake.directories / "limited").rmdir()
+        wait_until_quiet(fake)
+
+
+def test_pods_that_begin_soon_after_a_start_are_found_without_a_new_directory() -> None:
+    fake = FakeNode(prelude=NO_DOUBT.replace("0.0", "1.0"))
+    with fake.actor:
+        assert wait_until_quiet(fake) > 4, "it asks at each look first"
+        asked = lists(fake)
+        fake.actor.peers["pod_workers"].incarnation = 2
+        fake.actor.publish(Started(name="pod_workers", incarnation=2))
+        wait_for(lambda: lists(fake) > asked + 4, 10, "it asks at each look again")
+
+
+HANGS = """
+import time
+from actors.eviction import actor, new_pods
+actor.DISK_S = 0.2
+new_pods.os.scandir = lambda _: time.sleep(3600)
+"""
+
+
+def test_hanging_disk_does_not_keep_memory_from_being_freed() -> None:
+    fake = FakeNode(prelude=HANGS)
+    fake.memory_available = GIB // 2
+    fake.pod("a", GIB)
+    with fake.actor:
+        wait_for(fake.evictions, 10, "an eviction")
+        fake.stage("a", "terminated", released=True)
+        fake.memory_available = 8 * GIB
+        pass_looks(fake)
 
 
 def test_no_thresholds_and_no_limits_no_work() -> None:
