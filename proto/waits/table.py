@@ -25,9 +25,9 @@ MAGIC = b"nvwaits1"
 PAGE = 4096
 SLOT = 1024
 SLOTS = 2048
+"""Most waits of a process at once: 2 MiB. Further ones are counted and not kept."""
 RUNNING_SLOT = 0
 """The slot of the message in the handler, which `take` never returns."""
-"""Most waits of a process at once: 2 MiB. Further ones are counted and not kept."""
 MAX_FILE = PAGE + SLOT * SLOTS
 _FIRST_PAGES = 2
 """The head and four slots. Each growth doubles it."""
