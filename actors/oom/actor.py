@@ -107,7 +107,9 @@ class Oom(Actor):
         first, self._caught_up = drained and not self._caught_up, self._caught_up or drained
         if found or (first and self._start is None):
             self.spawn(self._take(found), "OOM kills")
-        if not drained:
+        if drained:
+            self._log.resume()
+        else:  # not resumed yet, so that no second read is queued
             self.post(self._read, name="kernel log")
 
     def _note_lost(self) -> None:

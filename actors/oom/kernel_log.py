@@ -36,25 +36,31 @@ class KernelLog:
         self._read = read
         self._last: int | None = None
         self._epoll: select.epoll | None = None
+        self._resume: Callable[[], object] = lambda: None
         self.lost = 0
         """Records that the kernel overwrote before they were read."""
 
     def watch(self, bus: Bus, pause_s: float, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` in the I/O thread when there are records, at most once in `pause_s`."""
+        """Call `on_readable` in the I/O thread when there are records, once until `resume`."""
         self._epoll = select.epoll()
         self._epoll.register(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
+        self._resume = lambda: bus.call_later(pause_s, self._rearm)
         epoll = self._epoll  # kept open by the bus's watch, also after `stop`
 
         def take() -> None:
             if epoll.poll(0):
                 on_readable()
-                bus.call_later(pause_s, self._rearm)
 
         bus.watch_fd(epoll.fileno(), take)
 
+    def resume(self) -> None:
+        """The log was read to its end: call `on_readable` again, in `pause_s` at the earliest."""
+        self._resume()
+
     def _rearm(self) -> None:
-        if self._epoll is not None:
-            self._epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
+        epoll = self._epoll  # `stop` runs in another thread
+        if epoll is not None:
+            epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def stop(self) -> None:
         """Call `on_readable` no more."""

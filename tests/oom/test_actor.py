@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from actors._base.messaging.bus import Bus
 from actors._cgroup.hierarchy import hierarchy
 from actors.oom import kernel_log
 from actors.oom.kernel_log import KernelLog
@@ -161,6 +163,45 @@ def test_only_the_kernels_device_is_opened(tmp_path: Path) -> None:
     for path in (link, file, fifo, tmp_path / "none", Path("/dev/null")):
         with pytest.raises(OSError, match=path.name):
             kernel_log.open_log(str(path))
+
+
+class Loop:
+    """A bus that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.take: Callable[[], None]
+        self.later: list[Callable[[], None]] = []
+
+    def watch_fd(self, _fd: int, callback: Callable[[], None]) -> None:
+        self.take = callback
+
+    def call_later(self, _delay_s: float, callback: Callable[[], None]) -> None:
+        self.later.append(callback)
+
+
+def test_log_is_told_readable_once_until_it_was_read() -> None:
+    """Else each pause of a long read would queue a further one."""
+    readable, writer = os.pipe()
+    loop, told = Loop(), []
+    log = KernelLog(readable)
+    log.watch(cast("Bus", loop), 0.5, lambda: told.append(1))
+    os.write(writer, b"x")
+    loop.take()
+    loop.take()
+    assert (len(told), loop.later) == (1, [])
+    log.resume()
+    loop.take()
+    assert len(told) == 1, "after a pause"
+    loop.later.pop()()
+    loop.take()
+    assert len(told) == 2
+    log.resume()
+    log.stop()
+    loop.later.pop()()
+    loop.take()
+    assert len(told) == 2
+    os.close(readable)
+    os.close(writer)
 
 
 def test_overwritten_records_are_counted() -> None:
