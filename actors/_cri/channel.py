@@ -6,7 +6,8 @@ channel has threads that wake a dozen times a second. To open it again takes hal
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -64,6 +65,7 @@ class LazyChannel:
         self._callables: dict[str, Any] = {}
         self._under_way = 0
         self._used_at = 0.0
+        self._last_uses = 0
 
     def call(self, path: str, start: Callable[[Any], Any]) -> Any:
         """Start a call of the unary rpc at `path` by `start(callable)`. Returns gRPC's future.
@@ -84,11 +86,24 @@ class LazyChannel:
 
         return self._started(callable_, lambda callable_: callable_(request))
 
-    def rest(self) -> None:
-        """Close the channel now if no call is under way: the next use is far away."""
+    @contextmanager
+    def last_use(self) -> Iterator[None]:
+        """The next use is far away: close the channel at the end of the block, if no call is under way then.
+
+        Calls that end in the block set no timer.
+        """
+        with self._lock:
+            self._last_uses += 1
+        try:
+            yield
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
         channel = None
         with self._lock:
-            if not self._under_way:
+            self._last_uses -= 1
+            if not self._under_way and not self._last_uses:
                 channel = self._taken()
                 timer, self._timer, self._timer_set = self._timer, None, False
                 if timer is not None:
@@ -120,7 +135,7 @@ class LazyChannel:
         with self._lock:
             self._under_way -= 1
             self._used_at = time.monotonic()
-            if self._under_way or self._timer_set:
+            if self._under_way or self._timer_set or self._last_uses:
                 return
             self._timer_set = True
         self._timer = self._after(UNUSED_S, self._on_timer)

@@ -313,9 +313,9 @@ class Cri(CriCalls):
         """The runtime's endpoint as unix:///PATH."""
         return self._runtime.endpoint
 
-    def rest(self) -> None:
-        """Close the runtime's channel until the next call, unless calls are under way."""
-        self._runtime.rest()
+    def last_use(self) -> contextlib.AbstractContextManager[None]:
+        """Close the runtime's channel at the end of the block until the next call, unless calls are under way."""
+        return self._runtime.last_use()
 
     def close(self) -> None:
         """End all calls under way with code Canceled. Later calls fail with RuntimeDown."""

@@ -176,10 +176,8 @@ class Pleg(Actor):
         watched = {id_: watch.pod_uid for id_, watch in self._watches.items()}
         began = time.monotonic()
         try:
-            try:
+            with cri.last_use():  # an open channel's threads wake until the next relist
                 sandboxes, containers = await gather(cri.list_pod_sandbox(), cri.list_containers())
-            finally:
-                cri.rest()  # an open channel's threads wake until the next relist
         except CriError as error:
             if not self._relist_error:
                 log.warning("cannot list pods at %s: %s; exits are still reported", cri.endpoint, error)

@@ -147,15 +147,38 @@ def closing(fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]) ->
     cri.close()
 
 
-def test_channel_that_rests_is_closed_unless_a_call_is_under_way(closing: Cri, fake: FakeRuntime) -> None:
-    call = closing.status()
-    closing.rest()
+def test_channel_is_closed_after_its_last_use_unless_a_call_is_under_way(closing: Cri, fake: FakeRuntime) -> None:
+    with closing.last_use():
+        call = closing.status()
     assert closing._runtime._channel is not None
-    fake.release.set()
-    call.result(20)
-    closing.rest()
+    with closing.last_use():
+        fake.release.set()
+        call.result(20)
+        wait_for(lambda: not closing._runtime._under_way)
     assert closing._runtime._channel is None
     assert closing.version().result(20).runtime_name
+
+
+def test_last_use_sets_no_timer(closing: Cri, timers: queue.SimpleQueue[Callable[[], None]]) -> None:
+    timers.get(timeout=10)()
+    with closing.last_use():
+        closing.version().result(20)
+        wait_for(lambda: not closing._runtime._under_way)
+    assert timers.empty()
+    closing.version().result(20)
+    assert timers.get(timeout=10), "but a later use does"
+
+
+def test_call_that_goes_on_after_the_last_use_sets_a_timer(
+    closing: Cri, fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]
+) -> None:
+    timers.get(timeout=10)()
+    with closing.last_use():
+        call = closing.status()
+    fake.release.set()
+    call.result(20)
+    timers.get(timeout=10)()
+    assert closing._runtime._channel is None
 
 
 def test_channel_with_a_call_under_way_is_not_closed(
