@@ -356,6 +356,7 @@ class Resources(Actor):
             await self._devices.prepare(request.pod, container)
             if not self._claims.knows(request.pod, container):  # the state file was lost
                 await self._claims.prepare(request.pod)
+                self._tell_state(again=False)
             devices = self._claims.grant(request.pod, container)
         except (NotYetError, ClaimError) as error:
             raise Refused(NOT_YET, str(error)) from error

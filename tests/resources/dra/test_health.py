@@ -11,7 +11,7 @@ import pytest
 from proto.node.node import SetDevices
 from proto.pods.objects import GetObjects
 from proto.pods.pod_workers import SetResourceHealth
-from proto.resources.resources import AdmitPod, PrepareClaims, ReleasePod, SetPods
+from proto.resources.resources import AdmitPod, GetGrant, PrepareClaims, ReleasePod, SetPods
 from tests.harness import ActorProcess, wait_for
 from tests.resources.devices.device_plugin import Plugin
 from tests.resources.devices.pods import GPU, container
@@ -75,6 +75,22 @@ def test_health_of_a_claims_devices(actor: ActorProcess) -> None:
         driver.report(dev_gpu=(UNHEALTHY, "too hot"))
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unhealthy", "too hot")], 20)
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20, "the report is too old")
+    finally:
+        driver.close()
+
+
+def test_claim_that_is_prepared_again_after_the_state_was_lost_has_a_health(actor: ActorProcess) -> None:
+    driver = prepared(actor)
+    try:
+        actor.kill()
+        state = Path(actor.settings.root_dir) / "dra_manager_state"
+        state.unlink()
+        actor.start()
+        wait_for(lambda: driver.watchers() == 2, 20)
+        actor.peers["pod_workers"].received.clear()
+        actor.tell(SetPods(pods=(pod("u", "gpu"),), full=True))
+        actor.ask(GetGrant(pod=pod("u", "gpu"), container="c"), 20)
+        wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 10, "no report causes it")
     finally:
         driver.close()
 
