@@ -178,8 +178,9 @@ def test_temporary_failure_of_the_first_lookup_is_no_answer(machine: Machine) ->
         node_ips("n", "")
 
 
-@pytest.mark.parametrize("name", ["a" * 64, "a..b", ".", "\N{LATIN SMALL LETTER U WITH DIAERESIS}\udcff"])
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "\N{LATIN SMALL LETTER U WITH DIAERESIS}\udcff"])
 def test_name_that_no_resolver_takes_has_no_address(name: str) -> None:
+    """They reach no name server, so that the test needs no network."""
     assert addresses._Resolver().addresses(name) == ()
 
 

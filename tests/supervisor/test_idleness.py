@@ -23,10 +23,14 @@ from tests.supervisor.stalling import NAME
 def test_actor_without_work_is_idle_and_is_not_woken() -> None:
     with stalling("rest") as (run_dir, process):
         wait_for(lambda: is_idle(run_dir, process.pid, NAME), 5)
-        before = switches(process.pid)
-        for _ in range(20):
-            assert is_idle(run_dir, process.pid, NAME)
-        assert switches(process.pid) == before
+
+        def looked_unnoticed() -> bool:
+            before = switches(process.pid)
+            for _ in range(20):
+                assert is_idle(run_dir, process.pid, NAME)
+            return switches(process.pid) == before
+
+        wait_for(looked_unnoticed, 5)  # it may switch for reasons of its own, such as a page that is read
 
 
 def switches(pid: int) -> list[str]:
