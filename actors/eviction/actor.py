@@ -165,7 +165,7 @@ class Eviction(Actor):
         self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
-        """Send the conditions to pod workers that start: they admit pods by them, in directories that are there."""
+        """Send the conditions to pod workers that start. They begin pods in directories that are there already."""
         if name == "pod_workers":
             self._new_pods.doubt()
             self._tell()

@@ -21,7 +21,7 @@ T = TypeVar("T")
 SURE_S = 60.0
 """A change that inotify does not report is found so late."""
 DOUBT_S = SURE_S
-"""After a start, pods begin in directories that are there already. So long nobody is sure."""
+"""After a start, pods begin in directories that are there already: so long the watch does not count."""
 _MADE = flags.CREATE | flags.MOVED_TO
 _EVENTS = _MADE | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
 _REMOVED = ".removed-"
@@ -96,7 +96,7 @@ class NewPods:
         self._inotify = made
 
     def seen(self, began: float, *, everyone: bool) -> None:
-        """Pods were listed by a request of this monotonic time. `everyone`: all that have a directory."""
+        """Pods were listed by a request from this monotonic time. `everyone`: all that have a directory."""
         self._sure_until = began + SURE_S if everyone else 0.0
 
     def _close(self) -> None:
@@ -111,10 +111,8 @@ def names_everyone(answer: PodWorkerStates, directories: Collection[str] | None)
     return answer.sources_ready and directories is not None and uids.issuperset(directories)
 
 
-def still_there(
-    known: Mapping[str, T], answer: PodWorkerStates, directories: Collection[str] | None
-) -> dict[str, T]:
-    """Return what is known of pods that may be on the node: an incomplete answer does not mean that others are gone."""
+def still_there(known: Mapping[str, T], answer: PodWorkerStates, directories: Collection[str] | None) -> dict[str, T]:
+    """Return what is known of pods that may be on the node. Others may be missing in an incomplete answer."""
     uids = {worker.uid for worker in answer.pods}
     if not answer.sources_ready or directories is None:
         return dict(known)

@@ -134,7 +134,7 @@ class FakeNode:
         self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "", **state: Any) -> None:
-        """Add a pod with its usage and directory. `limit`: the size limit of its emptyDir `v`. `state`: of its worker."""
+        """Add a pod with its usage and directory. `limit`: of the size of its emptyDir `v`. `state`: of its worker."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": limit}}] if limit else []
         pod = from_dict(
             Pod,

@@ -18,8 +18,6 @@ from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 from tests.harness import wait_for
 
 
-
-
 @pytest.fixture
 def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NewPods:
     """They were listed, and nothing has happened since."""
