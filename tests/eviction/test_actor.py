@@ -695,7 +695,7 @@ def test_limits_are_known_after_an_incomplete_list() -> None:
 
 
 def test_pods_that_begin_soon_after_a_start_are_found_without_a_new_directory() -> None:
-    fake = FakeNode(prelude=NO_DOUBT.replace("0.0", "1.0"))
+    fake = FakeNode(prelude=NO_DOUBT.replace("0.0", "3.0"))
     with fake.actor:
         assert wait_until_quiet(fake) > 4, "it asks at each look first"
         asked = lists(fake)
