@@ -33,12 +33,18 @@ CALL_S = 0.2
 """Time from the begin of a call in which its move is expected. RunPodSandbox runs network plugins before it."""
 MOST_CALLS = 2
 """With more calls under way the runtime's own moves follow each other: ten starts at once gain 2 %."""
+IDLE_S = 10.0
+"""Time without an expected move after which the thread ends."""
+OWN_CGROUPS = "/proc/self/cgroup"
+MOST_BYTES = 16384
+"""Of `OWN_CGROUPS` to compare."""
 
 
 class MigrationPrewarm:
     """Moves this process into its own cgroup while a runtime's move is expected. Safe from any thread.
 
-    Its thread starts with the first expectation and sleeps in between.
+    A failure costs time only: no error leaves this object. Its thread starts with an expectation, and ends after
+    `IDLE_S` without one.
     """
 
     def __init__(self) -> None:
@@ -59,20 +65,27 @@ class MigrationPrewarm:
     def during_call(self) -> Iterator[None]:
         """Expect a move as long as the block runs, `CALL_S` at most, unless more than `MOST_CALLS` blocks run."""
         call = object()
-        with self._lock:
-            self._calls[call] = time.monotonic() + CALL_S
-            self._wake()
         try:
+            with self._lock:
+                self._calls[call] = time.monotonic() + CALL_S
+                if len(self._calls) <= MOST_CALLS:
+                    self._wake()
             yield
         finally:
             with self._lock:
-                del self._calls[call]
+                self._calls.pop(call, None)
 
     def _wake(self) -> None:
+        """Wake the thread, or start it. The caller holds the lock."""
         self._wanted.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="migration-prewarm", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="migration-prewarm", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine or the cgroup has no room for a thread
+                log.debug("cannot prewarm a cgroup migration: %s", error)
+                return
+            self._thread = thread
 
     def _is_expected(self) -> bool:
         with self._lock:
@@ -80,18 +93,37 @@ class MigrationPrewarm:
             return time.monotonic() < max(self._until, *calls, 0.0)
 
     def _run(self) -> None:
-        while self._wanted.wait():
-            self._wanted.clear()
+        while self._is_wanted():
             try:
-                with open(own_procs(), "wb", buffering=0) as procs:
-                    while self._is_expected():
-                        procs.write(b"0")
-                        time.sleep(AGAIN_S)
+                while self._is_expected():
+                    self._move()
             except OSError as error:
                 log.debug("cannot prewarm a cgroup migration: %s", error)
 
+    def _is_wanted(self) -> bool:
+        """Wait for an expectation. False: there was none for `IDLE_S`, and the thread ends."""
+        if not self._wanted.wait(IDLE_S):
+            with self._lock:
+                if not self._wanted.is_set():
+                    self._thread = None
+                    return False
+        self._wanted.clear()
+        return True
 
-def own_procs(cgroups: str = "/proc/self/cgroup") -> str:
+    def _move(self) -> None:
+        """Write to the own cgroup.procs as long as a move is expected and an administrator moves this process nowhere.
+
+        A write to the former cgroup would move it back.
+        """
+        with open(OWN_CGROUPS, "rb", buffering=0) as own:
+            before = os.pread(own.fileno(), MOST_BYTES, 0)
+            with open(own_procs(), "wb", buffering=0) as procs:
+                while self._is_expected() and os.pread(own.fileno(), MOST_BYTES, 0) == before:
+                    procs.write(b"0")
+                    time.sleep(AGAIN_S)
+
+
+def own_procs(cgroups: str = OWN_CGROUPS) -> str:
     """Return the cgroup.procs that lists this process, that of v2 first.
 
     Raises OSError when none is writable, as in a container with read-only cgroup mounts.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from actors._cgroup import migration_prewarm
 from actors._cgroup.hierarchy import Hierarchy
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from tests.harness import wait_for
 
 
@@ -57,68 +59,13 @@ def test_move_into_the_own_cgroup_changes_nothing() -> None:
     assert Path("/proc/self/cgroup").read_text() == before
 
 
-def test_process_moves_itself_while_a_move_is_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    procs = tmp_path / "cgroup.procs"
-    opened: list[int] = []
-
-    def own() -> str:
-        procs.touch()
-        opened.append(1)
-        return str(procs)
-
-    monkeypatch.setattr(migration_prewarm, "own_procs", own)
-    made = migration_prewarm.MigrationPrewarm()
-    assert not opened
-
-    def moved() -> bool:
-        """Return True for two writes. A busy machine may leave no CPU time within the 20 ms."""
-        procs.write_bytes(b"")
-        times = len(opened) + 1
-        made.expect()
-        wait_for(lambda: len(opened) == times, 10, "it is opened once for each")
-        wait_for(lambda: not is_open(procs), 10, "the end of it")
-        return procs.stat().st_size > 1
-
-    for _ in range(2):
-        wait_for(moved, 10, "two writes")
-
-
-def test_process_moves_itself_during_a_call_and_not_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    procs = tmp_path / "cgroup.procs"
-    procs.touch()
-    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(procs))
-    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
-    made = migration_prewarm.MigrationPrewarm()
-    with made.during_call():
-        wait_for(lambda: procs.stat().st_size > 10, 10, "writes far longer than for an exec")
-    wait_for(lambda: not is_open(procs), 10, "the end of them")
-
-
-def test_call_that_hangs_costs_nothing_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    procs = tmp_path / "cgroup.procs"
-    procs.touch()
-    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(procs))
-    made = migration_prewarm.MigrationPrewarm()
-    with made.during_call():
-        wait_for(lambda: procs.stat().st_size > 0, 10, "the first write")
-        wait_for(lambda: not is_open(procs), 10, "the end of them before the call's")
-
-
-def test_many_calls_at_once_cause_no_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    procs = tmp_path / "cgroup.procs"
-    opened: list[int] = []
-
-    def own() -> str:
-        procs.touch()
-        opened.append(1)
-        return str(procs)
-
-    monkeypatch.setattr(migration_prewarm, "own_procs", own)
-    monkeypatch.setattr(migration_prewarm, "MOST_CALLS", 0)
-    with migration_prewarm.MigrationPrewarm().during_call():
-        wait_for(lambda: bool(opened), 10, "a look")
-        wait_for(lambda: not is_open(procs), 10, "its end")
-    assert procs.stat().st_size == 0
+@pytest.fixture
+def procs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the file that stands for the own cgroup.procs."""
+    path = tmp_path / "cgroup.procs"
+    path.touch()
+    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(path))
+    return path
 
 
 def is_open(path: Path) -> bool:
@@ -129,6 +76,114 @@ def is_open(path: Path) -> bool:
     return False
 
 
+def rests(made: MigrationPrewarm, procs: Path) -> bool:
+    return not made._wanted.is_set() and not made._is_expected() and not is_open(procs)
+
+
+def test_process_moves_itself_while_a_move_is_expected(procs: Path) -> None:
+    made = MigrationPrewarm()
+    assert made._thread is None
+
+    def moved() -> bool:
+        """Return True for two writes. A busy machine may leave no CPU time within the 20 ms."""
+        procs.write_bytes(b"")
+        made.expect()
+        wait_for(lambda: rests(made, procs), 10, "the end of it")
+        return procs.stat().st_size > 1
+
+    for _ in range(2):
+        wait_for(moved, 10, "two writes")
+
+
+def test_process_moves_itself_during_a_call_and_not_longer(monkeypatch: pytest.MonkeyPatch, procs: Path) -> None:
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    made = MigrationPrewarm()
+    with made.during_call():
+        wait_for(lambda: procs.stat().st_size > 10, 10, "writes far longer than for an exec")
+    wait_for(lambda: not is_open(procs), 10, "the end of them")
+
+
+def test_call_that_hangs_costs_nothing_more(procs: Path) -> None:
+    made = MigrationPrewarm()
+
+    def moved() -> bool:
+        """Return True for a write. A busy machine may leave no CPU time within the 0.2 s."""
+        procs.write_bytes(b"")
+        with made.during_call():
+            wait_for(lambda: rests(made, procs), 10, "the end of the writes before the call's")
+        return procs.stat().st_size > 0
+
+    wait_for(moved, 30, "a write")
+
+
+def test_many_calls_at_once_wake_no_thread(monkeypatch: pytest.MonkeyPatch, procs: Path) -> None:
+    monkeypatch.setattr(migration_prewarm, "MOST_CALLS", 0)
+    made = MigrationPrewarm()
+    with made.during_call():
+        assert made._thread is None
+        assert not made._wanted.is_set()
+    made.expect()
+    wait_for(lambda: rests(made, procs), 10, "the end of an exec's writes")
+    with made.during_call():
+        assert not made._wanted.is_set()
+
+
+def test_one_call_too_many_ends_the_writes(monkeypatch: pytest.MonkeyPatch, procs: Path) -> None:
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    made = MigrationPrewarm()
+    with contextlib.ExitStack() as calls:
+        for _ in range(migration_prewarm.MOST_CALLS):
+            calls.enter_context(made.during_call())
+        wait_for(lambda: procs.stat().st_size > 1, 10, "writes")
+        with made.during_call():
+            wait_for(lambda: not is_open(procs), 10, "the end of them")
+
+
+def test_call_goes_on_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch, procs: Path) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    made = MigrationPrewarm()
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", start)
+        with made.during_call():
+            made.expect()
+    assert not made._calls
+    with made.during_call():
+        wait_for(lambda: procs.stat().st_size > 0, 10, "a write as soon as a thread can start")
+
+
+def test_thread_ends_without_expectations_and_starts_again(monkeypatch: pytest.MonkeyPatch, procs: Path) -> None:
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    monkeypatch.setattr(migration_prewarm, "IDLE_S", 0.05)
+    made = MigrationPrewarm()
+    for _ in range(2):
+        procs.write_bytes(b"")
+        with made.during_call():
+            thread = made._thread
+            wait_for(lambda: procs.stat().st_size > 0, 10, "a write")
+        assert thread is not None
+        wait_for(lambda thread=thread: not thread.is_alive(), 10, "the thread's end")
+
+
+def test_process_stays_where_an_administrator_moves_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listed, former, new = (tmp_path / name for name in ("listed", "former", "new"))
+    listed.write_text("0::/former\n")
+    former.touch()
+    new.touch()
+    monkeypatch.setattr(migration_prewarm, "OWN_CGROUPS", str(listed))
+    monkeypatch.setattr(migration_prewarm, "own_procs", lambda: str(new if "new" in listed.read_text() else former))
+    monkeypatch.setattr(migration_prewarm, "CALL_S", 60.0)
+    with MigrationPrewarm().during_call():
+        wait_for(lambda: former.stat().st_size > 0, 10, "a write")
+        listed.write_text("0::/new\n")
+        wait_for(lambda: new.stat().st_size > 0, 10, "a write to the new cgroup")
+        before = former.stat().st_size
+        wait_for(lambda: new.stat().st_size > 5, 10, "more of them")
+        assert former.stat().st_size == before
+
+
 def test_failed_prewarm_is_logged_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,8 +191,9 @@ def test_failed_prewarm_is_logged_and_tried_again(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(migration_prewarm, "own_procs", own)
+    monkeypatch.setattr(migration_prewarm, "EXPECTED_S", 60.0)
     caplog.set_level(logging.DEBUG, migration_prewarm.__name__)
-    made = migration_prewarm.MigrationPrewarm()
+    made = MigrationPrewarm()
 
     def own_records() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.name == migration_prewarm.__name__]
