@@ -26,6 +26,9 @@ class FakeImages:
         """Of the user u, by image; one without needs none."""
         self.calls: Counter[tuple[str, str]] = Counter()
         self.status_delay_s = 0.0
+        self.status_gate = threading.Event()
+        """ImageStatus answers while it is set."""
+        self.status_gate.set()
         self.seconds_left = 0.0
         """Of the last pull's deadline when it arrived."""
         self.asked: list[pb.ImageSpec] = []
@@ -41,7 +44,7 @@ class FakeImages:
         self._server.stop(0)
 
     def close(self) -> None:
-        for gate in self.gates.values():
+        for gate in (*self.gates.values(), self.status_gate):
             gate.set()
         self._server.stop(0).wait()
 
@@ -61,6 +64,7 @@ class FakeImages:
         self.asked.append(request.image)
         if name in self.failures:
             context.abort(*self.failures[name])
+        self.status_gate.wait(30)
         if self.status_delay_s:
             threading.Event().wait(self.status_delay_s)
         return pb.ImageStatusResponse(image=self.present.get(name))

@@ -59,14 +59,28 @@ def ensure(image: str, policy: Any = "IfNotPresent", pod: str = "u1") -> EnsureI
     )
 
 
-def test_expected_image_is_looked_for_once_and_not_pulled(actor: ActorProcess, images: FakeImages) -> None:
+def test_expected_image_is_looked_for_once(actor: ActorProcess, images: FakeImages) -> None:
     ref = images.add(IMAGE)
-    actor.tell(ExpectImages(images=("absent", "not/VALID", "busybox")))
+    images.status_gate.clear()
+    actor.tell(ExpectImages(images=("not/VALID", "busybox")))
     wait_for(lambda: images.calls["ImageStatus", IMAGE] == 1, what="the look")
-    assert actor.ask(ensure("busybox")).image_ref == ref
+    looking = actor.ask(Describe()).tasks
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(actor.ask, ensure("busybox"))
+        wait_for(lambda: actor.ask(Describe()).tasks > looking, what="an asker waits for the same look")
+        images.status_gate.set()
+        assert waiting.result().image_ref == ref
     assert images.calls["ImageStatus", IMAGE] == 1
-    assert images.calls["PullImage", "absent:latest"] == 0
     assert [reason for _, reason, _ in said(actor, 1)] == ["Pulled"]
+
+
+def test_expected_image_is_not_pulled(actor: ActorProcess, images: FakeImages) -> None:
+    images.hold("absent:latest")
+    idle = actor.ask(Describe()).tasks
+    actor.tell(ExpectImages(images=("absent",)))
+    wait_for(lambda: images.calls["ImageStatus", "absent:latest"] == 1, what="the look")
+    wait_for(lambda: actor.ask(Describe()).tasks == idle, what="nothing goes on, not even a pull that is held")
+    assert images.calls["PullImage", "absent:latest"] == 0
 
 
 def refused(actor: ActorProcess, request: EnsureImage) -> tuple[str, str]:
