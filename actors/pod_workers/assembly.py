@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from actors._base import Actor
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
@@ -115,6 +116,7 @@ def make_context(
         http_hooks=HttpHooks(actor),
         blocking=actor.blocking,
         events=allocations.events,
+        moves=MigrationPrewarm(),
         allocated=allocations.allocated,
         actuated=allocations.actuated,
         crash_loop=Backoff(

@@ -18,7 +18,7 @@ from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandb
 from actors.pleg import listing
 from actors.pleg.policy import Snapshot, changes
 from proto.cri import api_pb2 as pb
-from proto.node.image_pull import EnsureImage, ImageEnsured
+from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured
 from proto.pods import objects, pleg, pod_workers, probe, status, volume
 from proto.v1 import Pod
 from proto.wire.errors import Refused
@@ -261,6 +261,13 @@ class Volume(StandIn):
 class Images(StandIn):
     name = "image_pull"
     answer_s = 0.02
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.expected: list[ExpectImages] = []
+
+    def on_ExpectImages(self, message: ExpectImages) -> None:  # noqa: N802
+        self.expected.append(message)
 
     def on_EnsureImage(self, request: EnsureImage) -> ImageEnsured:  # noqa: N802
         if request.image in self.world.no_images:

@@ -25,6 +25,7 @@ from actors._base import PooledActor
 from actors._base.actor import ActorContext
 from actors._base.messaging.bus import Delivery
 from actors._base.messaging.futures import Future
+from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
 from actors._host.files import checkpoint
 from actors.pod_workers.actor import PodWorkers
@@ -77,6 +78,13 @@ class InlinePodWorkers(PodWorkers, PooledActor):
     def crash(self, error: BaseException) -> Any:
         """A bug that would end the process: there must be none."""
         self.world.errors.append(error)
+
+
+class NoPrewarm(MigrationPrewarm):
+    """Starts no thread and writes to no cgroup."""
+
+    def _wake(self) -> None:
+        """The model's runtime has no cgroups."""
 
 
 class Bus:
@@ -215,6 +223,8 @@ def patched(world: World) -> Iterator[None]:
             replaced.append((module, "time", fake_time))
         if getattr(module, "Cri", None) is Cri:
             replaced.append((module, "Cri", lambda *_, **__: world.process.cri))
+        if getattr(module, "MigrationPrewarm", None) is MigrationPrewarm:
+            replaced.append((module, "MigrationPrewarm", NoPrewarm))
         if getattr(module, "checkpoint", None) is checkpoint:
             replaced.append((module, "checkpoint", disk))
         if getattr(module, "random", None) is random:

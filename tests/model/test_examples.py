@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,30 @@ def test_addresses_of_the_node_reach_running_pods(make_world):
     status = world.pods()[UID].status
     assert [one.ip for one in status.host_ips] == ["203.0.113.9", "fd00::9"]
     assert [one.ip for one in status.pod_ips] == ["192.168.0.9", "fd00::9"], "the first one stays"
+    settle(world)
+
+
+@pytest.mark.parametrize(("together", "told"), [(False, 6), (True, 1)])
+def test_images_are_expected_for_lone_starts_only(make_world, together, told):
+    """In a mass start the messages would only cost time."""
+    world = make_world(static=False)
+    for number in range(6):
+        world.update("api", "ADD", specs.api_pod(PLAIN, number))
+        if not together:
+            world.clock.advance(5)
+    world.clock.advance(5)
+    assert len(world.running()) == 6
+    assert len(world.peers["image_pull"].expected) == told
+    settle(world)
+
+
+def test_a_start_in_the_model_starts_no_thread(make_world):
+    before = set(threading.enumerate())
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    world.clock.advance(5)
+    assert world.running()
+    assert set(threading.enumerate()) <= before
     settle(world)
 
 

@@ -69,10 +69,14 @@ def test_images_are_expected_once_unless_they_are_pulled_anyway() -> None:
     ]
     meta = {"name": "p", "namespace": "ns", "uid": "u", "annotations": {"team": "a"}}
     pod = from_dict(Pod, {"metadata": meta, "spec": {"containers": containers}})
-    images = Images()
+    images, sandboxes = Images(), {"u"}
+    context: Any = SimpleNamespace(images=images, sandboxes=sandboxes)
     unused: Any = None
-    operations = Operations(SimpleNamespace(pod=pod, context=SimpleNamespace(images=images)), unused, unused, unused)  # type: ignore[arg-type]
+    operations = Operations(SimpleNamespace(pod=pod, context=context), unused, unused, unused)  # type: ignore[arg-type]
     operations.expect_images(pod.spec.containers[2:3])
     assert images.told == []
     operations.expect_images(pod.spec.containers)
     assert images.told == [ExpectImages(images=("i", "j"), annotations={"team": "a"})]
+    sandboxes.add("another pod")
+    operations.expect_images(pod.spec.containers)
+    assert len(images.told) == 1, "in a mass start it would only cost time"

@@ -166,6 +166,8 @@ class WorkerContext:
     network: RuntimeNetwork
     blocking: Callable[..., Future[Any]]
     """`Actor.blocking`: deadline in seconds, function, arguments."""
+    moves: MigrationPrewarm
+    """Shortens the calls in which the runtime moves processes into cgroups."""
     allocated: ResourceState
     actuated: ResourceState
     crash_loop: Backoff
@@ -186,8 +188,8 @@ class WorkerContext:
     """The health of devices that pods have."""
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))
     stopping: Semaphore = field(default_factory=lambda: Semaphore(STOP_WIDTH))
-    moves: MigrationPrewarm = field(default_factory=MigrationPrewarm)
-    """Shortens the calls in which the runtime moves processes into cgroups."""
+    sandboxes: set[str] = field(default_factory=set)
+    """UIDs of pods whose sandbox is being made or waits for its turn. Workers only add and discard: that is atomic."""
     back_offs: dict[tuple[str, str], RestartDelay] = field(default_factory=dict)
     """By pod UID and container name."""
     replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)

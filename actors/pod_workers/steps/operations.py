@@ -35,6 +35,7 @@ from actors.pod_workers.steps.hooks import HookFailedError, Hooks
 from actors.pod_workers.steps.killing import Killing
 from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.supplies import runtime_handler
+from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
 from proto.node.image_pull import ExpectImages
@@ -97,15 +98,11 @@ class Operations:
 
     # Starting
 
-    def expect_images(self, containers: Iterable[Container]) -> None:
-        """Let image_pull look for the containers' images while the sandbox is made."""
-        images = dict.fromkeys(one.image for one in containers if one.image and one.image_pull_policy != "Always")
-        if images:
-            annotations = self.scope.pod.metadata.annotations
-            self.context.images.tell(ExpectImages(images=tuple(images), annotations=annotations))
+    async def create_sandbox(self, attempt: int, containers: Iterable[Container]) -> SandboxView:
+        """Create a sandbox with its network for `containers`. It is in the view when this returns.
 
-    async def create_sandbox(self, attempt: int) -> SandboxView:
-        """Create a sandbox with its network. It is in the view when this returns. Raises StartFailedError."""
+        Raises StartFailedError.
+        """
         try:
             handler = await runtime_handler(self.context, self.scope.pod)
         except Refused as refusal:
@@ -118,26 +115,48 @@ class Operations:
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
         settings = await pod_cgroup_settings(self.context, self.scope.pod)
-        async with self.context.starting:
-            try:
-                # First: after a kill, the cgroup and the sandbox are known to be ours.
-                mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
-                await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, settings)
-                with (
-                    self.scope.wait_reasons.waiting_for("RunPodSandbox"),
-                    metrics.sandbox_start(self.scope.pod, handler),
-                    self.context.moves.during_call(),
-                ):
-                    identity = await self.context.cri.run_pod_sandbox(config, handler)
-            except RuntimeDown:
-                raise
-            except (CriError, OSError, AskTimeout) as error:
-                message = reasons.create_sandbox_failed(self.scope.pod, error)
-                self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
-                raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
+        self.context.sandboxes.add(self.scope.pod.metadata.uid)
+        try:
+            async with self.context.starting:
+                identity = await self._run_sandbox(config, handler, settings, containers)
+        finally:
+            self.context.sandboxes.discard(self.scope.pod.metadata.uid)
         self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
         self.sandbox_pb = config
         return await self._read_sandbox_new(identity)
+
+    async def _run_sandbox(
+        self, config: pb.PodSandboxConfig, handler: str, settings: Settings, containers: Iterable[Container]
+    ) -> str:
+        try:
+            # First: after a kill, the cgroup and the sandbox are known to be ours.
+            mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
+            await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, settings)
+            self.expect_images(containers)
+            with (
+                self.scope.wait_reasons.waiting_for("RunPodSandbox"),
+                metrics.sandbox_start(self.scope.pod, handler),
+                self.context.moves.during_call(),
+            ):
+                return await self.context.cri.run_pod_sandbox(config, handler)
+        except RuntimeDown:
+            raise
+        except (CriError, OSError, AskTimeout) as error:
+            message = reasons.create_sandbox_failed(self.scope.pod, error)
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
+
+    def expect_images(self, containers: Iterable[Container]) -> None:
+        """Let image_pull look for the containers' images while the sandbox is made.
+
+        Only for the sole sandbox under way: it shortens a lone pod's start, and costs a mass start time.
+        """
+        if len(self.context.sandboxes) > 1:
+            return
+        images = dict.fromkeys(one.image for one in containers if one.image and one.image_pull_policy != "Always")
+        if images:
+            annotations = self.scope.pod.metadata.annotations
+            self.context.images.tell(ExpectImages(images=tuple(images), annotations=annotations))
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
         try:

@@ -117,11 +117,11 @@ class Sync:
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox:
             await self._prepare_claims()
-            self.operations.expect_images((*actions.ephemeral, *actions.init, *actions.start))
-        if actions.create_sandbox and not await self._create_sandbox(actions.attempt):
+        to_start = *actions.ephemeral, *actions.init, *actions.start
+        if actions.create_sandbox and not await self._create_sandbox(actions.attempt, to_start):
             return RETRY.delay_s(self._not_created[""])
         resized = actions.kill_pod or await self.resizer.carry_out(planned, pod, actions.sandbox_id)
-        wait_s = await self._start_all((*actions.ephemeral, *actions.init, *actions.start))
+        wait_s = await self._start_all(to_start)
         view = await self.runtime.current()
         self._group_oom_kills(view)
         self.resizer.plan(pod, view)
@@ -211,10 +211,10 @@ class Sync:
             return False
         return True
 
-    async def _create_sandbox(self, attempt: int) -> bool:
+    async def _create_sandbox(self, attempt: int, containers: tuple[Container, ...]) -> bool:
         try:
             with tracing.span("createSandbox"), self.scope.trace.part("sandbox"):
-                await self.operations.create_sandbox(attempt)
+                await self.operations.create_sandbox(attempt, containers)
         except StartFailedError as failure:
             log.warning("%s: %s: %s", log_name(self.scope.pod), failure.reason, failure.message)
             self._not_created[""] += 1
