@@ -97,7 +97,7 @@ class MigrationPrewarm:
             try:
                 while self._is_expected():
                     self._move()
-            except OSError as error:
+            except Exception as error:  # also a cgroup with an odd name; the calls go on without it
                 log.debug("cannot prewarm a cgroup migration: %s", error)
 
     def _is_wanted(self) -> bool:

@@ -114,6 +114,6 @@ def names_everyone(answer: PodWorkerStates, directories: Collection[str] | None)
 def still_there(known: Mapping[str, T], answer: PodWorkerStates, directories: Collection[str] | None) -> dict[str, T]:
     """Return what is known of pods that may be on the node. Others may be missing in an incomplete answer."""
     uids = {worker.uid for worker in answer.pods}
-    if not answer.sources_ready or directories is None:
+    if not answer.sources_ready:
         return dict(known)
-    return {uid: one for uid, one in known.items() if uid in uids or uid in directories}
+    return {uid: one for uid, one in known.items() if uid in uids or uid in (directories or ())}

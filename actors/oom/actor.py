@@ -103,6 +103,8 @@ class Oom(Actor):
             self._problem = f"cannot read {kernel_log.PATH}: {error}"
             log.error("%s; OOM kills are not reported any more; restart the actor", self._problem)
             self._log.stop()
+            if found:
+                self.spawn(self._take(found), "OOM kills")
             return
         first, self._caught_up = drained and not self._caught_up, self._caught_up or drained
         if found or (first and self._start is None):

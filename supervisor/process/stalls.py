@@ -30,8 +30,6 @@ DISK = (74, 75, 82, 83, 162, 277, 267)
 SLEEPS = (35, 230, 101, 115)
 """Numbers of system calls, of x86-64 and then of arm64."""
 
-_WAITS = ("ep_poll", "futex_wait_queue", "futex_do_wait")
-"""Wait channels of threads without work."""
 _IDLE = re.compile(
     r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread|messaging/loop)\.py", line \d+ in '
 )
@@ -215,10 +213,16 @@ def _of_io(seen: Seen) -> Stall:
 
 def _leader(seen: Seen) -> Thread:
     """The thread that most likely leads the loop: the main thread, or the mailbox thread while the main one waits."""
-    main = seen.last.threads[0]
-    mailbox = seen.table.mailbox_thread if seen.table is not None else 0
-    waits = main.syscall in (*POLLS, *FUTEX) or main.wchan in _WAITS
-    return next((one for one in seen.last.threads if waits and one.tid == mailbox), main)
+    main, known = seen.last.threads[0], seen.table.mailbox_thread if seen.table is not None else 0
+    mailbox = next((one for one in seen.last.threads if one.tid == known), None)
+    if mailbox is None or _polls(mailbox):
+        return main
+    waits = _polls(main) or main.syscall in FUTEX or "futex" in main.wchan
+    return mailbox if waits else main
+
+
+def _polls(thread: Thread) -> bool:
+    return thread.syscall in POLLS or "epoll" in thread.wchan or "ep_poll" in thread.wchan
 
 
 def _where(seen: Seen, thread: Thread, running: Wait | None) -> str:

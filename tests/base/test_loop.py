@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -287,6 +288,21 @@ def test_a_look_is_put_off_until_the_message_is_handled(threads: Threads) -> Non
     assert not threads.loop.looks_later(socket), "another thread looks itself"
 
 
+def test_a_look_that_a_callback_put_off_is_made_before_the_wait(threads: Threads) -> None:
+    wait_for(lambda: threads.loop.mailbox_thread, what="the mailbox thread has waited")
+    for _ in range(50):
+        socket, put_off = Socket(), threading.Event()
+
+        def use(socket: Socket = socket, put_off: threading.Event = put_off) -> None:
+            if threads.loop.looks_later(socket):
+                put_off.set()
+
+        wait_for(lambda: threads.inbox._waits, what="the mailbox thread waits")
+        threads.loop.do(use)
+        if put_off.wait(0.05):
+            wait_for(lambda socket=socket: socket.looks, what="the look, without a further event")
+
+
 def test_a_look_that_a_hung_handler_put_off_is_made_by_the_main_thread(threads: Threads) -> None:
     wait_for(lambda: threads.loop.mailbox_thread, what="the mailbox thread has waited")
     socket, go_on = Socket(), threading.Event()
@@ -311,18 +327,30 @@ def test_the_mailbox_thread_leaves_the_end_to_the_main_thread() -> None:
 
 
 def test_an_idle_mailbox_thread_leads(threads: Threads) -> None:
-    """So that a message wakes one thread. The kernel chooses, so most of them must be enough."""
-    owners: list[int] = []
-
-    def lead() -> None:
-        owners.append(threading.get_ident())
-
+    """So that a message wakes one thread, also after the main thread led. The kernel chooses, so most are enough."""
+    leaders: list[int] = []
     for number in range(100):
+        if number % 10 == 0:
+            _lead_with_main(threads)
         assert threads.call(lambda: None).wait(SOON_S)
-        wait_for(lambda: threads.inbox._waits, what="the mailbox thread waits")
-        threads.loop.do(lead)
-        wait_for(lambda number=number: len(owners) > number, what="the work")
-    assert owners.count(threads.mailbox.ident or 0) > 50
+        wait_for(lambda: all(map(_polls, (threads.main, threads.mailbox))), what="both threads wait")
+        threads.loop.do(lambda: leaders.append(threading.get_ident()))
+        wait_for(lambda number=number: len(leaders) > number, what="the work")
+    assert leaders.count(threads.mailbox.ident or 0) > 50
+
+
+def _lead_with_main(threads: Threads) -> None:
+    """Let the main thread lead, while a handler runs."""
+    go_on, led = threading.Event(), threading.Event()
+    handled = threads.call(go_on.wait)
+    threads.loop.do(led.set)
+    assert led.wait(SOON_S)
+    go_on.set()
+    assert handled.wait(SOON_S)
+
+
+def _polls(thread: threading.Thread) -> bool:
+    return "poll" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text()
 
 
 @pytest.mark.parametrize("delay_s", [-5.0, 0.0, 0.01])

@@ -137,5 +137,5 @@ def test_only_a_complete_answer_names_everyone() -> None:
 def test_only_a_complete_answer_forgets_pods_without_a_directory() -> None:
     known = {"listed": 1, "on disk": 2, "gone": 3}
     assert still_there(known, answer("listed"), {"on disk"}) == {"listed": 1, "on disk": 2}
-    assert still_there(known, answer("listed"), None) == known
+    assert still_there(known, answer("listed"), None) == {"listed": 1}
     assert still_there(known, answer(sources_ready=False), ()) == known

@@ -19,7 +19,6 @@ import math
 import os
 import select
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -27,8 +26,8 @@ from typing import Any, NamedTuple, Protocol
 from actors._base.messaging.timers import TimerHeap
 
 EVENTS_AT_ONCE = 32
-HANDOVER_S = 0.001
-"""The pause of the main thread when it has woken the mailbox thread: it would take the event itself otherwise."""
+HANDOVER_S = 0.1
+"""The longest wait of the main thread until the mailbox thread has woken: it would take the wake itself otherwise."""
 _ONCE, _EDGE = select.EPOLLIN | select.EPOLLONESHOT, select.EPOLLIN | select.EPOLLET
 _CLOCK_MONOTONIC = 1
 _TIMER_ABSTIME = 1
@@ -93,6 +92,7 @@ class Loop:
         self._watched: dict[int, _Watched] = {}
         """By descriptor."""
         self._work: deque[Callable[[], object]] = deque()
+        self._hands_over, self._handed_over = False, threading.Event()
         self._leading = threading.Lock()
         self._leader = 0
         """Identity of the thread that leads; 0 for none."""
@@ -156,10 +156,22 @@ class Loop:
         """Lead again and again until the end. Raises the exception of a callback."""
         while not self.ended:
             self.lead(self.wait())
-            if self.mailbox_waits():
-                time.sleep(HANDOVER_S)
+            self._hand_over()
         if self.failure is not None:
             raise self.failure
+
+    def _hand_over(self) -> None:
+        """Wait until the mailbox thread is awake for its messages."""
+        self._handed_over.clear()
+        self._hands_over = True
+        if self.mailbox_waits():
+            self._handed_over.wait(HANDOVER_S)
+        self._hands_over = False
+
+    def has_woken(self) -> None:
+        """The mailbox thread does not wait any more."""
+        if self._hands_over:
+            self._handed_over.set()
 
     def look(self) -> None:
         """Make the looks that are put off."""
@@ -207,4 +219,5 @@ class Loop:
         if watched is not None and not stale:
             watched.callback()
         if (stale or watched is None or watched.mode == _ONCE) and (now := self._watched.get(fd)) is not None:
-            self._epoll.modify(fd, now.mode)
+            with contextlib.suppress(FileNotFoundError):  # another thread registers the descriptor right now
+                self._epoll.modify(fd, now.mode)

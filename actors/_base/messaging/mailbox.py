@@ -75,6 +75,7 @@ class Inbox:
             loop.look()
             while not self.waiting:
                 self._lead(loop)
+                loop.look()  # sends of a callback put theirs off, too
         return self.waiting.popleft()
 
     def _lead(self, loop: Loop) -> None:
@@ -87,6 +88,7 @@ class Inbox:
             return
         events = loop.wait()
         self._waits = False
+        loop.has_woken()
         loop.lead(events)
 
     def empty(self) -> bool:
