@@ -73,8 +73,11 @@ def _missing(world: World) -> Iterator[str]:
     for uid in world.peers["volume"].mounted - wanted.keys():
         yield f"volumes of {uid} are mounted and unwanted"
     for uid, worker in world.process.actor.workers.items():
-        if worker.describe()["step"]:
+        shown = worker.describe()
+        if shown["step"]:
             yield f"the worker of {uid} is at work"
+        if shown["stage"] == "terminated" and shown["last_error"]:
+            yield f"the worker of {uid} cleans up again later: {shown['last_error']}"
     for uid, pod in wanted.items():
         yield from (f"{uid}: {what}" for what in _missing_of(world, pod))
 
