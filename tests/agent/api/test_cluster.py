@@ -55,7 +55,7 @@ def test_starts_of_a_new_node_and_its_first_pod_are_timed(cluster: Cluster) -> N
     (total,) = samples("status", "kubelet_pod_start_total_duration_seconds").values()
     (sli,) = samples("status", "kubelet_pod_start_sli_duration_seconds").values()
     first = samples("status", "kubelet_first_network_pod_start_sli_duration_seconds")
-    assert 0 < sli[-1] < total[-1] - 2 < 60
+    assert 0 < sli[-1] < total[-1] - 1.9 < 60  # containerd notes a start after the command has begun
     assert first == {(): (sli[-1],)}
     phases = ("pre_kubelet", "pre_registration", "registration", "post_registration")
     parts = [samples("node", f"kubelet_node_startup_{phase}_duration_seconds")[()][0] for phase in phases]
