@@ -195,7 +195,7 @@ class Loop:
                 self.failure, self.ended = error, True
             self._leader = 0
         if self.ended:
-            os.eventfd_write(self._wake_fd, 1)  # for the main thread, whatever this one has not come to
+            os.eventfd_write(self._wake_fd, 1)  # also if a wake is not handled yet: the main thread has to end
         elif self._work or self.mailbox_waits():
             self.wake()
 

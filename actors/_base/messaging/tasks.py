@@ -119,8 +119,8 @@ def _is_done(awaited: Any) -> bool:
 
 
 async def gather(*awaitables: Any) -> list[Any]:
-    """Wait for all and return their results in order. Raises the first error once all are complete. A cancellation
-    cancels all."""
+    """Wait for all and return their results in order. Raises the first error once all are complete, cancelled ones
+    included. A cancellation cancels all."""
     all_done: Future[None] = Future()
     completed = itertools.count(1)
     for awaitable in awaitables:  # the callbacks also mark a failure as handled

@@ -48,14 +48,15 @@ def bare(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 def test_starts_of_a_new_node_and_its_first_pod_are_timed(cluster: Cluster) -> None:
-    cluster.apply(bare("timed", container("c"), initContainers=[container("i", "sleep 2")]))
+    cluster.apply(bare("timed", container("c"), initContainers=[container("i", "sleep 2.2")]))
     cluster.wait_ready("app=timed", 1)
     samples = cluster.agent.samples
     wait_for(lambda: samples("status", "kubelet_pod_start_sli_duration_seconds"), 20, "the watch shows it as started")
     (total,) = samples("status", "kubelet_pod_start_total_duration_seconds").values()
     (sli,) = samples("status", "kubelet_pod_start_sli_duration_seconds").values()
     first = samples("status", "kubelet_first_network_pod_start_sli_duration_seconds")
-    assert 0 < sli[-1] < total[-1] - 1.9 < 60  # containerd notes a start after the command has begun
+    # Of the 2.2 s of the init container some count not: containerd notes a start after the command has begun.
+    assert 0 < sli[-1] < total[-1] - 2 < 60
     assert first == {(): (sli[-1],)}
     phases = ("pre_kubelet", "pre_registration", "registration", "post_registration")
     parts = [samples("node", f"kubelet_node_startup_{phase}_duration_seconds")[()][0] for phase in phases]
