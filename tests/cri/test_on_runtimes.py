@@ -13,11 +13,18 @@ from actors._cri.errors import CriDeadline, CriError, NotFound
 from proto.cri import api_pb2 as pb
 from tests.containerd import BUSYBOX, ContainerdInstance
 from tests.containerd.pods import container_config, run_pod, sandbox_config
+from tests.harness import wait_for
 
 
 def test_discovery_finds_the_runtime(containerd: ContainerdInstance) -> None:
     found = discover(5, [containerd.endpoint])
     assert (found.runtime_name, found.api_version) == ("containerd", "v1")
+
+
+def exited(cri: Cri, container: str) -> pb.ContainerStatus | None:
+    """Return the status once it says exited."""
+    status = cri.container_status(container).result().status
+    return status if status.state == pb.CONTAINER_EXITED else None
 
 
 def test_a_pod_from_its_start_to_its_end(cri: Cri) -> None:
@@ -29,8 +36,8 @@ def test_a_pod_from_its_start_to_its_end(cri: Cri) -> None:
     assert cri.container_status(container).result().status.state == pb.CONTAINER_CREATED
     cri.start_container(container).result()
     cri.stop_container(container, 0).result()
-    status = cri.container_status(container).result().status
-    assert status.state == pb.CONTAINER_EXITED
+    # containerd may answer a stop of a container that ends by itself just before it records the exit.
+    status = wait_for(lambda: exited(cri, container), what="the container's exit")
     assert status.image.image == BUSYBOX
     selector = pb.PodSandboxFilter(label_selector={"io.kubernetes.pod.name": "life"})
     assert [item.id for item in cri.list_pod_sandbox(selector).result()] == [sandbox]

@@ -14,13 +14,14 @@ from tests.model.clock import Clock, Timer
 from tests.model.runtime import Runtime
 
 T = TypeVar("T")
-Fault = Literal["", "fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow"]
+Fault = Literal["", "fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow", "early"]
 """The fault of a call; empty: none. `fails`, `fails_after`: an error, without or after its effect. `lost`: the answer
 is lost, so the deadline ends the call. `hangs`: no effect, then the deadline. `late`: the effect comes long after the
-deadline. `down`: the endpoint refuses. `down_after`: the connection breaks after the effect. `slow`: takes a second."""
-FAULTS: tuple[Fault, ...] = ("fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow")
+deadline. `down`: the endpoint refuses. `down_after`: the connection breaks after the effect. `slow`: takes a second.
+`early`: StopContainer's answer comes some milliseconds before the exit is recorded, as containerd's may."""
+FAULTS: tuple[Fault, ...] = ("fails", "fails_after", "lost", "hangs", "late", "down", "down_after", "slow", "early")
 
-QUICK_S, STARTING_S, SLOW_S, LATE_S = 0.002, 0.05, 1.0, 300.0
+QUICK_S, EARLY_S, STARTING_S, SLOW_S, LATE_S = 0.002, 0.1, 0.05, 1.0, 300.0
 _LATENCY = {"RunPodSandbox": STARTING_S, "StartContainer": STARTING_S, "CreateContainer": 0.02, "StopPodSandbox": 0.03}
 
 
@@ -126,6 +127,10 @@ class Pending:
             if self.fault != "lost":
                 self.finish(pb.StopContainerResponse(), None)
 
+        if self.fault == "early" and container.running:
+            self._clock.call_later(EARLY_S, lambda: self._runtime.end(container, 0))
+            self.finish(pb.StopContainerResponse(), None)
+            return
         kill = self._runtime.stop(container, self.request.timeout, stopped)
         if kill is not None:
             self._timers.append(kill)

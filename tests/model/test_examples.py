@@ -643,6 +643,20 @@ def test_a_refused_stop_leaves_the_other_ends_their_way(make_world):
     settle(world)
 
 
+def test_a_stop_answered_before_the_exit_is_recorded_is_waited_for(make_world):
+    """Else StopPodSandbox would kill a container whose own exit is about to be recorded."""
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    container = world.running()[0]
+    world.faults["StopContainer"] = ["early"]
+    world.update("api", "UPDATE", specs.with_deletion(pod, 5))
+    world.clock.advance(5)
+    assert (container.running, container.exit_code) == (False, 0), explain(world)
+    settle(world)
+
+
 def test_a_pod_ends_where_each_stop_is_refused(make_world):
     world = make_world(static=False)
     pod = specs.api_pod(PLAIN, 1)

@@ -124,7 +124,7 @@ class Killing:
         end = f"container {found.name} to end within {timeout_s} s"
         with self.scope.wait_reasons.waiting_for(end, "hook", timeout_s=timeout_s):
             await self.context.cri.stop_container(found.id, timeout_s)
-        await self.runtime.read_container(found.id)
+        await self.runtime.read_stopped(found.id)
         self._forget(found.id)
 
     async def _pre_stop(

@@ -133,6 +133,14 @@ class RuntimeView:
         self._watch(found.id, found.pid, alive=found.state == "running", sandbox=False)
         return found
 
+    async def read_stopped(self, identity: str) -> None:
+        """Read a container after StopContainer, until the runtime reports its exit.
+
+        containerd answers StopContainer at once when it has deleted the task and not recorded the exit yet.
+        """
+        self._ended.add(identity)
+        await self._read(identity)
+
     def _count(self, found: ContainerView) -> None:
         if found.state == "running":
             self._seen_running.add(found.id)
