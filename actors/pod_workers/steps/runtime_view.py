@@ -136,7 +136,7 @@ class RuntimeView:
     async def read_stopped(self, identity: str) -> None:
         """Read a container after StopContainer, until the runtime reports its exit.
 
-        containerd answers StopContainer at once when it has deleted the task and not recorded the exit yet.
+        If containerd has deleted the task but not recorded the exit, it answers StopContainer at once.
         """
         self._ended.add(identity)
         await self._read(identity)
