@@ -6,6 +6,8 @@ the processes to watch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from actors._base import gather
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, NotFound, RuntimeDown
@@ -16,10 +18,21 @@ from proto.cri import api_pb2 as pb
 from proto.cri.labels import POD_UID
 from proto.pods import pleg
 
-EXIT_SEEN_LATE_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Seconds between readings of a container that the runtime reports as running though its process has exited.
+SHORTEST_WAIT_S, WAIT_BY_ELAPSED, LATEST_EXIT_S = 0.002, 0.25, 2.0
+"""Bounds of the readings of a container that the runtime reports as running though its process has exited.
 
-The shim's exit event reaches containerd some milliseconds after the kernel's."""
+containerd records an exit some 20 ms after it, when it has cleaned up the shim. A replacement waits for that, so the
+next reading comes at most a quarter later than the exit could have been seen.
+"""
+
+
+def late_exit_waits() -> Iterator[float]:
+    """Yield the seconds to wait before each further reading."""
+    elapsed_s = 0.0
+    while elapsed_s < LATEST_EXIT_S:
+        wait_s = max(SHORTEST_WAIT_S, elapsed_s * WAIT_BY_ELAPSED)
+        yield wait_s
+        elapsed_s += wait_s
 
 
 async def list_pod(cri: Cri, uid: str) -> PodView:
@@ -100,7 +113,7 @@ class RuntimeView:
     async def _read(self, identity: str) -> None:
         """Read a sandbox or container; if its process has exited, until the runtime reports that."""
         is_sandbox = self.view.sandbox(identity) is not None
-        for wait_s in (*EXIT_SEEN_LATE_S, None):
+        for wait_s in (*late_exit_waits(), None):
             found = await (self.read_sandbox(identity) if is_sandbox else self.read_container(identity))
             if identity not in self._ended:
                 return
