@@ -2,16 +2,18 @@
 
 import contextlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
@@ -202,19 +204,33 @@ def _remove_pods(endpoint: str) -> None:
 
 
 def measure(
-    cri: Cri, directory: Path, count: int, with_all_running: Callable[[Agent], None] = lambda _: None
+    cri: Cri, directory: Path, count: int, with_all_running: Callable[[Agent], None] = lambda _: None, times: int = 1
 ) -> AgentRun:
-    """One agent, `count` pods up and down. `with_all_running` is called in between and not counted."""
+    """One agent, `count` pods up and down, so many times; the medians of these.
+
+    `with_all_running` is called in between and not counted.
+    """
     with Agent(cri.endpoint, directory) as agent:
-        pid = agent.process.pid
-        cpu_0, began = usage.cpu_s(pid), time.monotonic()
-        agent.add(count)
-        start_s, cpu_1 = time.monotonic() - began, usage.cpu_s(pid)
-        pss = usage.pss_mb(pid)
-        with_all_running(agent)
-        cpu_2, began = usage.cpu_s(pid), time.monotonic()
-        agent.remove_all(cri)
-        stop_s, cpu_3 = time.monotonic() - began, usage.cpu_s(pid)
+        runs = [_up_and_down(agent, cri, count, with_all_running) for _ in range(times)]
+    complaints = [line for line in agent.log.read_text().splitlines() if _COMPLAINT.match(line)]
+    return replace(runs[-1], **medians(runs, "start_s", "stop_s", "cpu_start_s", "cpu_stop_s"), complaints=complaints)
+
+
+def medians(runs: Sequence[Any], *names: str) -> dict[str, float]:
+    """By name of a field, the median of its values in these runs."""
+    return {name: statistics.median(getattr(run, name) for run in runs) for name in names}
+
+
+def _up_and_down(agent: Agent, cri: Cri, count: int, with_all_running: Callable[[Agent], None]) -> AgentRun:
+    pid = agent.process.pid
+    cpu_0, began = usage.cpu_s(pid), time.monotonic()
+    agent.add(count)
+    start_s, cpu_1 = time.monotonic() - began, usage.cpu_s(pid)
+    pss = usage.pss_mb(pid)
+    with_all_running(agent)
+    cpu_2, began = usage.cpu_s(pid), time.monotonic()
+    agent.remove_all(cri)
+    stop_s, cpu_3 = time.monotonic() - began, usage.cpu_s(pid)
     up, down = usage.difference(cpu_1, cpu_0), usage.difference(cpu_3, cpu_2)
     return AgentRun(
         pods=count,
@@ -225,5 +241,4 @@ def measure(
         cpu_by_process_s={name: round(up.get(name, 0) + down.get(name, 0), 3) for name in up | down},
         pss_mb=sum(pss.values()),
         pss_by_process_mb={name: round(value, 1) for name, value in pss.items()},
-        complaints=[line for line in agent.log.read_text().splitlines() if _COMPLAINT.match(line)],
     )

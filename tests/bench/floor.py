@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
 from tests.bench import pods
+from tests.bench.agent import medians
 from tests.bench.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.containerd.images import BUSYBOX
@@ -55,6 +56,12 @@ def measure(cri: Cri, count: int, width: int, logs: Path, with_all_running: Call
         list(threads.map(lambda ids: _stop(cri, *ids), started))
         ended = time.monotonic()
     return Floor(count, width, up_s, ended - middle, _cpu_s() - before)
+
+
+def measure_often(cri: Cri, count: int, logs: Path, times: int) -> Floor:
+    """The medians of so many measurements, one after the other."""
+    runs = [measure(cri, count, WIDTH, logs / str(number)) for number in range(times)]
+    return replace(runs[0], **medians(runs, "start_s", "stop_s", "cpu_s"))
 
 
 def _config(number: int, logs: Path) -> pb.PodSandboxConfig:

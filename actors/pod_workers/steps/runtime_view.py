@@ -21,8 +21,8 @@ from proto.pods import pleg
 SHORTEST_WAIT_S, WAIT_BY_ELAPSED, LATEST_EXIT_S = 0.002, 0.25, 2.0
 """Bounds of the readings of a container that the runtime reports as running though its process has exited.
 
-containerd records an exit some 20 ms after it, when it has cleaned up the shim. A replacement waits for that, so the
-next reading comes at most a quarter later than the exit could have been seen.
+In containerd, an exit shows some 20 ms late: after the clean-up of its shim. A replacement waits for that, so each
+reading comes at most a quarter later than the exit may show.
 """
 
 
