@@ -389,7 +389,7 @@ class Actor(MailboxActor):
         sender = self._senders.setdefault(source if source in _SENDERS else "other", [0, 0.0])
         sender[0] += 1
         sender[1] += queued_s
-        if self.bus.tapped:
+        if self.bus.is_tapped(delivery.header.type):
             record = {
                 "type": delivery.header.type,
                 "source": delivery.header.source,

@@ -27,7 +27,6 @@ class ReplayBus(Bus):
     def __init__(self, name: str, incarnation: int, clock: Clock, calls: Calls) -> None:  # the base would open sockets
         self.name, self.incarnation = name, incarnation
         self.dropped = Counter()
-        self.tapped = False
         self.told: Counter[str] = Counter()
         """Messages told, by target and type."""
         self.stopped = False
@@ -71,6 +70,10 @@ class ReplayBus(Bus):
     def unwatch_fd(self, fd: int, then: Callable[[], None] = lambda: None) -> None:  # noqa: ARG002 - the bus's
         """Call `then`."""
         then()
+
+    def is_tapped(self, type_name: str) -> bool:
+        """Nobody follows a replay."""
+        return False
 
     def publish_tap(self, frames: list[bytes]) -> None:
         """Drop it."""

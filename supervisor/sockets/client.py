@@ -12,7 +12,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -152,14 +152,18 @@ class Client:
                 raise ProtocolError(f"cannot decode the supervisor's event {header.type!r}: unknown type")
             yield codec.decode(frames[2], kind)
 
-    def tap(self, actors: str | Sequence[str]) -> Generator[Tapped, None, None]:
-        """Yield the messages that the actors handle from now on, also after restarts. Raises CannotReach at the agent's
-        end."""
+    def tap(self, actors: str | Sequence[str], types: Collection[str] = ()) -> Generator[Tapped, None, None]:
+        """Yield the messages that the actors handle from now on, also after restarts; with `types` those alone.
+
+        Actors report nothing else then. Raises CannotReach at the agent's end.
+        """
         names = (actors,) if isinstance(actors, str) else tuple(actors)
         for name in names:
             self._wait_for(name, 0.0)
-        for name, frames in self._subscribe({name: self.run_dir / f"{name}.tap" for name in names}):
-            yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]), name)
+        topics = [one.encode() for one in types] or [b""]
+        for name, frames in self._subscribe({name: self.run_dir / f"{name}.tap" for name in names}, topics):
+            if not types or frames[0].decode(errors="replace") in types:  # a topic is a prefix
+                yield Tapped(frames[0].decode(errors="replace"), msgpack.unpackb(frames[1]), name)
 
     def actors(self) -> tuple[ActorRow, ...]:
         """The rows of `supervisor ps`."""
@@ -218,7 +222,7 @@ class Client:
     # Frames
 
     @contextmanager
-    def _connect(self, kind: int, path: Path) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+    def _connect(self, kind: int, path: Path, topics: Iterable[bytes] = ()) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
         """Connect to a path. Yields the socket and a monitor socket, which is readable when the peer disconnects."""
         if self._context is None:
             self._context = zmq.Context()
@@ -226,8 +230,8 @@ class Client:
             peer.set(zmq.LINGER, 0)
             peer.set(zmq.RECONNECT_IVL, 5)
             peer.set(zmq.RECONNECT_IVL_MAX, 100)
-            if kind == zmq.SUB:
-                peer.subscribe(b"")
+            for topic in topics:
+                peer.subscribe(topic)
             gone = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             try:
                 peer.connect(f"ipc://{path}")
@@ -245,13 +249,15 @@ class Client:
         answer: R = codec.decode(frames[1], reply_type(type(request)))  # type: ignore[assignment]
         return answer
 
-    def _subscribe(self, paths: Mapping[str, Path]) -> Iterator[tuple[str, list[bytes]]]:
-        """Frames of several publishers by their names."""
+    def _subscribe(
+        self, paths: Mapping[str, Path], topics: Iterable[bytes] = (b"",)
+    ) -> Iterator[tuple[str, list[bytes]]]:
+        """Frames of several publishers by their names; topics are the beginnings of the first frames."""
         with contextlib.ExitStack() as stack:
             poller = zmq.Poller()
             owners: dict[Any, tuple[str, bool]] = {}
             for name, path in paths.items():
-                stream, gone = stack.enter_context(self._connect(zmq.SUB, path))
+                stream, gone = stack.enter_context(self._connect(zmq.SUB, path, topics))
                 for socket_, is_stream in ((stream, True), (gone, False)):
                     poller.register(socket_, zmq.POLLIN)
                     owners[socket_] = (name, is_stream)

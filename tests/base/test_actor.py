@@ -11,7 +11,7 @@ import zmq
 
 from actors._base.messaging.bus import SUSPECT_S
 from actors.config.pods.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
-from proto.agent.actor import Describe, Dump, Ping, Profile, SetVerbosity, Stop
+from proto.agent.actor import Describe, Dump, Evaluate, Ping, Profile, SetVerbosity, Stop
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Exited, PeerState, PeerStates, Started, Suspect
 from proto.pods.pod_workers import PodUpdate
@@ -335,6 +335,19 @@ def test_actor_ends_with_the_supervisor(toy):
     os.close(toy._supervisor_w)
     assert toy.wait_exit() == 0
     toy._supervisor_w = os.open("/dev/null", os.O_RDONLY)
+
+
+def test_tap_reports_only_the_types_that_are_subscribed_to(toy):
+    context = zmq.Context()
+    tap = context.socket(zmq.SUB)
+    tap.subscribe(b"Describe")
+    tap.connect(f"ipc://{toy.dir}/toy.tap")
+    wait_for(lambda: toy.ask(Describe()) and tap.poll(50))
+    tapped = "[actor.bus.is_tapped(one) for one in ('Describe', 'Recall')]"
+    assert toy.ask(Evaluate(expression=tapped)).text == "[True, False]"
+    tap.unsubscribe(b"Describe")
+    wait_for(lambda: toy.ask(Evaluate(expression=tapped)).text == "[False, False]")
+    context.destroy(linger=0)
 
 
 def test_tap_publishes_only_with_subscribers(toy):

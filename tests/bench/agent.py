@@ -29,7 +29,10 @@ DEADLINE_S = 180.0
 LONGEST_WAIT_S = 0.5
 """Without a change, such as before the first."""
 STARTED, REMOVED = "PodStarted", "RemovePod"
-"""Messages to status: the last of a pod's start but one, and the last of its end."""
+"""Messages to status: the last of a pod's start but one, and the last of its end. Others are not followed: reporting
+them would count as the agent's own work."""
+LOOK_S = 0.005
+"""Between the last such message and what it says to come."""
 PLAIN = pods.manifest
 _COMPLAINT = re.compile(r"[WE]\d{4} (?!.*killed by SIGKILL)")  # as proto.common.logs writes it
 
@@ -67,7 +70,7 @@ class Agent:
         """Monotonic seconds of the last start, and of every actor being ready after it."""
         self._endpoint, self._settle_s = endpoint, settle_s
         self._changed = threading.Event()
-        """A pod's status has changed since the last look."""
+        """Such a message has come since the last look."""
         self._taken: Counter[str] = Counter()
         """Messages of status so far, by type."""
 
@@ -129,12 +132,11 @@ class Agent:
             self.process.wait()
 
     def _follow_statuses(self) -> None:
-        """Note each status that the agent has taken. It ends with the agent."""
+        """Note each end of a pod's start and of its removal. It ends with the agent."""
         with Client(Path(self.client.run_dir)) as client, contextlib.suppress(ActorError, ProtocolError):
-            for tapped in client.tap("status"):
-                if tapped.type in (STARTED, REMOVED, "SetPodStatus"):
-                    self._taken[tapped.type] += 1
-                    self._changed.set()
+            for tapped in client.tap("status", (STARTED, REMOVED)):
+                self._taken[tapped.type] += 1
+                self._changed.set()
 
     def _in_service(self) -> bool:
         rows = self.client.actors()[2:]
@@ -148,17 +150,22 @@ class Agent:
         """Wait for a condition. Raises RuntimeError with the end of the agent's log."""
         self._until(condition, what, lambda: time.sleep(poll_s), deadline_s)
 
-    def until_pods(self, condition: Callable[[], bool], what: str, kind: str, count: int) -> None:
-        """Wait for a condition of the pods' statuses, which so many messages of a type precede.
+    def total_after(self, kind: str, count: int) -> int:
+        """All messages of a type, once so many more have come. To be asked for before what causes them."""
+        return self._taken[kind] + count
 
-        A look asks the agent, which is a load, so it looks after these messages: each half second before, and then
-        at each change.
+    def until_pods(self, condition: Callable[[], bool], what: str, kind: str, total: int) -> None:
+        """Wait for a condition of the pods' statuses, before which there are so many messages of a type in all.
+
+        A look asks the agent, which is a load, so it looks after these messages: each half second before.
         """
-        before = self._taken[kind]
 
         def wait() -> None:
+            if self._taken[kind] >= total:
+                time.sleep(LOOK_S)
             end = time.monotonic() + LONGEST_WAIT_S
-            while self._changed.wait(max(0.0, end - time.monotonic())) and self._taken[kind] < before + count:
+            while self._taken[kind] < total and time.monotonic() < end:
+                self._changed.wait(max(0.0, end - time.monotonic()))
                 self._changed.clear()
 
         self._until(condition, what, wait, DEADLINE_S)
@@ -166,7 +173,6 @@ class Agent:
     def _until(self, condition: Callable[[], bool], what: str, wait: Callable[[], None], deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
         while True:
-            self._changed.clear()
             with contextlib.suppress(ActorError, ProtocolError):
                 if condition():
                     return
@@ -177,21 +183,22 @@ class Agent:
 
     def add(self, count: int, manifest: Callable[[str], str] = PLAIN) -> None:
         """Put `count` manifests, by their pods' names, in place and wait until all are ready."""
+        total = self.total_after(STARTED, count)
         staged = self.directory / "staged"
         staged.mkdir(exist_ok=True)
         for path in pods.write(staged, count, manifest):
             path.rename(self.manifests / path.name)
-        self.until_pods(lambda: self._ready() >= count, f"running all of {count} pods", STARTED, count)
+        self.until_pods(lambda: self._ready() >= count, f"running all of {count} pods", STARTED, total)
 
     def _ready(self) -> int:
         return sum(map(is_ready, self.pods()))
 
     def remove_all(self, cri: Cri) -> None:
         """Take the manifests away and wait until the pods are gone, from the agent and from the runtime."""
-        count = len(list(self.manifests.iterdir()))
+        total = self.total_after(REMOVED, len(list(self.manifests.iterdir())))
         for path in self.manifests.iterdir():
             path.unlink()
-        self.until_pods(lambda: not self.pods(), "rid of its pods", REMOVED, count)
+        self.until_pods(lambda: not self.pods(), "rid of its pods", REMOVED, total)
         self.until(lambda: not cri.list_pod_sandbox().result(), "done with its sandboxes", poll_s=0.05)
 
 

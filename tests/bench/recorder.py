@@ -109,11 +109,13 @@ class Recorded:
         before, end = self.agent_s(), time.monotonic() + SPAN_S
         standing = len(self._agent.pods())
         written = pods.write(self._staged, count)
+        started = self._agent.total_after(agent.STARTED, count)
         paths = [path.rename(self._agent.manifests / f"span-{path.name}") for path in written]
-        self._agent.until_pods(lambda: self._ready() == standing + count, "running its pods", agent.STARTED, count)
+        self._agent.until_pods(lambda: self._ready() == standing + count, "running its pods", agent.STARTED, started)
+        removed = self._agent.total_after(agent.REMOVED, count)
         for path in paths:
             path.unlink()
-        self._agent.until_pods(lambda: len(self._agent.pods()) == standing, "rid of its pods", agent.REMOVED, count)
+        self._agent.until_pods(lambda: len(self._agent.pods()) == standing, "rid of its pods", agent.REMOVED, removed)
         time.sleep(max(0.0, end - time.monotonic()))
         return self.agent_s() - before
 

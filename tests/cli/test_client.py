@@ -138,6 +138,14 @@ def test_events_begin_with_a_snapshot_and_end_with_supervisor(run_dir: Path) -> 
             next(events)
 
 
+def test_tap_of_a_type_reports_no_other_that_begins_with_its_name(run_dir: Path) -> None:
+    with FakeAgent(run_dir, {"probe": lambda _: None}) as agent, Client(run_dir) as client:
+        for name in ("Pong", "PingLater", "Ping"):
+            agent.publish_tap("probe", {"type": name, "source": "supervisor", "handled_ms": 0.5})
+        tapped = next(client.tap("probe", ("Ping",)))
+    assert tapped.type == "Ping"
+
+
 def test_tap_reports_handled_messages(run_dir: Path) -> None:
     with FakeAgent(run_dir, {"probe": lambda _: None}) as agent, Client(run_dir) as client:
         agent.publish_tap("probe", {"type": "Ping", "source": "supervisor", "handled_ms": 0.5})

@@ -121,9 +121,8 @@ class Bus:
         self.post: Callable[[Callable[[], None]], None] = lambda _: None
         """Run a function in the mailbox's thread."""
         self.on_faults: Callable[[SetFaults], None] = lambda _: None
-        self.tapped = False
-        self._topics = 0
-        """Number of topics with subscribers on the tap."""
+        self._tap_topics: frozenset[bytes] = frozenset()
+        """Topics with subscribers on the tap."""
         self._complaints = Limited(log)
         self._run_dir = run_dir
         self.supervisor_pidfd = supervisor_pidfd
@@ -286,6 +285,10 @@ class Bus:
             then()
 
         self.loop.do(end)
+
+    def is_tapped(self, type_name: str) -> bool:
+        """True when somebody follows messages of this type on the tap; a topic is the beginning of a type's name."""
+        return any(type_name.encode().startswith(topic) for topic in self._tap_topics)
 
     def publish_tap(self, frames: list[bytes]) -> None:
         """Publish one record on the tap."""
@@ -498,14 +501,16 @@ class Bus:
             self.tell("supervisor", Suspect(name=target, incarnation=incarnation))
 
     def _receive_subscriptions(self, messages: list[list[bytes]]) -> None:
-        """Count topics: a frame announces the first subscriber of a topic or the end of its last one. Other frames are
-        counted as undecodable."""
+        """Keep the topics: a frame announces the first subscriber of a topic or the end of its last one. Other frames
+        are counted as undecodable."""
         for change, *_ in messages:
-            if change[:1] not in (b"\x00", b"\x01"):
-                self.dropped["undecodable"] += 1
-                continue
-            self._topics = max(0, self._topics + (1 if change[:1] == b"\x01" else -1))
-        self.tapped = self._topics > 0
+            match change[:1]:
+                case b"\x01":
+                    self._tap_topics |= {change[1:]}
+                case b"\x00":
+                    self._tap_topics -= {change[1:]}
+                case _:
+                    self.dropped["undecodable"] += 1
 
     def _receive_events(self, messages: list[list[bytes]]) -> None:
         for frames in messages:

@@ -132,7 +132,7 @@ def tap(
     wanted = Filter(sender, types, pattern, slower_than)
     with connect(run_dir) as client:
         receivers = [receiver] if receiver else [row.name for row in client.actors() if row.state == "ready"][2:]
-        with contextlib.closing(client.tap(receivers)) as stream:
+        with contextlib.closing(client.tap(receivers, types)) as stream:
             for tapped in _first(count, filter(wanted.takes, stream)):
                 record = tapped.record | {"actor": tapped.actor}
                 text = "" if output == "json" else tap_text(tapped, named=not receiver)
