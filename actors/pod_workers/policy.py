@@ -153,14 +153,15 @@ def _kill_of_running(
     return Kill(found, why[0], f"Container {container.name} {why[1]}{suffix}"), again
 
 
-RESYNC_STEPS = 12
-"""Resyncs fall on multiples of a twelfth of their period, five seconds of a minute. The pods of one multiple are looked
+RESYNC_STEPS = 4
+"""Resyncs fall on multiples of a quarter of their period, 15 seconds of a minute. The pods of one multiple are looked
 at together, with one wake-up; alone each takes three times the CPU time. The kubelet looks once a second."""
 SHORTEST_STEP_S = 0.05
 """A period of 0, which --sync-frequency allows, is no loop without a pause."""
 
 
 def resync_s(now: float, period_s: float, chance: float) -> float:
-    """Seconds from `now` until a pod's next step. `chance`, 0 to 1, adds up to half of the period."""
+    """Seconds from `now` until a pod's next step: from one to one and a half periods, as `chance` says from 0 to 1."""
     step_s = max(period_s / RESYNC_STEPS, SHORTEST_STEP_S)
-    return (math.floor((now + period_s * (1 + chance / 2)) / step_s) + 1) * step_s - now
+    latest = math.floor((now + period_s * (1 + chance / 2)) / step_s)
+    return max(latest, math.floor((now + period_s) / step_s) + 1) * step_s - now

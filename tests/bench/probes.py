@@ -95,7 +95,10 @@ class _Answer(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         at = time.monotonic()
-        path = self.rfile.readline(4096).split(b" ")[1].decode().strip("/")
+        request = self.rfile.readline(4096)
+        if not request:
+            return  # the prober ended, with the agent
+        path = request.split(b" ")[1].decode().strip("/")
         while self.rfile.readline(4096).strip():
             pass
         self.server.arrivals[path].append(at)

@@ -360,10 +360,9 @@ def test_a_rule_resets_the_pod_before_anything_else():
 def test_resyncs_of_many_pods_fall_on_few_times(period_s):
     now, step_s = 1234.567, period_s / RESYNC_STEPS
     waits_s = [resync_s(now + number / 100, period_s, number / 100) for number in range(100)]
-    assert all(
-        period_s * (1 + number / 200) - 1e-6 <= wait_s <= period_s * (1 + number / 200) + step_s
-        for number, wait_s in enumerate(waits_s)
-    )
+    assert all(period_s < wait_s <= 1.5 * period_s for wait_s in waits_s)
+    assert waits_s[0] <= period_s + step_s
+    assert waits_s[-1] > 1.5 * period_s - step_s - period_s / 200
     dues = {round((now + number / 100 + wait_s) / step_s, 3) for number, wait_s in enumerate(waits_s)}
     assert all(due == int(due) for due in dues)
     assert len(dues) <= 2 + RESYNC_STEPS // 2 + 1 / step_s
