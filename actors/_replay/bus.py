@@ -71,8 +71,8 @@ class ReplayBus(Bus):
         """Call `then`."""
         then()
 
-    def is_tapped(self, type_name: str) -> bool:
-        """Nobody follows a replay."""
+    def is_tapped(self, type_name: str) -> bool:  # noqa: ARG002 - the bus's
+        """False: a replay has no tap."""
         return False
 
     def publish_tap(self, frames: list[bytes]) -> None:

@@ -222,7 +222,9 @@ class Client:
     # Frames
 
     @contextmanager
-    def _connect(self, kind: int, path: Path, topics: Iterable[bytes] = ()) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+    def _connect(
+        self, kind: int, path: Path, topics: Iterable[bytes] = ()
+    ) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
         """Connect to a path. Yields the socket and a monitor socket, which is readable when the peer disconnects."""
         if self._context is None:
             self._context = zmq.Context()

@@ -287,7 +287,7 @@ class Bus:
         self.loop.do(end)
 
     def is_tapped(self, type_name: str) -> bool:
-        """True when somebody follows messages of this type on the tap; a topic is the beginning of a type's name."""
+        """True when the tap has a subscriber for messages of this type. A topic is the beginning of a type's name."""
         return any(type_name.encode().startswith(topic) for topic in self._tap_topics)
 
     def publish_tap(self, frames: list[bytes]) -> None:
