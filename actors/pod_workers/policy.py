@@ -163,5 +163,7 @@ SHORTEST_STEP_S = 0.05
 def resync_s(now: float, period_s: float, chance: float) -> float:
     """Seconds from `now` until a pod's next step: from one to one and a half periods, as `chance` says from 0 to 1."""
     step_s = max(period_s / RESYNC_STEPS, SHORTEST_STEP_S)
-    latest = math.floor((now + period_s * (1 + chance / 2)) / step_s)
-    return max(latest, math.floor((now + period_s) / step_s) + 1) * step_s - now
+    first = math.floor((now + period_s) / step_s) + 1
+    last = max(first, math.floor((now + 1.5 * period_s) / step_s))
+    chosen = min(last, first + int(chance * (last - first + 1)))  # among these, or all pods would gather at one
+    return max(chosen * step_s - now, SHORTEST_STEP_S)

@@ -12,7 +12,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -152,7 +152,7 @@ class Client:
                 raise ProtocolError(f"cannot decode the supervisor's event {header.type!r}: unknown type")
             yield codec.decode(frames[2], kind)
 
-    def tap(self, actors: str | Sequence[str], types: Collection[str] = ()) -> Generator[Tapped, None, None]:
+    def tap(self, actors: str | Sequence[str], types: str | Sequence[str] = ()) -> Generator[Tapped, None, None]:
         """Yield the messages that the actors handle from now on, also after restarts; with `types` those alone.
 
         Actors report nothing else then. Raises CannotReach at the agent's end.
@@ -160,6 +160,7 @@ class Client:
         names = (actors,) if isinstance(actors, str) else tuple(actors)
         for name in names:
             self._wait_for(name, 0.0)
+        types = (types,) if isinstance(types, str) else types
         topics = [one.encode() for one in types] or [b""]
         for name, frames in self._subscribe({name: self.run_dir / f"{name}.tap" for name in names}, topics):
             if not types or frames[0].decode(errors="replace") in types:  # a topic is a prefix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgpack
@@ -79,9 +79,10 @@ class RemoteClient(Client):
                 raise ProtocolError("cannot decode an event of the supervisor")
             yield codec.decode(frames[3], kind)
 
-    def tap(self, actors: str | Sequence[str], types: Collection[str] = ()) -> Generator[Tapped, None, None]:
+    def tap(self, actors: str | Sequence[str], types: str | Sequence[str] = ()) -> Generator[Tapped, None, None]:
         """The messages that the actors handle from now on; with `types` those alone."""
         names = (actors,) if isinstance(actors, str) else tuple(actors)
+        types = (types,) if isinstance(types, str) else types
         for frames in self._follow([f"{TAP}{name}" for name in names]):
             if len(frames) == 3 and (not types or frames[1].decode(errors="replace") in types):
                 yield Tapped(

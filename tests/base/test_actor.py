@@ -9,7 +9,7 @@ import msgpack
 import pytest
 import zmq
 
-from actors._base.messaging.bus import SUSPECT_S
+from actors._base.messaging.bus import MOST_TOPICS, SUSPECT_S
 from actors.config.pods.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from proto.agent.actor import Describe, Dump, Evaluate, Ping, Profile, SetVerbosity, Stop
 from proto.agent.settings import Settings
@@ -347,7 +347,11 @@ def test_tap_reports_only_the_types_that_are_subscribed_to(toy):
     assert toy.ask(Evaluate(expression=tapped)).text == "[True, False]"
     tap.unsubscribe(b"Describe")
     wait_for(lambda: toy.ask(Evaluate(expression=tapped)).text == "[False, False]")
+    for number in range(MOST_TOPICS + 1):
+        tap.subscribe(f"topic {number}")
+    wait_for(lambda: toy.ask(Evaluate(expression=tapped)).text == "[True, True]", what="a tap of all types")
     context.destroy(linger=0)
+    wait_for(lambda: toy.ask(Evaluate(expression=tapped)).text == "[False, False]")
 
 
 def test_tap_publishes_only_with_subscribers(toy):

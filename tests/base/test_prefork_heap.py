@@ -76,6 +76,31 @@ if FILL:
     heap.fill()
 print(until_it_grows(500) < 500)
 """
+_TLS = """
+import os, sys
+from actors._base.process import prefork_heap as heap
+if SSL:
+    import ssl
+if FILL:
+    heap.load_tls()
+
+def private_kib():
+    with open("/proc/self/smaps_rollup") as rollup:
+        return next(int(line.split()[1]) for line in rollup if line.startswith("Private_Dirty:"))
+
+if os.fork() == 0:
+    import ssl
+    before = private_kib()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="x")
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        print(private_kib() - before)
+else:
+    os.wait()
+    if not SSL:
+        print("ssl" in sys.modules)
+"""
 
 
 def _landed_in_free_slots(script: str, fill: bool) -> int:
@@ -131,3 +156,12 @@ def test_failing_preparation_is_logged_and_stops_nothing(entry: str, caplog: pyt
 def prepare(_listeners: object) -> None:
     """Fails, in the place of an entry module's own function."""
     raise RuntimeError("not today")
+
+
+def test_child_does_not_load_the_algorithms_of_tls_again() -> None:
+    loaded, again = (int(_python(f"SSL = True\n{_TLS}", fill=fill)) for fill in (False, True))
+    assert again < loaded / 2, "KiB of its own for a context and the first message"
+
+
+def test_tls_is_not_loaded_where_no_actor_uses_it() -> None:
+    assert _python(f"SSL = False\n{_TLS}").splitlines()[-1] == "False"

@@ -215,10 +215,11 @@ def measure(
 ) -> AgentRun:
     """One agent, `count` pods up and down, so many times; the medians of these.
 
-    `with_all_running` is called in between and not counted.
+    `with_all_running` is called in between the last time, and not counted. The figures by process are of that time.
     """
     with Agent(cri.endpoint, directory) as agent:
-        runs = [_up_and_down(agent, cri, count, with_all_running) for _ in range(times)]
+        runs = [_up_and_down(agent, cri, count, lambda _: None) for _ in range(times - 1)]
+        runs.append(_up_and_down(agent, cri, count, with_all_running))
     complaints = [line for line in agent.log.read_text().splitlines() if _COMPLAINT.match(line)]
     return replace(runs[-1], **medians(runs, "start_s", "stop_s", "cpu_start_s", "cpu_stop_s"), complaints=complaints)
 

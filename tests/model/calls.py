@@ -128,6 +128,7 @@ class Pending:
                 self.finish(pb.StopContainerResponse(), None)
 
         if self.fault == "early" and container.running:
+            container.stopped = True
             self._clock.call_later(EARLY_S, lambda: self._runtime.end(container, 0))
             self.finish(pb.StopContainerResponse(), None)
             return

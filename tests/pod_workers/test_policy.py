@@ -1,5 +1,7 @@
 """The next actions for a pod: tables of specs and views of the runtime."""
 
+from collections import Counter
+
 import pytest
 from msgspec.structs import replace
 
@@ -368,8 +370,14 @@ def test_resyncs_of_many_pods_fall_on_few_times(period_s):
     assert len(dues) <= 2 + RESYNC_STEPS // 2 + 1 / step_s
 
 
+def test_pods_that_are_looked_at_together_part_again():
+    now = 75.003
+    dues = Counter(round(now + resync_s(now, 60.0, number / 100)) for number in range(100))
+    assert dues == {150: 50, 165: 50}
+
+
 @pytest.mark.parametrize("period_s", [0.0, 1e-9, 0.1])
 @pytest.mark.parametrize("now", [0.0, 1234.567, 1e8])
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 def test_resync_of_a_tiny_period_waits_all_the_same(period_s, now, chance):
-    assert 0 < resync_s(now, period_s, chance) <= 1.5 * period_s + SHORTEST_STEP_S + 1e-6
+    assert SHORTEST_STEP_S <= resync_s(now, period_s, chance) <= 1.5 * period_s + 2 * SHORTEST_STEP_S

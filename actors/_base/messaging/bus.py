@@ -60,6 +60,8 @@ COMPLAINTS_S = 30.0
 """Period of the log line with the number of bad frames that were not logged one by one."""
 MAX_SUBSCRIPTION_BYTES = 4096
 """Limit of a subscriber's frame; ZeroMQ closes the connection beyond it."""
+MOST_TOPICS = 64
+"""Topics of a tap that each message's type is compared with; with more, all messages are published."""
 NOT_RECORDED = -1
 DRAIN_AT_ONCE = 200
 """Messages read from one socket before the next socket."""
@@ -121,8 +123,10 @@ class Bus:
         self.post: Callable[[Callable[[], None]], None] = lambda _: None
         """Run a function in the mailbox's thread."""
         self.on_faults: Callable[[SetFaults], None] = lambda _: None
-        self._tap_topics: frozenset[bytes] = frozenset()
-        """Topics with subscribers on the tap."""
+        self._topics: set[bytes] = set()
+        """Topics with subscribers on the tap; the loop's own."""
+        self._tapped: tuple[bytes, ...] = ()
+        """The same for all threads; the empty topic, which is every type's, in the place of very many."""
         self._complaints = Limited(log)
         self._run_dir = run_dir
         self.supervisor_pidfd = supervisor_pidfd
@@ -288,7 +292,8 @@ class Bus:
 
     def is_tapped(self, type_name: str) -> bool:
         """True when the tap has a subscriber for messages of this type. A topic is the beginning of a type's name."""
-        return any(type_name.encode().startswith(topic) for topic in self._tap_topics)
+        tapped = self._tapped
+        return bool(tapped) and type_name.encode().startswith(tapped)
 
     def publish_tap(self, frames: list[bytes]) -> None:
         """Publish one record on the tap."""
@@ -506,11 +511,12 @@ class Bus:
         for change, *_ in messages:
             match change[:1]:
                 case b"\x01":
-                    self._tap_topics |= {change[1:]}
+                    self._topics.add(change[1:])
                 case b"\x00":
-                    self._tap_topics -= {change[1:]}
+                    self._topics.discard(change[1:])
                 case _:
                     self.dropped["undecodable"] += 1
+        self._tapped = tuple(self._topics) if len(self._topics) <= MOST_TOPICS else (b"",)
 
     def _receive_events(self, messages: list[list[bytes]]) -> None:
         for frames in messages:

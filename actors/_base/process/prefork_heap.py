@@ -45,6 +45,25 @@ _MALLINFO2 = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmbl
 _filling: list[object] = []
 
 
+def load_tls() -> None:
+    """Have OpenSSL load its algorithms, and Python its codec of host names, once for all children that use TLS.
+
+    Both are loaded by the first connection: 1.1 MB in each process with a client of the API server. A child's OpenSSL
+    seeds its random numbers anew (RAND(7), fork). Nothing happens where no actor's module has imported ssl.
+    """
+    if os.environ.get(SWITCH) == "0" or "ssl" not in sys.modules:
+        return
+    import ssl  # noqa: PLC0415 - it is there already
+
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        pass  # it has written its first message, and waits for the server's
+    except (OSError, ValueError) as error:
+        log.info("cannot load TLS before the fork: %s; each actor needs more memory", error)
+
+
 def fill() -> None:
     """Collect garbage, then fill every free slot. For the moment before the first fork, while there is one thread."""
     if os.environ.get(SWITCH) == "0":

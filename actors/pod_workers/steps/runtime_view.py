@@ -18,11 +18,12 @@ from proto.cri import api_pb2 as pb
 from proto.cri.labels import POD_UID
 from proto.pods import pleg
 
-SHORTEST_WAIT_S, WAIT_BY_ELAPSED, LATEST_EXIT_S = 0.002, 0.25, 2.0
+SHORTEST_WAIT_S, WAIT_BY_ELAPSED, LATEST_EXIT_S = 0.003, 0.35, 2.0
 """Bounds of the readings of a container that the runtime reports as running though its process has exited.
 
 In containerd, an exit shows some 20 ms late: after the clean-up of its shim. A replacement waits for that, so each
-reading comes at most a quarter later than the exit may show.
+reading comes at most a third later than the exit may show. Many containers that end together make it late, and many
+readings would make it later.
 """
 
 
