@@ -111,9 +111,12 @@ def test_the_lease_belongs_to_the_node_and_is_renewed(joined: Agent, control_pla
 def test_an_unchanged_status_is_not_written_again(joined: Agent, control_plane: ControlPlane) -> None:
     """Also fields that this server does not know make no difference."""
     wait_renewed(control_plane)
-    before = control_plane.call("GET", NODE)
-    wait_renewed(control_plane, 4)  # in which the status was looked at as often
-    after = control_plane.call("GET", NODE)
+    for _ in range(3):
+        before = control_plane.call("GET", NODE)
+        wait_renewed(control_plane, 4)  # in which the status was looked at as often
+        after = control_plane.call("GET", NODE)
+        if after["status"]["capacity"] == before["status"]["capacity"]:
+            break  # else tests of volumes have just changed the huge pages of this machine
     assert _changes(before, after) == {}
 
 
