@@ -203,7 +203,7 @@ class Agent:
 
 
 def _remove_pods(endpoint: str) -> None:
-    """What a failed measurement leaves running on its private runtime, and so in the agent's cgroups."""
+    """Remove the pods of a failed measurement from its private runtime, and so from the agent's cgroups."""
     with contextlib.closing(Cri(endpoint)) as cri, contextlib.suppress(CriError):
         for sandbox in cri.list_pod_sandbox().result():
             cri.stop_pod_sandbox(sandbox.id).result()

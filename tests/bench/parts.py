@@ -28,7 +28,7 @@ class Part(NamedTuple):
     measure: Callable[[argparse.Namespace, list[Report]], Found]
     """With the options of `python -m tests.bench`. Reports are added to the list."""
     missing: Callable[[], str] = lambda: ""
-    """What the machine lacks for it, and what to do; empty when nothing."""
+    """Says which requirement the machine lacks, and what to do; empty when it has all."""
 
 
 def measure(parts: Collection[str], options: argparse.Namespace) -> tuple[Found, list[Report]]:

@@ -461,7 +461,7 @@ def test_eviction_of_a_pod_that_has_ended_leaves_its_status(make_world):
 
 @pytest.mark.parametrize(("reason", "goes"), [("Evicted", True), ("Preempting", True), ("Terminated", False)])
 def test_an_evicted_pods_containers_go_while_its_status_stays(make_world, reason, goes):
-    """What goes with the machine is no eviction."""
+    """A pod that ends with the machine is not evicted."""
     world = make_world(static=False)
     world.program = type(world.program)(term_s=None)
     world.update("api", "ADD", specs.api_pod(PLAIN, 1))
