@@ -1,4 +1,4 @@
-"""Measures how late probes are, and their cost: pods with a readiness probe each second, on a runtime that does nothing.
+"""Measures how late probes are, and their cost: pods with a probe each second, on a runtime that does nothing.
 
 `python -m tests.bench.probes --pods 110 --seconds 30`. Probes by http go to a server here; those by exec are noted by
 the runtime. A probe's schedule is its first arrivals' grid of a period, moved so that its most punctual probe is on it.
