@@ -14,7 +14,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -29,6 +28,7 @@ from actors._base.messaging.mailbox import Call, MailboxActor
 from actors._base.messaging.ref import RemoteRef
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._base.messaging.tracing import Span
+from actors._base.process.thread_pool import ThreadPool
 from actors._metrics import agent as metrics
 from actors._metrics.registry import take_all
 from proto.agent import registry
@@ -136,7 +136,7 @@ class Actor(MailboxActor):
         self._tallies: dict[str, Tally] = {}
         self._senders: dict[str, list[float]] = {}
         """Count and summed queue time of messages by sender."""
-        self._pool: ThreadPoolExecutor | None = None
+        self._blocking_pool: ThreadPool | None = None
         self._peers: dict[str, int] = {}
         self._running = waits.Running()
         # Here and not in on_start: the bus runs as soon as the thread is started, and drops what it cannot deliver.
@@ -215,8 +215,8 @@ class Actor(MailboxActor):
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a blocking function in a pool of `blocking_threads`. The future fails with AskTimeout after `timeout_s`;
         its thread stays in use until the function returns."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.blocking_threads, thread_name_prefix="blocking")
+        if self._blocking_pool is None:
+            self._blocking_pool = ThreadPool(self.bus, "blocking", self.blocking_threads)
         future: Future[T] = Future()
         name = getattr(function, "__name__", "call")
         waiting = waits.begin("blocking", "thread/0", name, timeout_s=timeout_s)
@@ -234,7 +234,7 @@ class Actor(MailboxActor):
             timeout_s, lambda: future.set_error(AskTimeout(f"{name} did not return within {timeout_s:g} s"))
         )
         future.add_done_callback(lambda _: timer.cancel())
-        self._pool.submit(work)
+        self._blocking_pool.submit(work)
         return future
 
     # Start and end

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from actors._base.messaging import tracing, waits
 from actors._base.messaging.futures import Future
 from actors._base.messaging.mailbox import MailboxActor
+from actors._base.process.thread_pool import ThreadPool
 from actors._host.files.paths import current_certificate
 from actors._kube.connection.counters import throttled
 from actors._kube.connection.session import Session
@@ -52,7 +52,7 @@ class KubeClient:
         self._bucket = TokenBucket(qps, max(1, burst))
         self._timeout_s = timeout_s
         self._tries = tries
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")
+        self._pool = ThreadPool(actor.timers, "api", threads)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """An object, or a list."""
@@ -156,7 +156,7 @@ class KubeClient:
 
     def close(self) -> None:
         """Reject further calls and close the connections."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         self.session.rebuild()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pykka
 import pytest
 
 from actors._base import PooledActor
-from actors._base.process.thread_pool import IDLE_THREADS, ThreadPool
+from actors._base.process.thread_pool import ACTOR_THREADS, ThreadPool
 from tests.harness import wait_for
 
 
@@ -96,6 +97,110 @@ def test_pooled_actor_takes_messages_in_order_one_at_a_time() -> None:
     wait_for(lambda: alone.seen == list(range(1000)))
 
 
+def fixed(threads: int, name: str = "fixed") -> ThreadPool:
+    return ThreadPool(RealTimers(), name, threads)
+
+
+def test_one_thread_works_while_jobs_come_one_by_one() -> None:
+    four = fixed(4)
+    workers: list[int] = []
+    for count in range(1, 6):
+        four.submit(lambda: workers.append(threading.get_ident()))
+        wait_for(lambda count=count: len(workers) == count and len(four._idle) == 1)
+    assert len(set(workers)) == four.threads == 1
+
+
+def test_a_job_wakes_no_other_idle_thread() -> None:
+    four = fixed(4)
+    gate = threading.Event()
+    natives: list[int] = []
+
+    def start() -> None:
+        natives.append(threading.get_native_id())
+        gate.wait()
+
+    for _ in range(4):
+        four.submit(start)
+    wait_for(lambda: len(natives) == 4)
+    gate.set()
+    wait_for(lambda: len(four._idle) == 4 and all(asleep(one) for one in natives))
+    before = {one: switches(one) for one in natives}
+    for _ in range(20):
+        done = threading.Event()
+        four.submit(done.set)
+        assert done.wait(5)
+        wait_for(lambda: len(four._idle) == 4)
+    woken = [one for one in natives if switches(one) > before[one]]
+    assert len(woken) == 1
+
+
+def asleep(thread: int) -> bool:
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def switches(thread: int) -> int:
+    """Times that the thread has waited."""
+    text = Path(f"/proc/self/task/{thread}/status").read_text()
+    return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def test_fixed_pool_runs_so_many_jobs_at_once() -> None:
+    two = fixed(2)
+    gate = threading.Event()
+    started: list[int] = []
+    for number in range(5):
+        two.submit(lambda number=number: (started.append(number), gate.wait())[0])
+    wait_for(lambda: len(started) == 2)
+    assert two.threads == 2
+    gate.set()
+    wait_for(lambda: started[2:] == [2, 3, 4])
+    assert two.threads == 2
+
+
+def test_closed_pool_drops_waiting_jobs_and_ends_its_threads() -> None:
+    one = fixed(1)
+    gate, running = threading.Event(), threading.Event()
+    late: list[str] = []
+    one.submit(lambda: (running.set(), gate.wait())[0])
+    assert running.wait(5)
+    one.submit(lambda: late.append("ran"))
+    one.close()
+    gate.set()
+    wait_for(lambda: one.threads == 0)
+    assert late == []
+    with pytest.raises(RuntimeError, match="closed"):
+        one.submit(lambda: None)
+
+
+def test_idle_threads_of_a_closed_pool_end() -> None:
+    two = fixed(2, name="closes")
+    two.submit(lambda: None)
+    wait_for(lambda: len(two._idle) == 1)
+    two.close()
+    wait_for(lambda: "closes" not in [one.name for one in threading.enumerate()])
+    assert two.threads == 0
+
+
+def test_limit_of_threads_refuses_only_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = fixed(2)
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start"):
+        two.submit(lambda: None)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    gate = threading.Event()
+    ran: list[str] = []
+    two.submit(lambda: (gate.wait(), None)[1])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    two.submit(lambda: ran.append("by the first thread"))
+    gate.set()
+    wait_for(lambda: ran == ["by the first thread"])
+
+
 def test_blocked_actors_delay_no_other() -> None:
     release = threading.Event()
     blocked = [started() for _ in range(6)]
@@ -108,12 +213,12 @@ def test_blocked_actors_delay_no_other() -> None:
     blocked[0].post(blocked[0].take, 2)
     assert blocked[0].seen == []
     release.set()
-    wait_for(lambda: blocked[0].seen == [2] and pool().threads == IDLE_THREADS)
+    wait_for(lambda: blocked[0].seen == [2] and pool().threads == ACTOR_THREADS)
 
 
-def test_many_waiting_actors_have_two_threads_at_most() -> None:
+def test_many_waiting_actors_have_one_thread() -> None:
     actors = [started() for _ in range(100)]
-    wait_for(lambda: all(actor.started for actor in actors) and pool().threads <= IDLE_THREADS)
+    wait_for(lambda: all(actor.started for actor in actors) and pool().threads <= ACTOR_THREADS)
 
 
 def test_messages_after_a_stop_fail() -> None:

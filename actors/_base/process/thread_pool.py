@@ -1,13 +1,15 @@
-"""A pool of a few threads, and `PooledActor`, a Pykka actor that runs on them: for hundreds of actors in a process.
+"""A pool of threads, and `PooledActor`, a Pykka actor that runs on one: for hundreds of actors in a process.
 
 A Pykka actor's own thread takes some 35 KiB even when it waits. A pooled actor has a thread only while its mailbox has
 messages. It still handles one message at a time, in order. An actor that blocks delays no other for long: the pool adds
 a thread when waiting jobs do not start.
+
+The pool of concurrent.futures wakes two threads for each job: the one that takes it wakes another for the next. This
+pool hands a job to one idle thread, so an idle node's agent wakes less often.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,43 +17,91 @@ from typing import Any, ClassVar
 
 from actors._base.messaging.mailbox import Inbox, MailboxActor, Timers
 
-IDLE_THREADS = 2
-"""Idle threads that stay; further threads end when they are idle."""
-MAX_THREADS = 128
+ACTOR_THREADS = 1
+"""Threads of all pooled actors while none of them blocks."""
+MOST_ACTOR_THREADS = 128
 STALLED_S = 0.05
 """The pool adds a thread when no waiting job started for this long."""
 
+Job = Callable[[], None]
+
+
+class _Idle:
+    """An idle thread's place to wait for its next job."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._given = threading.Lock()
+        self._given.acquire()
+
+    def give(self, job: Job | None) -> None:
+        self._job = job
+        self._given.release()
+
+    def wait(self) -> Job | None:
+        self._given.acquire()
+        job, self._job = self._job, None
+        return job
+
 
 class ThreadPool:
-    """Threads that run submitted jobs, first come first served. Call `submit` from any thread."""
+    """Threads that run submitted jobs, first come first served. Call `submit` and `close` from any thread.
 
-    def __init__(self, timers: Timers) -> None:
+    The idle thread that worked last gets the next job, so that its stack and caches are warm.
+    """
+
+    def __init__(self, timers: Timers, name: str, threads: int, most: int = 0) -> None:
+        """`threads` start as jobs need them, and stay. With a greater `most`, further ones start when waiting jobs are
+        stalled, and end when they are idle. `name` is the threads' name."""
         self._timers = timers
-        self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._name = name
+        self._steady, self._most = threads, max(threads, most)
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._idle: list[_Idle] = []
         self._threads = 0
-        self._idle = 0
         self._jobs_started = 0
         self._watched = False
+        self._closed = False
 
     @property
     def threads(self) -> int:
         """The number of threads."""
         return self._threads
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run `job()` soon. It must not raise."""
-        with self._changed:
+    def submit(self, job: Job) -> None:
+        """Run `job()` soon. It must not raise. Raises RuntimeError after `close`, and when the machine has no thread
+        for the pool's first job."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"cannot submit a job to the pool {self._name!r}: it is closed")
+            if self._idle:
+                self._jobs_started += 1
+                self._idle.pop().give(job)
+                return
             self._jobs.append(job)
-            if self._idle >= len(self._jobs):
-                self._changed.notify()
-            elif self._threads < IDLE_THREADS:
+            if self._threads < self._steady:
                 self._start_thread()
-            elif not self._watched:
+            elif self._steady < self._most and not self._watched:
                 self._watch()
 
+    def close(self) -> None:
+        """Drop waiting jobs and end the threads, each after its present job."""
+        with self._lock:
+            self._closed = True
+            self._jobs.clear()
+            self._threads -= len(self._idle)
+            while self._idle:
+                self._idle.pop().give(None)
+
     def _start_thread(self) -> None:
-        threading.Thread(target=self._work, name="pool", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:  # the limit of threads
+            if not self._threads:
+                self._jobs.clear()
+                raise
+            return  # a running thread takes the job
         self._threads += 1
 
     def _watch(self) -> None:
@@ -60,30 +110,31 @@ class ThreadPool:
         self._timers.call_later(STALLED_S, lambda: self._add_thread_if_stalled(started))
 
     def _add_thread_if_stalled(self, started_before: int) -> None:
-        with self._changed:
+        with self._lock:
             self._watched = False
             if not self._jobs:
                 return
-            if self._jobs_started == started_before and self._threads < MAX_THREADS:
-                with contextlib.suppress(RuntimeError):  # the limit of threads: the next check tries again
-                    self._start_thread()
+            if self._jobs_started == started_before and self._threads < self._most:
+                self._start_thread()
             self._watch()
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._idle += 1
-                while not self._jobs:
-                    if self._idle > IDLE_THREADS:
-                        self._idle -= 1
-                        self._threads -= 1
-                        return
-                    self._changed.wait()
-                self._idle -= 1
-                self._jobs_started += 1
-                job = self._jobs.popleft()
+        place = _Idle()
+        while (job := self._next(place)) is not None:
             job()
             del job  # it may hold an actor that has stopped
+
+    def _next(self, place: _Idle) -> Job | None:
+        """Take the oldest waiting job, or wait for one; None when the thread has to end."""
+        with self._lock:
+            if self._jobs:
+                self._jobs_started += 1
+                return self._jobs.popleft()
+            if self._closed or len(self._idle) >= self._steady:
+                self._threads -= 1
+                return None
+            self._idle.append(place)
+        return place.wait()
 
 
 class _EmptyError(Exception):
@@ -133,7 +184,7 @@ class PooledActor(MailboxActor):
 
     def _start_actor_loop(self) -> None:
         if PooledActor._pool is None:
-            PooledActor._pool = ThreadPool(self.timers)
+            PooledActor._pool = ThreadPool(self.timers, "pool", ACTOR_THREADS, MOST_ACTOR_THREADS)
         PooledActor._pool.submit(self._run_first)
 
     def _wake_up(self) -> None:
