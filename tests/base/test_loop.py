@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actors._base.messaging.loop import EVENTS_AT_ONCE, Alarm, Loop
+from actors._base.messaging.loop import EVENTS_AT_ONCE, TIDIES_A_SECOND, Alarm, Loop
 from actors._base.messaging.mailbox import Inbox
 from tests.harness import wait_for
 
@@ -222,6 +222,24 @@ def test_a_timer_that_sets_the_next_one_goes_on(threads: Threads) -> None:
 
     threads.loop.timers.add(0.0, again)
     assert done.wait(SOON_S)
+
+
+def test_a_cancelled_timer_wakes_neither_thread(threads: Threads) -> None:
+    timer = threads.loop.timers.add(3600, lambda: None)
+    assert threads.loop.timers.looks_at < math.inf
+    timer.cancel()
+    assert threads.call(lambda: None).wait(SOON_S)  # the wait after it is the one that counts
+    wait_for(lambda: all(map(_polls, (threads.main, threads.mailbox))), what="both threads wait")
+    assert threads.loop.timers.looks_at == threads.loop._alarm_at == math.inf
+
+
+def test_tidying_is_limited_where_waits_are_many(threads: Threads) -> None:
+    tidied: list[int] = []
+    threads.loop.tidy = lambda: tidied.append(1)
+    began = time.monotonic()
+    for _ in range(20 * TIDIES_A_SECOND):
+        assert threads.call(lambda: None).wait(SOON_S)
+    assert 0 < len(tidied) <= TIDIES_A_SECOND * (2 + time.monotonic() - began)
 
 
 def test_an_exception_of_a_callback_ends_the_loop_and_is_raised() -> None:

@@ -76,6 +76,28 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield made
 
 
+def test_an_answered_ask_leaves_no_timer(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "CHECK_S", 3600.0)
+    idle = pair.sender.timer_count
+    answer = pair.sender.ask("pleg", GetRelistAge(), 60)
+    wait_for(lambda: pair.asked, what="the ask")
+    assert not pair.settled(), "a check is planned"
+    assert pair.sender.timer_count == idle + 2
+    pair.receiver.answer(pair.asked.pop(), RelistAge(age_s=1.0))
+    assert answer.result(30) == RelistAge(age_s=1.0)
+    wait_for(lambda: pair.settled() and pair.sender.timer_count == idle, what="neither a check nor a deadline")
+
+
+def test_a_tell_is_checked_though_an_ask_is_answered_after_it(pair: Pair) -> None:
+    pair.tell(1)
+    answer = pair.sender.ask("pleg", GetRelistAge(), 60)
+    wait_for(lambda: pair.asked, what="the ask")
+    pair.receiver.answer(pair.asked.pop(), RelistAge(age_s=1.0))
+    assert answer.result(30) == RelistAge(age_s=1.0)
+    wait_for(pair.settled, what="the check")
+    assert not pair.sender._sent["pleg"].has_unchecked
+
+
 def test_nothing_is_reported_while_all_arrive(pair: Pair) -> None:
     threads = [threading.Thread(target=pair.tell, args=range(TELLS)) for _ in range(3)]
     for thread in threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -77,3 +78,29 @@ def test_a_loop_waits_for_a_cancelled_timer_once(clock: Clock):
     assert wakes == [1]
     clock.now += 0.002
     assert heap.run_due() is None
+
+
+def test_loop_waits_for_the_first_timer_that_fires(clock: Clock):
+    wakes: list[int] = []
+    heap = TimerHeap(lambda: wakes.append(1))
+    heap.run_due()
+    for delay_s in (1, 2):
+        heap.add(delay_s, lambda: None).cancel()
+    later = heap.add(5, lambda: None)
+    assert heap.looks_at == clock.now + 1
+    assert heap.drop_cancelled()
+    assert heap.looks_at == clock.now + 5
+    assert not heap.drop_cancelled(), "there is nothing more to drop"
+    heap.add(3, lambda: None)
+    assert len(wakes) == 2, "it is before the next look again"
+    later.cancel()
+    assert not heap.drop_cancelled(), "another one is due before"
+
+
+def test_no_timer_is_waited_for_when_all_are_cancelled():
+    heap = TimerHeap(lambda: None)
+    heap.run_due()
+    heap.add(1, lambda: None).cancel()
+    assert heap.drop_cancelled()
+    assert heap.looks_at == math.inf
+    assert not heap.drop_cancelled()

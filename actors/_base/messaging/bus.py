@@ -139,6 +139,7 @@ class Bus:
         self.loop = Loop(lambda late_s: LOOP_LATENESS.observe(late_s, name))
         self._exit_code = 0
         self.loop.watch(supervisor_pidfd, self._supervisor_gone)
+        self.loop.tidy = self._cancel_checks
         self._opening = threading.Lock()
         self._closed = False
         self._open_sockets()
@@ -361,13 +362,23 @@ class Bus:
         return {number: one for number, one in asks.items() if one.target == target and one.digest != NOT_RECORDED}
 
     def _plan_check(self, target: str, sent: Sent, incarnation: int) -> None:
-        self.loop.timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
+        sent.timer = self.loop.timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
+
+    def _cancel_checks(self) -> None:
+        """Cancel checks of peers that have answered everything, before their timers wake this process."""
+        if self._pending:
+            return
+        for sent in list(self._sent.values()):
+            with sent.lock:
+                if not self._pending:  # an ask of another thread counts on the planned check
+                    sent.cancel_check()
 
     def _check(self, target: str, sent: Sent, incarnation: int) -> None:
         """Ask the peer what has arrived. Not an ask of the actor: it is neither recorded nor shown as a wait."""
         with sent.lock:
             if incarnation != sent.incarnation or incarnation != self._alive.get(target):
                 return
+            sent.timer = None
             waiting, count, now = self._waiting_for(target), sent.count, time.monotonic()
             old = tuple(number for number, one in waiting.items() if now - one.since >= CHECK_S / 2)
             check = bool(old) or sent.has_unchecked

@@ -19,6 +19,7 @@ import math
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +27,8 @@ from typing import Any, NamedTuple, Protocol
 from actors._base.messaging.timers import TimerHeap
 
 EVENTS_AT_ONCE = 32
+TIDIES_A_SECOND = 50
+"""Limit of `tidy`: a process with many short waits needs none before each of them."""
 HANDOVER_S = 0.1
 """The longest wait of the main thread until the mailbox thread has woken: it would take the wake itself otherwise."""
 _ONCE, _EDGE = select.EPOLLIN | select.EPOLLONESHOT, select.EPOLLIN | select.EPOLLET
@@ -87,6 +90,9 @@ class Loop:
         self.failure: BaseException | None = None
         """The exception of a callback. It ends the loop."""
         self.ended = False
+        self.tidy: Callable[[], None] = lambda: None
+        """Cancels timers that are not needed any more. Called before a wait, by the thread that waits."""
+        self._tidies_left, self._tidies_until = 0, 0.0
         self.mailbox_waits: Callable[[], bool] = lambda: False
         """True when the mailbox thread waits here though its mailbox has messages."""
         self._watched: dict[int, _Watched] = {}
@@ -181,8 +187,19 @@ class Loop:
 
     def wait(self) -> Events:
         """Wait for events, which the thread then handles in `lead`."""
+        self._tidy_up()
         since = self._changes
         return Events(since, self._epoll.poll(None, EVENTS_AT_ONCE))
+
+    def _tidy_up(self) -> None:
+        """Have no timer wake the process for nothing."""
+        if (now := time.monotonic()) >= self._tidies_until:
+            self._tidies_left, self._tidies_until = TIDIES_A_SECOND, now + 1.0
+        if self._tidies_left:
+            self._tidies_left -= 1
+            self.tidy()
+            if self.timers.drop_cancelled():
+                self._set_alarm()
 
     def lead(self, events: Events) -> None:
         """Handle events, due timers and work, then let another thread lead."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 
+from actors._base.messaging.timers import Timer
 from proto.wire.envelope import Header, Kind
 
 CHECK_S = 2.0
@@ -23,7 +24,7 @@ MAX_SENDERS = 256
 class Sent:
     """Tells to one peer. Hold `lock` for every call, and while a message is sent: the check must not overtake it."""
 
-    __slots__ = ("_due", "_known", "count", "incarnation", "lock", "unanswered")
+    __slots__ = ("_due", "_known", "count", "incarnation", "lock", "timer", "unanswered")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -33,6 +34,8 @@ class Sent:
         """Tells to this incarnation."""
         self.unanswered = 0
         """Checks in a row without an answer."""
+        self.timer: Timer | None = None
+        """Of the planned check; None while there is none, or one is under way."""
         self._known = 0
         """The count of the last check."""
         self._due = False
@@ -47,6 +50,12 @@ class Sent:
         self.count += tells
         plan, self._due = not self._due, True
         return plan
+
+    def cancel_check(self) -> None:
+        """Cancel the planned check if there is nothing to check: all asks have answers, and no tell was sent."""
+        if self.timer is not None and not self.has_unchecked:
+            self.timer.cancel()
+            self.timer, self._due = None, False
 
     @property
     def has_unchecked(self) -> bool:

@@ -35,8 +35,8 @@ class TimerHeap:
     Cancelled timers are removed when they may be half of the heap. Otherwise the deadline of a call, an hour long and
     cancelled after a second, would stay for the hour.
 
-    The I/O thread waits for the first timer even if it is cancelled. So of many asks one after the other, only the
-    first wakes it to set its deadline.
+    The I/O thread may wait for a first timer that is cancelled. So of many asks one after the other, only the first
+    sets the alarm. `drop_cancelled` has it wait for a later one.
     """
 
     def __init__(self, wake: Callable[[], None], on_fire: Callable[[float], None] = lambda _: None) -> None:
@@ -69,6 +69,17 @@ class TimerHeap:
         if earlier:
             self._wake()
         return timer
+
+    def drop_cancelled(self) -> bool:
+        """Remove cancelled timers that are due before all others. Returns True when there were any: then the I/O thread
+        may look at the timers later."""
+        with self._lock:
+            if not self._heap or self._heap[0][2].callback is not None:
+                return False
+            while self._heap and self._heap[0][2].callback is None:
+                heapq.heappop(self._heap)
+            self.looks_at = min(self._heap[0][0], time.monotonic() + LONGEST_WAIT_S) if self._heap else math.inf
+            return True
 
     def run_due(self) -> float | None:
         """Fire all due timers. Returns the seconds until it is to be called again; None for never."""
