@@ -41,6 +41,11 @@ class Actions:
     reset: tuple[ContainerView, ...] = ()
     """Containers to end and remove, in this order, before all start anew. A lost sandbox is replaced afterwards."""
 
+    def __bool__(self) -> bool:
+        return bool(
+            self.kill_pod or self.create_sandbox or self.init or self.start or self.kill or self.ephemeral or self.reset
+        )
+
 
 def sandbox_change(pod: Pod, view: PodView) -> tuple[bool, int, str]:
     """(a new sandbox is needed, its attempt, ID of the present one)."""

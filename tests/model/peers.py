@@ -109,6 +109,8 @@ class Pleg(StandIn):
         self.watches: dict[str, pleg.Watch] = {}
         self.told: set[str] = set()
         self.listed: Snapshot | None = None
+        self.relayed = 0
+        """Calls of the runtime."""
         world.clock.call_later(RELIST_S, self._relist)
 
     def restart(self) -> None:
@@ -117,6 +119,7 @@ class Pleg(StandIn):
 
     def on_CallRuntime(self, call: pleg.CallRuntime) -> pleg.RuntimeAnswer:  # noqa: N802
         assert call.rpc == "Status", "pod_workers calls the runtime itself otherwise"
+        self.relayed += 1
         return pleg.RuntimeAnswer(response=self.world.runtime.Status(pb.StatusRequest()).SerializeToString())
 
     def on_WatchProcesses(self, message: pleg.WatchProcesses) -> None:  # noqa: N802

@@ -222,6 +222,18 @@ def test_each_sync_has_unready_containers_probed(make_world, ready, sent):
     settle(world)
 
 
+def test_only_a_pod_with_work_asks_for_the_network(make_world):
+    world = make_world(static=False)
+    world.update("api", "ADD", specs.api_pod(PLAIN, 1))
+    settle(world)
+    before = world.peers["pleg"].relayed
+    world.clock.advance(world.settings.sync_frequency_s * 3)
+    assert world.peers["pleg"].relayed == before
+    world.remove(next(one.id for one in world.running()))
+    settle(world)
+    assert world.peers["pleg"].relayed > before
+
+
 def test_sidecar_failing_startup_blocks_later_starts(make_world):
     world = make_world(static=False)
     sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always", "startupProbe": specs.PROBE}

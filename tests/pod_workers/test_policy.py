@@ -70,6 +70,23 @@ def test_a_new_pod_gets_a_sandbox_and_all_its_containers():
     assert names(actions.start) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("a_pod", "a_view", "work"),
+    [
+        (pod("a"), view(ran("a")), False),
+        (pod("a", "b", restart="Never"), view(ran("a"), ran("b", "exited")), False),
+        (pod("a"), view(sandboxes=()), True),
+        (pod("a"), view(), True),
+        (pod("a", init=[initc("i")]), view(), True),
+        (pod("a", "b"), view(ran("a"), ran("b", "exited")), True),
+        (pod("a", restart="Never"), view(ran("a", "exited")), True),
+    ],
+    ids=["runs", "one has ended", "new", "no container", "init", "one restarts", "all have ended"],
+)
+def test_only_a_pod_with_work_has_actions(a_pod, a_view, work):
+    assert bool(act(a_pod, a_view)) is work
+
+
 def test_with_init_containers_only_the_first_one_starts():
     actions = act(pod("a", init=[initc("i"), initc("j")]), view(sandboxes=()))
     assert (names(actions.init), names(actions.start)) == (["i"], [])

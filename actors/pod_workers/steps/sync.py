@@ -6,6 +6,7 @@ Source: the kubelet's syncPod and the runtime manager's SyncPod. The worker runs
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -92,13 +93,14 @@ class Sync:
         if termination is not None:
             return termination
         self.context.ends.is_to_run(pod.metadata.uid)
-        await self._need_network()
+        resetting = self.report.restarting_all
+        actions = policy.compute_actions(pod, view, self.report.probe_result, resetting=resetting)
+        if actions or planned:
+            await self._need_network()
         refused = await self._mount_volumes()
         if refused is not None:
             self.report.publish(view)
             return refused
-        resetting = self.report.restarting_all
-        actions = policy.compute_actions(pod, view, self.report.probe_result, resetting=resetting)
         planned = planned.without(kill.container.id for kill in actions.kill)
         if actions.reset:
             return await self._reset(actions.reset, restart_sources(pod, view))
@@ -126,7 +128,7 @@ class Sync:
         self._group_oom_kills(view)
         self.resizer.plan(pod, view)
         self.report.publish(view)
-        return wait_s if resized else min(wait_s, RETRY_S)
+        return min(wait_s, resync_s(self.context) if resized else RETRY_S)
 
     def _group_oom_kills(self, view: PodView) -> None:
         running = {one.id for one in view.containers if one.state == "running"}
@@ -166,7 +168,11 @@ class Sync:
         return 0.0
 
     async def _need_network(self) -> None:
-        """Raise NetworkNotReadyError if the runtime has no network for the pod: nothing of it starts or restarts."""
+        """Raise NetworkNotReadyError if the runtime has no network for the pod: nothing of it starts or restarts.
+
+        The kubelet holds back pods without work, too, which then have the event and no other harm. Asking for each of
+        them would wake pleg and the runtime at every look.
+        """
         with self.scope.wait_reasons.waiting_for("the state of the runtime's network"):
             problem = "" if self.scope.pod.spec.host_network else await self.context.network.problem()
         if problem:
@@ -226,8 +232,11 @@ class Sync:
         return True
 
     async def _start_all(self, containers: tuple[Container, ...]) -> float:
-        """Start the containers in order; a postStart hook delays the next. Returns seconds until the next step."""
-        wait_s = resync_s(self.context)
+        """Start the containers in order; a postStart hook delays the next.
+
+        Returns the seconds until one needs the next step; infinite when none does.
+        """
+        wait_s = math.inf
         for container in containers:
             wait_s = min(wait_s, await self._start(container))
         return wait_s
@@ -259,7 +268,7 @@ class Sync:
         self.report.started(container.name)
         # After a sidecar the next container starts. A container that exited before it was read was never watched, so no
         # hint will report its exit.
-        return 0.0 if found.state == "exited" or is_sidecar(container) else resync_s(self.context)
+        return 0.0 if found.state == "exited" or is_sidecar(container) else math.inf
 
     def _held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
         self.scope.wait_reasons.held_back(part, reason, message, wait_s)
