@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 SURE_S = 60.0
 """A change that inotify does not report is found so late."""
-DOUBT_S = SURE_S
-"""After a start, pods begin in directories that are there already: so long the watch does not count."""
 _MADE = flags.CREATE | flags.MOVED_TO
 _EVENTS = _MADE | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
 _REMOVED = ".removed-"
@@ -37,12 +35,11 @@ class NewPods:
         self._inotify: INotify | None = None
         self._watch_number = 0
         self._sure_until = 0.0
-        self._doubt_until = 0.0
-        self.doubt()
+        self._doubted_at = 0.0
 
     def doubt(self) -> None:
-        """Be unsure for DOUBT_S: this process or pod_workers has started."""
-        self._doubt_until = time.monotonic() + DOUBT_S
+        """Be unsure until pods are listed again: pod_workers has started, and begins pods in their old directories."""
+        self._sure_until, self._doubted_at = 0.0, time.monotonic()
 
     def may_be(self) -> bool:
         """True when there may be pods that are not `seen` yet. Does not wait for the disk."""
@@ -54,7 +51,7 @@ class NewPods:
             self._one_at_a_time.release()
 
     def _may_be(self, now: float) -> bool:
-        if self._inotify is None or now >= self._sure_until or now < self._doubt_until:
+        if self._inotify is None or now >= self._sure_until:
             return True
         events = self._inotify.read(timeout=0)
         if any(event.mask & ~(_MADE | flags.ISDIR) for event in events):
@@ -97,7 +94,7 @@ class NewPods:
 
     def seen(self, began: float, *, everyone: bool) -> None:
         """Pods were listed by a request from this monotonic time. `everyone`: all that have a directory."""
-        self._sure_until = began + SURE_S if everyone else 0.0
+        self._sure_until = began + SURE_S if everyone and began >= self._doubted_at else 0.0
 
     def _close(self) -> None:
         if self._inotify is not None:

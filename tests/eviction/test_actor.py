@@ -620,9 +620,6 @@ def test_specs_are_asked_for_once_and_few_at_a_time() -> None:
         assert [one.uids for one in asked[2:]] == [("new",)]
 
 
-NO_DOUBT = "from actors.eviction import new_pods; new_pods.DOUBT_S = 0.0\n"
-
-
 def lists(fake: FakeNode) -> int:
     return len(fake.actor.peers["pod_workers"].of(ListPodWorkers))
 
@@ -646,7 +643,7 @@ def wait_until_quiet(fake: FakeNode) -> int:
 
 
 def test_without_limits_only_a_new_directory_makes_a_look_ask_for_pods() -> None:
-    fake = FakeNode(prelude=NO_DOUBT)
+    fake = FakeNode()
     fake.pod("unlimited", 0)
     with fake.actor:
         asked = wait_until_quiet(fake)
@@ -663,7 +660,7 @@ def test_without_limits_only_a_new_directory_makes_a_look_ask_for_pods() -> None
 @pytest.mark.parametrize("sources_ready", [False, True])
 def test_pods_that_begin_in_their_old_directories_are_found(*, sources_ready: bool) -> None:
     """Pod_workers has just started: it does not know them yet, or is still admitting them."""
-    fake = FakeNode(prelude=NO_DOUBT)
+    fake = FakeNode()
     fake.pod("limited", 0, limit="1Mi")
     fake.volumes["limited"] = 2 << 20
     pods, fake.pods, fake.sources_ready = fake.pods, {}, sources_ready
@@ -675,7 +672,7 @@ def test_pods_that_begin_in_their_old_directories_are_found(*, sources_ready: bo
 
 def test_limits_are_known_after_an_incomplete_list() -> None:
     """And a complete list without the pod forgets them only with its directory."""
-    fake = FakeNode(prelude=NO_DOUBT)
+    fake = FakeNode()
     fake.pod("limited", 0, limit="1Mi")
     with fake.actor:
         wait_for(lambda: fake.order, 10, "it measures")
@@ -694,14 +691,21 @@ def test_limits_are_known_after_an_incomplete_list() -> None:
         wait_until_quiet(fake)
 
 
-def test_pods_that_begin_soon_after_a_start_are_found_without_a_new_directory() -> None:
-    fake = FakeNode(prelude=NO_DOUBT.replace("0.0", "3.0"))
+def test_new_pod_workers_are_asked_until_they_name_each_directory() -> None:
+    fake = FakeNode()
+    fake.pod("unlimited", 0)
     with fake.actor:
-        assert wait_until_quiet(fake) > 4, "it asks at each look first"
-        asked = lists(fake)
+        asked = wait_until_quiet(fake)
+        pods, fake.pods = fake.pods, {}
         fake.actor.peers["pod_workers"].incarnation = 2
         fake.actor.publish(Started(name="pod_workers", incarnation=2))
-        wait_for(lambda: lists(fake) > asked + 4, 10, "it asks at each look again")
+        wait_for(lambda: lists(fake) > asked + 4, 10, "it asks at each look while a directory has no pod")
+        fake.pods = pods
+        wait_until_quiet(fake)
+        asked = lists(fake)
+        fake.actor.peers["pod_workers"].incarnation = 3
+        fake.actor.publish(Started(name="pod_workers", incarnation=3))
+        wait_for(lambda: lists(fake) > asked, 10, "it asks though each directory had a pod before")
 
 
 HANGS = """

@@ -19,9 +19,8 @@ from tests.harness import wait_for
 
 
 @pytest.fixture
-def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NewPods:
+def pods(tmp_path: Path) -> NewPods:
     """They were listed, and nothing has happened since."""
-    monkeypatch.setattr(new_pods, "DOUBT_S", 0.0)
     made = NewPods(str(tmp_path))
     assert made.may_be(), "nothing is known yet"
     made.directories()
@@ -59,11 +58,14 @@ def test_nobody_is_sure_for_long(pods: NewPods, monkeypatch: pytest.MonkeyPatch)
     assert pods.may_be()
 
 
-def test_nobody_is_sure_soon_after_a_start(pods: NewPods, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_pods, "DOUBT_S", 60.0)
+def test_start_of_pod_workers_has_pods_listed_again(pods: NewPods) -> None:
+    began = time.monotonic()
     pods.doubt()
-    pods.seen(time.monotonic(), everyone=True)
     assert pods.may_be()
+    pods.seen(began, everyone=True)
+    assert pods.may_be(), "the former pod_workers listed them"
+    pods.seen(time.monotonic(), everyone=True)
+    assert not pods.may_be()
 
 
 def test_removed_directory_is_watched_again(pods: NewPods, tmp_path: Path) -> None:
@@ -78,9 +80,8 @@ def test_removed_directory_is_watched_again(pods: NewPods, tmp_path: Path) -> No
     assert not pods.may_be()
 
 
-def test_replaced_directory_is_watched_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_directory_is_watched_instead(tmp_path: Path) -> None:
     """Its parent was renamed, of which the watch tells nothing."""
-    monkeypatch.setattr(new_pods, "DOUBT_S", 0.0)
     (tmp_path / "root/pods").mkdir(parents=True)
     pods = NewPods(f"{tmp_path}/root/pods")
     pods.directories()
