@@ -15,15 +15,17 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 from actors._base import gather
 from actors._base.messaging.tasks import Semaphore
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
+from actors._host.files import listing
 from actors._host.files.untrusted_files import open_regular
 from actors.container_gc.listing import container_views
+from actors.container_gc.log_tree import LogTree
 from actors.container_gc.policy import ContainerView
 from proto.agent.settings import Settings
 
@@ -85,6 +87,7 @@ class LogRotation:
     ) -> None:
         """`own`: returns the UIDs among its argument that are ours. Blocks."""
         self._cri, self._blocking, self._settings, self._own = cri, blocking, settings, own
+        self._tree = LogTree(settings.pod_logs_dir)
         self._semaphore = Semaphore(max(1, settings.container_log_max_workers))
         self._expected: frozenset[str] = frozenset()
         """Logs of our running containers, when the runtime was last asked. An outdated path costs one more call."""
@@ -113,14 +116,11 @@ class LogRotation:
         """Return the due logs of all containers. Runs in a thread."""
         large: set[str] = set()
         missing = set(self._expected)
-        for pod in _entries(self._settings.pod_logs_dir):
-            for container in _entries(pod.path):
-                if container.is_dir(follow_symlinks=False):
-                    sizes = _sizes(container.path)
-                    found = due_in(sizes, container.path, self._settings.container_log_max_bytes)
-                    large |= found.large
-                    missing.difference_update(f"{container.path}/{name}" for name in sizes)
-                    missing |= found.missing
+        for directory, sizes in self._tree.sizes():
+            found = due_in(sizes, directory, self._settings.container_log_max_bytes)
+            large |= found.large
+            missing.difference_update(f"{directory}/{name}" for name in sizes)
+            missing |= found.missing
         return Due(frozenset(large), frozenset(missing))
 
     async def _rotate(self, path: str, container_id: str) -> None:
@@ -149,7 +149,7 @@ class LogRotation:
     def _tidy(self, path: str) -> None:
         """Make room for one more rotated file. Runs in a thread."""
         directory, name = os.path.split(path)
-        rotated = [entry.name for entry in _entries(directory) if entry.name.startswith(f"{name}.")]
+        rotated = [one for one in listing.names(directory) if one.startswith(f"{name}.")]
         found = plan(rotated, self._settings.container_log_max_files)
         for old in found.remove:
             with contextlib.suppress(FileNotFoundError):
@@ -184,19 +184,3 @@ def _is_logging(view: ContainerView) -> bool:
 def _absent(paths: Iterable[str]) -> list[str]:
     """Return the paths that do not exist. Blocks on the disk."""
     return [path for path in paths if not os.path.lexists(path)]
-
-
-def _entries(directory: str) -> Sequence[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:  # removed with its pod
-        return ()
-
-
-def _sizes(directory: str) -> dict[str, int]:
-    sizes = {}
-    for entry in _entries(directory):
-        with contextlib.suppress(OSError):
-            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
-    return sizes
