@@ -101,6 +101,21 @@ else:
     if not SSL:
         print("ssl" in sys.modules)
 """
+_INOTIFY = """
+import os, sys
+from actors._base.process import prefork_heap as heap
+import inotify_simple
+if FILL:
+    heap.load_inotify()
+
+commands = []
+sys.addaudithook(lambda event, args: commands.append(args[0]) if event == "subprocess.Popen" else None)
+if os.fork() == 0:
+    inotify_simple.INotify().close()
+    print(len(commands), flush=True)
+    os._exit(0)
+os.wait()
+"""
 
 
 def _landed_in_free_slots(script: str, fill: bool) -> int:
@@ -165,3 +180,13 @@ def test_child_does_not_load_the_algorithms_of_tls_again() -> None:
 
 def test_tls_is_not_loaded_where_no_actor_uses_it() -> None:
     assert _python(f"SSL = False\n{_TLS}").splitlines()[-1] == "False"
+
+
+def test_child_that_watches_files_runs_no_command() -> None:
+    assert int(_python(_INOTIFY, fill=False)) > 0, "ldconfig or another command that finds libc"
+    assert int(_python(_INOTIFY, fill=True)) == 0
+
+
+def test_inotify_is_not_loaded_where_no_actor_uses_it() -> None:
+    script = "import sys; from actors._base.process import prefork_heap as heap; heap.load_inotify(); "
+    assert _python(script + "print('inotify_simple' in sys.modules)") == "False\n"

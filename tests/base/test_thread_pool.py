@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,9 +57,12 @@ class Counting(PooledActor):
 
 @pytest.fixture(autouse=True)
 def own_pool() -> Iterator[None]:
+    before = set(pykka.ActorRegistry.get_all())  # what other tests left needs the pool that they had
     PooledActor._pool = None
     yield
-    pykka.ActorRegistry.stop_all(block=False)
+    for ref in set(pykka.ActorRegistry.get_all()) - before:
+        with contextlib.suppress(pykka.ActorDeadError):
+            ref.stop(block=False)
     PooledActor._pool = None
 
 

@@ -44,6 +44,7 @@ def prepare(listeners: Sequence[int]) -> None:
     listener_store.make(listeners)
     prepare_types()  # msgspec crashes when two threads are the first to read one type
     prefork_heap.load_tls()
+    prefork_heap.load_inotify()
     prefork_heap.fill()
 
 

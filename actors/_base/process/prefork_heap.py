@@ -64,6 +64,22 @@ def load_tls() -> None:
         log.info("cannot load TLS before the fork: %s; each actor needs more memory", error)
 
 
+def load_inotify() -> None:
+    """Have inotify_simple find libc once for all children that watch files.
+
+    The first watch runs ldconfig(8) to find it: 20 ms, and a process, at each start of eviction and config. Nothing
+    happens where no actor's module has imported inotify_simple.
+    """
+    if os.environ.get(SWITCH) == "0" or "inotify_simple" not in sys.modules:
+        return
+    from inotify_simple import INotify  # noqa: PLC0415 - it is there already
+
+    try:
+        INotify().close()
+    except OSError as error:
+        log.info("cannot load inotify before the fork: %s; actors that watch files start later", error)
+
+
 def fill() -> None:
     """Collect garbage, then fill every free slot. For the moment before the first fork, while there is one thread."""
     if os.environ.get(SWITCH) == "0":
