@@ -18,8 +18,10 @@ _CHARACTER = 6.6
 _WAITING = frozenset(
     {"wait", "poll", "get", "select", "accept", "_wait_for_tstate_lock", "_worker", "_serve", "recv_fds"}
 )
-_WAITING_FILES = ("python3", "sugar/", "concurrent/", "futures/", "grpc/")
-"""Last two parts of a file's path: the standard library and pyzmq."""
+_WAITING_FILES = (
+    "python3", "sugar/", "concurrent/", "futures/", "grpc/", "messaging/loop.py", "process/thread_pool.py",
+)  # fmt: skip
+"""Last two parts of a file's path: the standard library, pyzmq, and where an actor's threads wait."""
 
 
 class Frame:

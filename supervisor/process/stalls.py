@@ -31,7 +31,8 @@ SLEEPS = (35, 230, 101, 115)
 """Numbers of system calls, of x86-64 and then of arm64."""
 
 _IDLE = re.compile(
-    r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread|messaging/loop)\.py", line \d+ in '
+    r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread|messaging/loop|process/thread_pool)\.py", '
+    r"line \d+ in "
 )
 _BLOCK = re.compile(r"Thread (0x[0-9a-f]+).*:\n")
 _STACK_BYTES = 16 * 1024 * 1024

@@ -345,16 +345,23 @@ def test_the_mailbox_thread_leaves_the_end_to_the_main_thread() -> None:
 
 
 def test_an_idle_mailbox_thread_leads(threads: Threads) -> None:
-    """So that a message wakes one thread, also after the main thread led. The kernel chooses, so most are enough."""
+    """So that a message wakes one thread, also after the main thread led.
+
+    The kernel chooses. On a busy machine the main thread may be the last to wait, and then leads for a while.
+    """
+    wait_for(lambda: _led_by_mailbox(threads, 100) > 50, timeout_s=60, what="most of a hundred")
+
+
+def _led_by_mailbox(threads: Threads, count: int) -> int:
     leaders: list[int] = []
-    for number in range(100):
+    for number in range(count):
         if number % 10 == 0:
             _lead_with_main(threads)
         assert threads.call(lambda: None).wait(SOON_S)
         wait_for(lambda: all(map(_polls, (threads.main, threads.mailbox))), what="both threads wait")
         threads.loop.do(lambda: leaders.append(threading.get_ident()))
         wait_for(lambda number=number: len(leaders) > number, what="the work")
-    assert leaders.count(threads.mailbox.ident or 0) > 50
+    return leaders.count(threads.mailbox.ident or 0)
 
 
 def _lead_with_main(threads: Threads) -> None:

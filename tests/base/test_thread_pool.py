@@ -1,4 +1,4 @@
-"""Actors on shared threads: Pykka's guarantees hold, and a blocked actor stops no other."""
+"""The pool of threads, and actors on it: Pykka's guarantees hold, and a blocked actor stops no other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pykka
 import pytest
 
-from actors._base import PooledActor
+from actors._base import PooledActor, profile
 from actors._base.process.thread_pool import ACTOR_THREADS, ThreadPool
+from proto.agent import flame_graph
 from tests.harness import wait_for
 
 
@@ -181,19 +182,66 @@ def test_idle_threads_of_a_closed_pool_end() -> None:
     two.submit(lambda: None)
     wait_for(lambda: len(two._idle) == 1)
     two.close()
-    wait_for(lambda: "closes" not in [one.name for one in threading.enumerate()])
+    wait_for(lambda: not [one for one in threading.enumerate() if one.name.startswith("closes")])
     assert two.threads == 0
+
+
+def test_failing_job_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    one = fixed(1)
+    ran: list[int] = []
+
+    def fail() -> None:
+        raise SystemExit("on purpose")
+
+    for number in range(3):
+        one.submit(fail)
+        one.submit(lambda number=number: ran.append(number))
+    wait_for(lambda: ran == [0, 1, 2])
+    assert one.threads == 1
+    assert [record.message for record in caplog.records] == ["a job of the pool fixed failed"] * 3
+
+
+def test_idle_threads_of_a_process_are_not_busy_in_a_profile() -> None:
+    two = fixed(2, name="rests")
+    two.submit(lambda: None)
+    wait_for(lambda: len(two._idle) == 1)
+    stacks = profile.sample(0.1).result(10)
+    rests = {stack: count for stack, count in stacks.items() if stack.startswith("rests")}
+    assert rests
+    assert not flame_graph.busy(rests)
+    two.close()
+
+
+def test_refused_thread_is_tried_again_while_the_others_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = fixed(2)
+    gate, hangs = threading.Event(), threading.Event()
+    ran: list[str] = []
+    two.submit(lambda: (hangs.set(), gate.wait())[0])
+    assert hangs.wait(5)
+    start, tries = threading.Thread.start, iter([True, True, False])
+
+    def refuse_twice(thread: threading.Thread) -> None:
+        if thread.name.startswith("fixed") and next(tries, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_twice)
+    two.submit(lambda: ran.append("by the second thread"))
+    wait_for(lambda: ran)
+    gate.set()
 
 
 def test_limit_of_threads_refuses_only_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
     two = fixed(2)
     start = threading.Thread.start
 
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("fixed"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start"):
+    with pytest.raises(RuntimeError, match="the machine has no more"):
         two.submit(lambda: None)
     monkeypatch.setattr(threading.Thread, "start", start)
     gate = threading.Event()

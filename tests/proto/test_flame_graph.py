@@ -12,7 +12,7 @@ from proto.agent import flame_graph
 SAMPLES = {
     "Main;run (a/b.py:1);work (a/b.py:2)": 30,
     "Main;run (a/b.py:1);poll (sugar/poll.py:9)": 60,
-    "blocking_0;Thread.run (python3.11/threading.py:1);_worker (futures/thread.py:2)": 10,
+    "api;Thread.run (python3.11/threading.py:1);_worker (futures/thread.py:2)": 10,
 }
 
 

@@ -93,6 +93,10 @@ class Stalling(Actor):
     name = NAME
     asks = frozenset({"objects"})
 
+    async def rebuild(self) -> None:
+        """Have an idle thread of the pool: it waits for a lock, but does not stall."""
+        await self.blocking(60.0, int)
+
     def on_ready(self) -> None:
         kind = sys.argv[2]
         if kind == "io":

@@ -221,8 +221,8 @@ class Bus:
             header = codec.encode_header(Kind.TELL, name, self.name, self.incarnation, incarnation, trace)
             check = sent.add(incarnation, tells=1)
             self._send(target, header, body)
-        if check:
-            self._plan_check(target, sent, incarnation)
+            if check:
+                self._plan_check(target, sent)
 
     def ask(self, target: str, request: Request[R], timeout_s: float) -> Future[R]:
         """Queue a request; see RemoteRef.ask."""
@@ -241,10 +241,10 @@ class Bus:
             incarnation = self._alive.get(target, 0)
             check = sent.add(incarnation, tells=0)
             queued = self._request(correlation, pending, body, timeout_s, trace)
+            if check:
+                self._plan_check(target, sent)
         if not queued:
             self._fail(correlation, QueueFull(f"cannot ask {target}: {QUEUE_PER_PEER} messages wait for it already"))
-        if check:
-            self._plan_check(target, sent, incarnation)
         return future
 
     def _request(self, number: int, pending: PendingAsk, body: bytes, timeout_s: float, trace: str = "") -> bool:
@@ -361,8 +361,10 @@ class Bus:
         asks = self._pending.copy()  # other threads add to it
         return {number: one for number, one in asks.items() if one.target == target and one.digest != NOT_RECORDED}
 
-    def _plan_check(self, target: str, sent: Sent, incarnation: int) -> None:
-        sent.timer = self.loop.timers.add(CHECK_S, lambda: self._check(target, sent, incarnation))
+    def _plan_check(self, target: str, sent: Sent) -> None:
+        """Plan the one next check. With the lock held."""
+        number = sent.next_plan()
+        sent.timer = self.loop.timers.add(CHECK_S, lambda: self._check(target, sent, number))
 
     def _cancel_checks(self) -> None:
         """Cancel checks of peers that have answered everything, before their timers wake this process."""
@@ -373,12 +375,12 @@ class Bus:
                 if not self._pending:  # an ask of another thread counts on the planned check
                     sent.cancel_check()
 
-    def _check(self, target: str, sent: Sent, incarnation: int) -> None:
+    def _check(self, target: str, sent: Sent, plan: int) -> None:
         """Ask the peer what has arrived. Not an ask of the actor: it is neither recorded nor shown as a wait."""
         with sent.lock:
-            if incarnation != sent.incarnation or incarnation != self._alive.get(target):
+            incarnation = sent.incarnation
+            if not sent.begins(plan) or incarnation != self._alive.get(target):
                 return
-            sent.timer = None
             waiting, count, now = self._waiting_for(target), sent.count, time.monotonic()
             old = tuple(number for number, one in waiting.items() if now - one.since >= CHECK_S / 2)
             check = bool(old) or sent.has_unchecked
@@ -388,10 +390,10 @@ class Bus:
                 self._request(number, pending, codec.encode(request), CHECK_TIMEOUT_S)
             else:
                 sent.settle(count, count, asks=bool(waiting))
+                if waiting:
+                    self._plan_check(target, sent)
         if check:
             answer.add_done_callback(lambda done: self._compare(target, sent, incarnation, count, done))
-        elif waiting:
-            self._plan_check(target, sent, incarnation)
 
     def _compare(self, target: str, sent: Sent, incarnation: int, count: int, answer: Future[Receipt]) -> None:
         try:
@@ -410,8 +412,8 @@ class Bus:
             if incarnation != sent.incarnation:
                 return
             lost, again = sent.settle(count, receipt.tells, asks=bool(self._waiting_for(target)))
-        if again:
-            self._plan_check(target, sent, incarnation)
+            if again:
+                self._plan_check(target, sent)
         if lost:
             self.dropped["lost"] += lost
             log.warning("%s has not received %d messages from here: sending it all state again", target, lost)
@@ -424,9 +426,9 @@ class Bus:
                 return
             sent.unanswered += 1
             suspect = sent.unanswered > 1
+            self._plan_check(target, sent)
         if suspect:
             self._suspect(target)
-        self._plan_check(target, sent, incarnation)
 
     # Arriving messages
 

@@ -91,7 +91,8 @@ class Loop:
         """The exception of a callback. It ends the loop."""
         self.ended = False
         self.tidy: Callable[[], None] = lambda: None
-        """Cancels timers that are not needed any more. Called before a wait, by the thread that waits."""
+        """Cancels timers that are not needed any more. Called before a wait, by the thread that waits: at times by both
+        threads at once."""
         self._tidies_left, self._tidies_until = 0, 0.0
         self.mailbox_waits: Callable[[], bool] = lambda: False
         """True when the mailbox thread waits here though its mailbox has messages."""

@@ -24,7 +24,7 @@ MAX_SENDERS = 256
 class Sent:
     """Tells to one peer. Hold `lock` for every call, and while a message is sent: the check must not overtake it."""
 
-    __slots__ = ("_due", "_known", "count", "incarnation", "lock", "timer", "unanswered")
+    __slots__ = ("_due", "_known", "count", "incarnation", "lock", "plan", "timer", "unanswered")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -34,6 +34,8 @@ class Sent:
         """Tells to this incarnation."""
         self.unanswered = 0
         """Checks in a row without an answer."""
+        self.plan = 0
+        """The number of the planned check. The timer of an earlier one, which may be firing, does nothing."""
         self.timer: Timer | None = None
         """Of the planned check; None while there is none, or one is under way."""
         self._known = 0
@@ -44,18 +46,37 @@ class Sent:
     def add(self, incarnation: int, *, tells: int) -> bool:
         """Note a message to an incarnation: 1 tell, or an ask. Return True when a check has to be planned."""
         if incarnation != self.incarnation:
-            self.incarnation, self.count, self._known, self._due, self.unanswered = incarnation, 0, 0, False, 0
+            self._drop_plan()
+            self.incarnation, self.count, self._known, self.unanswered = incarnation, 0, 0, 0
         if not incarnation:
             return False
         self.count += tells
         plan, self._due = not self._due, True
         return plan
 
+    def next_plan(self) -> int:
+        """Return the number of a new plan. Its timer is to be set."""
+        self.plan += 1
+        return self.plan
+
+    def begins(self, plan: int) -> bool:
+        """Note that the timer of a plan has fired. False when that is not the present plan."""
+        if plan != self.plan:
+            return False
+        self.timer = None
+        return True
+
     def cancel_check(self) -> None:
         """Cancel the planned check if there is nothing to check: all asks have answers, and no tell was sent."""
         if self.timer is not None and not self.has_unchecked:
+            self._drop_plan()
+            self.unanswered = 0
+
+    def _drop_plan(self) -> None:
+        if self.timer is not None:
             self.timer.cancel()
-            self.timer, self._due = None, False
+        self.timer, self._due = None, False
+        self.plan += 1
 
     @property
     def has_unchecked(self) -> bool:

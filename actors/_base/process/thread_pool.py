@@ -1,8 +1,8 @@
 """A pool of threads, and `PooledActor`, a Pykka actor that runs on one: for hundreds of actors in a process.
 
 A Pykka actor's own thread takes some 35 KiB even when it waits. A pooled actor has a thread only while its mailbox has
-messages. It still handles one message at a time, in order. An actor that blocks delays no other for long: the pool adds
-a thread when waiting jobs do not start.
+messages. It still handles one message at a time, in order. An actor that blocks for long delays the others for
+STALLED_S: the pool adds a thread when waiting jobs do not start.
 
 The pool of concurrent.futures wakes two threads for each job: the one that takes it wakes another for the next. This
 pool hands a job to one idle thread, so an idle node's agent wakes less often.
@@ -10,12 +10,15 @@ pool hands a job to one idle thread, so an idle node's agent wakes less often.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from actors._base.messaging.mailbox import Inbox, MailboxActor, Timers
+
+log = logging.getLogger(__name__)
 
 ACTOR_THREADS = 1
 """Threads of all pooled actors while none of them blocks."""
@@ -56,10 +59,12 @@ class ThreadPool:
         self._timers = timers
         self._name = name
         self._steady, self._most = threads, max(threads, most)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # garbage that is collected meanwhile may end a coroutine, which submits
         self._jobs: deque[Job] = deque()
         self._idle: list[_Idle] = []
         self._threads = 0
+        self._started = 0
+        """Threads that were ever started."""
         self._jobs_started = 0
         self._watched = False
         self._closed = False
@@ -70,8 +75,8 @@ class ThreadPool:
         return self._threads
 
     def submit(self, job: Job) -> None:
-        """Run `job()` soon. It must not raise. Raises RuntimeError after `close`, and when the machine has no thread
-        for the pool's first job."""
+        """Run `job()` soon. Its exception is logged. Raises RuntimeError after `close`, and when the machine has no
+        thread for the pool's first job."""
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"cannot submit a job to the pool {self._name!r}: it is closed")
@@ -80,13 +85,16 @@ class ThreadPool:
                 self._idle.pop().give(job)
                 return
             self._jobs.append(job)
-            if self._threads < self._steady:
-                self._start_thread()
-            elif self._steady < self._most and not self._watched:
+            if self._threads >= self._steady:
+                self._watch()
+            elif not self._start_thread():
+                if not self._threads:
+                    self._jobs.clear()
+                    raise RuntimeError(f"cannot start a thread for the pool {self._name!r}: the machine has no more")
                 self._watch()
 
     def close(self) -> None:
-        """Drop waiting jobs and end the threads, each after its present job."""
+        """Drop waiting jobs and end the threads, each after its present job. A pool that is not closed keeps them."""
         with self._lock:
             self._closed = True
             self._jobs.clear()
@@ -94,20 +102,23 @@ class ThreadPool:
             while self._idle:
                 self._idle.pop().give(None)
 
-    def _start_thread(self) -> None:
+    def _start_thread(self) -> bool:
+        """False when the machine's or this process's limit of threads is reached."""
+        name = f"{self._name}-{self._started}"
         try:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:  # the limit of threads
-            if not self._threads:
-                self._jobs.clear()
-                raise
-            return  # a running thread takes the job
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except RuntimeError:
+            return False
+        self._started += 1
         self._threads += 1
+        return True
 
     def _watch(self) -> None:
-        self._watched = True
-        started = self._jobs_started
-        self._timers.call_later(STALLED_S, lambda: self._add_thread_if_stalled(started))
+        """Look later whether jobs start, unless there are as many threads as may be."""
+        if not self._watched and self._threads < self._most:
+            self._watched = True
+            started = self._jobs_started
+            self._timers.call_later(STALLED_S, lambda: self._add_thread_if_stalled(started))
 
     def _add_thread_if_stalled(self, started_before: int) -> None:
         with self._lock:
@@ -121,7 +132,10 @@ class ThreadPool:
     def _work(self) -> None:
         place = _Idle()
         while (job := self._next(place)) is not None:
-            job()
+            try:
+                job()
+            except BaseException:  # with a thread fewer, later jobs would wait for ever
+                log.exception("a job of the pool %s failed", self._name)
             del job  # it may hold an actor that has stopped
 
     def _next(self, place: _Idle) -> Job | None:

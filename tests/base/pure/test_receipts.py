@@ -107,3 +107,48 @@ def test_each_lost_tell_is_noticed_once(steps: list[str]) -> None:
                 found = sent.settle(count, received.tells(tell(peer, incarnation=own)), asks=False)
                 assert found == (lost, False)
                 lost = 0
+
+
+class Planned:
+    """A timer that is set."""
+
+    cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def with_plan() -> tuple[Sent, int, Planned]:
+    """A peer that was asked, and has answered."""
+    sent, timer = Sent(), Planned()
+    assert sent.add(3, tells=0)
+    number = sent.next_plan()
+    sent.timer = timer  # type: ignore[assignment]
+    return sent, number, timer
+
+
+def test_check_with_nothing_to_check_is_cancelled():
+    sent, number, timer = with_plan()
+    sent.unanswered = 1
+    sent.cancel_check()
+    assert (timer.cancelled, sent.timer, sent.unanswered) == (True, None, 0)
+    assert not sent.begins(number), "its timer was firing already"
+    assert sent.add(3, tells=0), "the next message plans one"
+
+
+def test_check_of_a_tell_is_not_cancelled():
+    sent, number, timer = with_plan()
+    sent.add(3, tells=1)
+    sent.cancel_check()
+    assert not timer.cancelled
+    assert sent.begins(number)
+    sent.cancel_check()
+    assert not sent.add(3, tells=0), "it is under way, and plans the next one"
+
+
+def test_plan_for_a_former_incarnation_does_nothing():
+    sent, number, timer = with_plan()
+    assert sent.add(4, tells=0)
+    assert timer.cancelled
+    assert not sent.begins(number)
+    assert sent.begins(sent.next_plan())
