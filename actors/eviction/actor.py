@@ -109,6 +109,9 @@ class Eviction(Actor):
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
         """UID to the pod when its ephemeral storage is limited, else to None."""
+        self._known_by_end: set[str] = set()
+        """UIDs of ending pods without a known limit. A static pod may come back with the UID of its orphan, which had no
+        spec."""
         self._new_pods = NewPods(paths.pods_dir(self.settings.root_dir))
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
@@ -337,11 +340,13 @@ class Eviction(Actor):
         workers = answer.pods
         passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, workers)
         self._known = still_there(self._known, answer, directories)
-        new = [worker.uid for worker in workers if worker.uid not in self._known]
+        again = {worker.uid for worker in workers if worker.stage == "sync"} & self._known_by_end
+        new = [worker.uid for worker in workers if worker.uid not in self._known or worker.uid in again]
         for first in range(0, len(new), SPECS_AT_ONCE):
             some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
             known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
             self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
+        self._known_by_end = {one.uid for one in workers if one.stage != "sync" and self._known.get(one.uid) is None}
         all_known = all(worker.uid in self._known for worker in workers)
         self._new_pods.seen(began, everyone=all_known and names_everyone(answer, directories))
         active = (one for one in workers if planning.is_active(one) and one.uid not in passed_over)

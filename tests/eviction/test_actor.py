@@ -708,6 +708,19 @@ def test_new_pod_workers_are_asked_until_they_name_each_directory() -> None:
         wait_for(lambda: lists(fake) > asked, 10, "it asks though each directory had a pod before")
 
 
+def test_pod_that_comes_back_after_its_orphan_has_its_own_limit() -> None:
+    """A static pod has the UID of its orphan, which has no spec. Nobody listed the pods in between."""
+    fake = FakeNode()
+    fake.pod("back", 0)
+    fake.stage("back", "terminating")
+    with fake.actor:
+        wait_until_quiet(fake)
+        (fake.directories / "back").rmdir()
+        fake.pod("back", 0, limit="1Mi")
+        fake.volumes["back"] = 2 << 20
+        wait_for(fake.evictions, 10, "an eviction")
+
+
 HANGS = """
 import time
 from actors.eviction import actor, new_pods
