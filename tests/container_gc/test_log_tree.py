@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from actors.container_gc import log_tree
-from actors.container_gc.log_tree import SETTLED_NS, LogTree
+from actors.container_gc.log_tree import LogTree
+from tests.harness import wait_for
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A tree with three logs, which has not changed for a while."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with three logs. Its directories count as settled, and are long unmodified."""
+    monkeypatch.setattr(log_tree, "SETTLED_NS", 0)
     root = tmp_path / "pods"
     for path, size in (("ns_a_1/web/0.log", 3), ("ns_a_1/web/1.log", 5), ("ns_b_2/db/0.log", 7)):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -25,8 +27,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def settle(root: Path) -> None:
-    """Have every directory look as if it had changed long ago, each at a time of its own."""
-    before = time.time_ns() - 10 * SETTLED_NS
+    """Have every directory look as if it was modified long ago, each at a time of its own."""
+    before = time.time_ns() - 60_000_000_000
     for number, directory in enumerate([root, *(path for path in root.rglob("*") if path.is_dir())]):
         os.utime(directory, ns=(before + number, before + number))
 
@@ -35,6 +37,12 @@ def sizes(tree: LogTree, root: Path) -> dict[str, int]:
     """By the log's path below `root`."""
     found = {f"{directory}/{name}": size for directory, files in tree.sizes() for name, size in files.items()}
     return {path.removeprefix(f"{root}/"): size for path, size in found.items()}
+
+
+def now(path: Path) -> int:
+    """The file system's time."""
+    path.write_bytes(b"")
+    return path.stat().st_ctime_ns
 
 
 class Reads:
@@ -103,15 +111,31 @@ def test_replaced_directory_with_the_same_time_is_read_again(root: Path) -> None
     assert "ns_b_2/db/9.log" in sizes(tree, root)
 
 
-def test_directory_that_has_just_changed_is_not_trusted(root: Path) -> None:
-    """Its next change may come within the same tick of the clock of modification times."""
-    tree = LogTree(str(root))
-    (root / "ns_b_2/db/1.log").write_bytes(b"one")
-    status = (root / "ns_b_2/db").stat()
+def test_directory_that_has_just_changed_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next change may come within the same tick of the file system's clock."""
+    monkeypatch.setattr(log_tree, "SETTLED_NS", 3_600_000_000_000)
+    tree, reads = LogTree(str(root)), Reads(monkeypatch)
+    assert sizes(tree, root) == sizes(tree, root)
+    assert len(reads.paths) == 10
+
+
+def test_new_log_is_found_though_a_tool_set_the_time_back(root: Path) -> None:
+    tree, directory = LogTree(str(root)), root / "ns_b_2/db"
     sizes(tree, root)
-    (root / "ns_b_2/db/2.log").write_bytes(b"two")
-    os.utime(root / "ns_b_2/db", ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert "ns_b_2/db/2.log" in sizes(tree, root)
+    status = directory.stat()
+    wait_for(lambda: now(root.parent / "clock") > status.st_ctime_ns, what="a tick of the file system's clock")
+    (directory / "1.log").write_bytes(b"new")
+    os.utime(directory, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "ns_b_2/db/1.log" in sizes(tree, root)
+
+
+def test_directory_with_a_time_to_come_is_not_trusted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time_ns() + 3_600_000_000_000
+    os.utime(root / "ns_b_2/db", ns=(later, later))
+    tree, reads = LogTree(str(root)), Reads(monkeypatch)
+    sizes(tree, root)
+    sizes(tree, root)
+    assert reads.paths.count(f"{root}/ns_b_2/db") == 2
 
 
 def test_removed_pods_are_forgotten(root: Path) -> None:
@@ -126,15 +150,16 @@ def test_removed_pods_are_forgotten(root: Path) -> None:
     assert set(tree._known) == {str(root), f"{root}/ns_a_1", f"{root}/ns_a_1/web"}
 
 
-def test_only_the_root_may_be_a_symlink(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "else/where").mkdir(parents=True)
-    (tmp_path / "else/where/0.log").write_bytes(b"x" * 11)
-    (root / "ns_c_3").symlink_to(tmp_path / "else")
-    (root / "ns_a_1/link").symlink_to(tmp_path / "else/where")
+def test_symlinks_lead_to_pods_but_not_to_containers(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk/web").mkdir(parents=True)
+    (tmp_path / "disk/web/0.log").write_bytes(b"x" * 11)
+    (root / "ns_c_3").symlink_to(tmp_path / "disk")
+    (root / "ns_a_1/link").symlink_to(tmp_path / "disk/web")
     (root / "file").write_bytes(b"no directory")
     link = tmp_path / "link"
     link.symlink_to(root)
-    assert set(sizes(LogTree(str(link)), link)) == {"ns_a_1/web/0.log", "ns_a_1/web/1.log", "ns_b_2/db/0.log"}
+    found = set(sizes(LogTree(str(link)), link))
+    assert found == {"ns_a_1/web/0.log", "ns_a_1/web/1.log", "ns_b_2/db/0.log", "ns_c_3/web/0.log"}
 
 
 def test_absent_tree_has_no_logs(tmp_path: Path) -> None:
