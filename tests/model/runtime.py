@@ -100,6 +100,7 @@ class Runtime:
 
     def __init__(self, clock: Clock, programs: Programs = by_command) -> None:
         self.clock = clock
+        self.has_network = True
         self.programs = programs
         self.sandboxes: dict[str, Sandbox] = {}
         self.containers: dict[str, Container] = {}
@@ -125,7 +126,8 @@ class Runtime:
         return any(one.pid == pid for one in (*self.sandboxes.values(), *self.containers.values()))
 
     def Status(self, _: pb.StatusRequest) -> pb.StatusResponse:  # noqa: N802
-        ready = [pb.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
+        states = (("RuntimeReady", True), ("NetworkReady", self.has_network))
+        ready = [pb.RuntimeCondition(type=kind, status=state) for kind, state in states]
         return pb.StatusResponse(status=pb.RuntimeStatus(conditions=ready))
 
     def RuntimeConfig(self, _: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:  # noqa: N802

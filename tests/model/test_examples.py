@@ -234,6 +234,45 @@ def test_only_a_pod_with_work_asks_for_the_network(make_world):
     assert world.peers["pleg"].relayed > before
 
 
+def test_pods_wait_for_the_network_where_they_have_work(make_world):
+    world = make_world(static=False)
+    pods = [specs.api_pod(PLAIN, number) for number in range(2)]
+    world.update("api", "ADD", pods[0])
+    world.clock.advance(10)
+    world.runtime.has_network = False
+    world.clock.advance(10)
+    world.update("api", "ADD", pods[1])
+    world.clock.advance(world.settings.sync_frequency_s * 3)
+    running = world.running()
+    assert [one.sandbox.config.metadata.uid for one in running] == [pods[0].metadata.uid]
+    world.remove(running[0].id)
+    world.clock.advance(20)
+    assert world.running() == [], "nothing is restarted"
+    world.runtime.has_network = True
+    settle(world)
+    assert len(world.running()) == 2
+
+
+def test_resize_waits_for_the_network(make_world):
+    world = make_world(static=False)
+    pod = specs.api_pod(PLAIN, 1)
+    world.update("api", "ADD", with_limits(pod, "100m", "10Mi"))
+    world.clock.advance(10)
+    world.runtime.has_network = False
+    world.clock.advance(10)
+    world.update("api", "UPDATE", with_limits(pod, "200m", "20Mi"))
+    world.clock.advance(20)
+
+    def quota():
+        (container,) = world.running()
+        return container.config.linux.resources.cpu_quota
+
+    assert quota() == 10_000
+    world.runtime.has_network = True
+    world.clock.advance(20)
+    assert quota() == 20_000, explain(world)
+
+
 def test_sidecar_failing_startup_blocks_later_starts(make_world):
     world = make_world(static=False)
     sidecar = {"name": "i", "image": "image:1", "restartPolicy": "Always", "startupProbe": specs.PROBE}

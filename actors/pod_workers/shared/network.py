@@ -1,6 +1,6 @@
 """RuntimeNetwork: whether the runtime's network is ready, asked of the runtime at most every few seconds.
 
-Workers of several threads share one answer. While it is bad, pods that do not use the host's network are held back.
+Workers of several threads share one answer. While it is bad, nothing starts of pods that do not use the host's network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RuntimeNetwork:
     """The latest answer. Usable from any thread."""
 
     def __init__(self, cri: CriCalls, relayed: CriCalls) -> None:
-        """Ask by `relayed`, which is pleg: then pods that need nothing else keep no channel to the runtime open.
+        """Ask by `relayed`, which is pleg: then pods in back-off, which need nothing else, keep no channel open.
 
         Where that fails, ask by `cri`: pods start though pleg hangs.
         """

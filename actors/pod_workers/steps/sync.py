@@ -170,8 +170,8 @@ class Sync:
     async def _need_network(self) -> None:
         """Raise NetworkNotReadyError if the runtime has no network for the pod: nothing of it starts or restarts.
 
-        The kubelet holds back pods without work, too, which then have the event and no other harm. Asking for each of
-        them would wake pleg and the runtime at every look.
+        Only for a pod with work. The kubelet holds back others, too, which then have the event. Asking for each of them
+        would wake pleg and the runtime at every look.
         """
         with self.scope.wait_reasons.waiting_for("the state of the runtime's network"):
             problem = "" if self.scope.pod.spec.host_network else await self.context.network.problem()
