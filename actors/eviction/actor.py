@@ -110,8 +110,8 @@ class Eviction(Actor):
         self._known: dict[str, Pod | None] = {}
         """UID to the pod when its ephemeral storage is limited, else to None."""
         self._known_by_end: set[str] = set()
-        """UIDs of ending pods without a known limit. A static pod may come back with the UID of its orphan, which had no
-        spec."""
+        """UIDs of ending pods without a known limit. A static pod may come back with the UID of its orphan, which had
+        no spec."""
         self._new_pods = NewPods(paths.pods_dir(self.settings.root_dir))
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
