@@ -20,7 +20,6 @@ def clear(directory: Path, network: str) -> None:
     end_processes(directory)
     unmount_below(directory)
     delete_network(network)
-    delete_empty_cgroups("k8s.io")
     delete_directory(directory)
 
 

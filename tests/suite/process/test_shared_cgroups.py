@@ -1,0 +1,50 @@
+"""Cgroups that instances of several test processes share go with the last one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.containerd import leftovers, shared_cgroups
+from tests.containerd.shared_cgroups import SHARED, SharedCgroups
+
+OTHER = """
+import sys
+from tests.containerd import shared_cgroups
+shared_cgroups._PLACE = sys.argv[1]
+held = shared_cgroups.SharedCgroups()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of cgroups that were deleted, in the place of the machine's."""
+    names: list[str] = []
+    monkeypatch.setattr(shared_cgroups, "_PLACE", str(tmp_path))
+    monkeypatch.setattr(leftovers, "delete_empty_cgroups", names.append)
+    return names
+
+
+def test_last_instance_deletes_shared_cgroups(deleted: list[str]) -> None:
+    one, two = SharedCgroups(), SharedCgroups()
+    one.close()
+    assert deleted == []
+    two.close()
+    assert deleted == list(SHARED)
+
+
+def test_instance_of_another_process_keeps_shared_cgroups(deleted: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", OTHER, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": ":".join(sys.path)}
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        SharedCgroups().close()
+        assert deleted == []
+        other.kill()
+    SharedCgroups().close()
+    assert deleted == list(SHARED)
