@@ -16,7 +16,7 @@ from tests.containerd.config import write_config, write_network
 from tests.containerd.images import Image, busybox, pause, write_archive
 from tests.containerd.network import NetworkSlot
 from tests.containerd.requirements import PATH, which
-from tests.containerd.shared_cgroups import SharedCgroups
+from tests.containerd.shared_cgroups import CONTAINERD, SharedCgroup
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
@@ -48,7 +48,7 @@ class ContainerdInstance:
         self._images = [busybox(), pause(), *images]
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None
-        self._cgroups: SharedCgroups | None = None
+        self._cgroup: SharedCgroup | None = None
 
     @property
     def pid(self) -> int | None:
@@ -63,7 +63,7 @@ class ContainerdInstance:
                 f"cannot start containerd in {self.directory}: it is not empty; name another directory"
             )
         self.directory.chmod(0o711)  # users of pods that have their own must get to the root file systems below it
-        self._slot, self._cgroups = NetworkSlot.take(self.directory), SharedCgroups()
+        self._slot, self._cgroup = NetworkSlot.take(self.directory), SharedCgroup(CONTAINERD)
         try:
             write_network(self.directory, self._slot.name, self._slot.subnet, host_ports=self._host_ports)
             write_config(self.directory, self.socket, self._snapshotter(), systemd=self._systemd)
@@ -185,10 +185,10 @@ class ContainerdInstance:
             leftovers.clear(self.directory, self._slot.name)
             if self._host_ports:
                 leftovers.delete_empty_host_port_chains()
-            if self._cgroups is not None:
-                self._cgroups.close()
+            if self._cgroup is not None:
+                self._cgroup.close()
             self._slot.close()
-            self._slot = self._cgroups = None
+            self._slot = self._cgroup = None
 
     def _remove_pods_if_possible(self) -> None:
         if self.pid is None and (self.directory / "state").exists():

@@ -21,7 +21,7 @@ from tests.containerd.config import write_network
 from tests.containerd.images import Image, busybox, write_archive
 from tests.containerd.network import NetworkSlot
 from tests.containerd.requirements import cni_dir
-from tests.containerd.shared_cgroups import SharedCgroups
+from tests.containerd.shared_cgroups import EMBEDDED, SharedCgroup
 
 
 class EmbeddedInstance:
@@ -61,11 +61,11 @@ class EmbeddedInstance:
         self._within = ["nsenter", f"--net={netns}"] if netns else []
         self._process: subprocess.Popen[bytes] | None = None
         self._slot: NetworkSlot | None = None
-        self._cgroups: SharedCgroups | None = None
+        self._cgroup: SharedCgroup | None = None
 
     def __enter__(self) -> "EmbeddedInstance":
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._slot, self._cgroups = NetworkSlot.take(self.directory), SharedCgroups()
+        self._slot, self._cgroup = NetworkSlot.take(self.directory), SharedCgroup(EMBEDDED)
         try:
             if self._cni:
                 write_network(self.directory, self._slot.name, self._slot.subnet)
@@ -174,9 +174,9 @@ class EmbeddedInstance:
         if self._slot is not None:
             leftovers.delete_network(self._slot.name)
             self._slot.close()  # last: its next owner has a bridge of the same name
-        if self._cgroups is not None:
-            self._cgroups.close()
-            self._cgroups = None
+        if self._cgroup is not None:
+            self._cgroup.close()
+            self._cgroup = None
         leftovers.delete_directory(self.directory)
 
 

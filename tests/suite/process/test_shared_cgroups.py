@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.containerd import leftovers, shared_cgroups
-from tests.containerd.shared_cgroups import SHARED, SharedCgroups
+from tests.containerd.shared_cgroups import CONTAINERD, EMBEDDED, SharedCgroup
 
 OTHER = """
 import sys
 from tests.containerd import shared_cgroups
-shared_cgroups._PLACE = sys.argv[1]
-held = shared_cgroups.SharedCgroups()
+shared_cgroups._PLACES[shared_cgroups.EMBEDDED] = sys.argv[1]
+held = shared_cgroups.SharedCgroup(shared_cgroups.EMBEDDED)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -23,17 +23,21 @@ sys.stdin.read()
 def deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of cgroups that were deleted, in the place of the machine's."""
     names: list[str] = []
-    monkeypatch.setattr(shared_cgroups, "_PLACE", str(tmp_path))
+    (tmp_path / "other").mkdir()
+    places = {EMBEDDED: str(tmp_path), CONTAINERD: str(tmp_path / "other")}
+    monkeypatch.setattr(shared_cgroups, "_PLACES", places)
     monkeypatch.setattr(leftovers, "delete_empty_cgroups", names.append)
     return names
 
 
 def test_last_instance_deletes_shared_cgroups(deleted: list[str]) -> None:
-    one, two = SharedCgroups(), SharedCgroups()
+    one, two, other = SharedCgroup(EMBEDDED), SharedCgroup(EMBEDDED), SharedCgroup(CONTAINERD)
     one.close()
     assert deleted == []
     two.close()
-    assert deleted == list(SHARED)
+    assert deleted == [EMBEDDED], "not what another runtime on this machine may use"
+    other.close()
+    assert deleted == [EMBEDDED, CONTAINERD]
 
 
 def test_instance_of_another_process_keeps_shared_cgroups(deleted: list[str], tmp_path: Path) -> None:
@@ -43,8 +47,8 @@ def test_instance_of_another_process_keeps_shared_cgroups(deleted: list[str], tm
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        SharedCgroups().close()
+        SharedCgroup(EMBEDDED).close()
         assert deleted == []
         other.kill()
-    SharedCgroups().close()
-    assert deleted == list(SHARED)
+    SharedCgroup(EMBEDDED).close()
+    assert deleted == [EMBEDDED]
