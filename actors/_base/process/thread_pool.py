@@ -4,7 +4,7 @@ A Pykka actor's own thread takes some 35 KiB even when it waits. A pooled actor 
 messages. It still handles one message at a time, in order. An actor that blocks for long delays the others for
 STALLED_S: the pool adds a thread when waiting jobs do not start.
 
-The pool of concurrent.futures wakes two threads for each job: the one that takes it wakes another for the next. This
+The pool of concurrent.futures wakes two threads for each job: its queue wakes another when a thread takes the job. This
 pool hands a job to one idle thread, so an idle node's agent wakes less often.
 """
 
