@@ -77,6 +77,7 @@ def read(pem: bytes) -> Certificate:
 def self_signed(names: Names) -> Pem:
     """See pki.self_signed."""
     key = ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -87,12 +88,30 @@ def self_signed(names: Names) -> Pem:
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + SELF_SIGNED_FOR)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_signs_itself(), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
     if alternatives := _alternatives(names):
         builder = builder.add_extension(alternatives, critical=False)
     made = builder.sign(key, hashes.SHA256())
     return Pem(certificate=made.public_bytes(serialization.Encoding.PEM).decode(), key=_pem_of(key))
+
+
+def _signs_itself() -> x509.KeyUsage:
+    """The key usage of a server's certificate that is its own authority. Strict clients ask for it (RFC 5280)."""
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=True,
+        key_cert_sign=True,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _key(pem: bytes) -> CertificateIssuerPrivateKeyTypes:

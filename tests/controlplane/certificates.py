@@ -28,7 +28,12 @@ class Authority:
         self.path = directory / "ca.crt"
         self._key, self._name = key or new_key(), name or name_of("nodevisor-test-ca")
         constraints = x509.BasicConstraints(ca=True, path_length=None)
-        builder = unsigned(self._name, self._name, self._key, 1).add_extension(constraints, critical=True)
+        builder = (
+            unsigned(self._name, self._name, self._key, 1)
+            .add_extension(constraints, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_signs_certificates(), critical=True)
+        )
         write(directory / "ca", self._key, builder.sign(self._key, hashes.SHA256()))
 
     def issue(self, name: str, user: str, *groups: str, days: int = 1) -> tuple[Path, Path]:
@@ -39,8 +44,13 @@ class Authority:
             unsigned(name_of(user, *groups), self._name, key, days)
             .add_extension(x509.SubjectAlternativeName(SERVER_NAMES), critical=False)
             .add_extension(usages, critical=False)
+            .add_extension(self._identifier(), critical=False)
         )
         return write(self.directory / name, key, builder.sign(self._key, hashes.SHA256()))
+
+    def _identifier(self) -> x509.AuthorityKeyIdentifier:
+        """Strict clients, as Python's from 3.13 on, ask for it."""
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
     def sign(self, name: str, subject: x509.Name, key: Key, *extensions: x509.ExtensionType) -> tuple[Path, Path]:
         """Certificate and key files NAME.crt and NAME.key of any subject, with these critical extensions alone."""
@@ -54,6 +64,12 @@ class Authority:
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
         content = new_key().private_bytes(encoding, form, serialization.NoEncryption())
         (self.directory / f"{name}.key").write_bytes(content)
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    others = ("content_commitment", "data_encipherment", "key_encipherment", "key_agreement", "encipher_only")
+    signs = {"digital_signature": True, "key_cert_sign": True, "crl_sign": True, "decipher_only": False}
+    return x509.KeyUsage(**signs, **dict.fromkeys(others, False))
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

@@ -27,6 +27,7 @@ from actors._kube.connection.credentials import Credentials, Identity, load_cert
 from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
 from actors._kube.connection.stream import Endpoint, Stream, open_stream
 from actors._kube.errors import ApiError, Unauthorized, Unreachable
+from actors._pki.trust import client_context
 
 log = logging.getLogger(__name__)
 
@@ -264,8 +265,7 @@ def tls(access: Access, identity: Identity) -> ssl.SSLContext:
     cluster = access.cluster
     authority = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
     try:
-        context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context = client_context(authority.decode() if authority else None)
         if cluster.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -11,13 +11,13 @@ import errno
 import functools
 import http.client
 import logging
-import ssl
 from collections.abc import Mapping
 
 import msgspec
 import urllib3
 
 from actors._base.process.run_in_subprocess import SubprocessError, run_in_subprocess
+from actors._pki.trust import client_context
 from actors.config.pods.manifest import MAX_LIST_BYTES
 from actors.config.sources.url_policy import REDIRECTS, Fetch, FetchError, answer_problem, first, redirected
 
@@ -76,9 +76,7 @@ def _open(request: Fetch) -> urllib3.BaseHTTPResponse:
     sent["Connection"] = "close"
     pool: urllib3.HTTPConnectionPool
     if request.scheme == "https":
-        context = ssl.create_default_context()
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        pool = urllib3.HTTPSConnectionPool(request.host, request.port, ssl_context=context)
+        pool = urllib3.HTTPSConnectionPool(request.host, request.port, ssl_context=client_context())
     else:
         pool = urllib3.HTTPConnectionPool(request.host, request.port)
     return pool.urlopen(

@@ -18,6 +18,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from actors._pki.trust import client_context
 from actors.runtime.images.sources.hosts import Host, is_loopback
 
 HEAD_S = 60.0
@@ -60,20 +61,18 @@ class _TlsPool(HTTPSConnectionPool):
 def pool_of(host: Host) -> Any:
     """A connection pool for `host`. Raises OSError for unreadable certificates."""
     address = urllib.parse.urlsplit(host.url)
-    tls: dict[str, Any] = {"cert_reqs": "CERT_NONE"} if host.skip_verify else {}
-    if host.ca or host.client[0]:
-        tls["ssl_context"] = _context(host)
+    context = _context(host)
     proxy = urllib.request.getproxies().get(address.scheme, "")
     if proxy and not is_loopback(address.netloc) and not urllib.request.proxy_bypass(address.hostname or ""):
-        pool: Any = urllib3.ProxyManager(proxy, **tls)
+        pool: Any = urllib3.ProxyManager(proxy, ssl_context=context)
     else:
-        pool = urllib3.PoolManager(**tls)
+        pool = urllib3.PoolManager(ssl_context=context)
     pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return pool
 
 
-def _context(host: Host) -> Any:
-    context = ssl.create_default_context()
+def _context(host: Host) -> ssl.SSLContext:
+    context = client_context()
     if host.skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
