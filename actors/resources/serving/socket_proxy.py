@@ -18,6 +18,7 @@ import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ class SocketProxy:
         """The last problem in the log."""
         self._failed_at = -math.inf
         """Monotonic time at which a client could not be served."""
-        self._clients = 0
+        self._serving: set[asyncio.Task[Any]] = set()
+        """A task for each client."""
         self._unused: asyncio.TimerHandle | None = None
         self._ending = asyncio.Event()
         self._listening = _listen(path)
@@ -78,20 +80,30 @@ class SocketProxy:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # its end waits for the clients' tasks
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
         finally:
             self._stop_server()
 
     async def _serve(self) -> None:
-        async with await asyncio.start_unix_server(self._serve_client, sock=self._listening, backlog=WAITING):
-            await self._ending.wait()
+        server = await asyncio.start_unix_server(self._serve_client, sock=self._listening, backlog=WAITING)
+        await self._ending.wait()
+        # The clients end before the server: its end waits for them from Python 3.12 on, and a connection that has just
+        # been accepted cannot be handed on after it.
+        self._loop.remove_reader(self._listening)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.wait(others)
+        server.close()
 
     async def _serve_client(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self._clients >= self._connections or self._ending.is_set():
+        task = asyncio.current_task()
+        assert task is not None  # in a coroutine
+        if len(self._serving) >= self._connections or self._ending.is_set():
             writer.transport.abort()
             return
-        self._clients += 1
+        self._serving.add(task)
         if self._unused is not None:
             self._unused.cancel()
         try:
@@ -102,8 +114,8 @@ class SocketProxy:
             pass  # the end; asyncio would log it
         finally:
             writer.transport.abort()
-            self._clients -= 1
-            if not self._clients:
+            self._serving.discard(task)
+            if not self._serving:
                 self._unused = self._loop.call_later(UNUSED_S, self._stop_server)
 
     async def _connect(self) -> Stream:
