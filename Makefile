@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node guest test-guest check proof long lint new-actor bench bench-kubelet bench-runtimes proto clean
+.PHONY: help run test test-node test-pythons guest test-guest check proof long lint new-actor bench bench-kubelet bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(DEV_READY) ## Run the tests that need nothing but this machine; says at 
 test-node: $(DEV_READY) ## Run the others: on containerd, CNI, a control plane, Chromium; installs them on Debian as root
 	@$(BIN)/python -m tests.suite.prepare
 	@$(BIN)/pytest --target=node -n 3 $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+test-pythons: $(DEV_READY) ## Run `make test` with each other Python here, from 3.11 on: ten minutes for each
+	@.ci/pythons
 
 test-guest: $(DEV_READY) ## Run the tests of a guest with systemd and cgroup v2, under qemu or on NODEVISOR_GUEST=root@HOST
 	@$(BIN)/python -m tests.guest.prepare

@@ -36,6 +36,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 for port, handler in ((80, Echo), (81, Much)):
     threading.Thread(target=Server(("", port), handler).serve_forever).start()
+threading.Event().wait()  # Python 3.12 starts no thread once the main thread has ended
 """
 SERVERS = ("python3", "-c", _SERVERS)
 """Port 80 echoes; port 81 sends 3,000,000 bytes and closes."""

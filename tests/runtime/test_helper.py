@@ -285,6 +285,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for inner in (package, package.parent):
         (inner / "__init__.py").touch()
     with tarfile.open(fileobj=io.BytesIO(layers.shell(machine.busybox_program()))) as archive:
+        archive.extraction_filter = lambda member, _: member  # our own archive; Python 3.14 changes members by default
         archive.extractall(directory / "root")
     (directory / "given").mkdir()
     (directory / "given/file").write_text("given\n")
