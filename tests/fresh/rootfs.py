@@ -1,8 +1,10 @@
 """A minimal Debian of this machine's release: Python, git and make, and an ordinary user. Nothing of nodevisor.
 
-The packages come from where this machine's apt takes its own.
+The packages come from where this machine's apt takes its own. NODEVISOR_FRESH_RELEASE=trixie or sid names another
+release, with another Python.
 """
 
+import os
 import platform
 import re
 import subprocess
@@ -21,6 +23,9 @@ _HOOKS = (
     # The repository that is cloned belongs to root, and git asks an ordinary user whether that is well.
     'printf "[safe]\\n\\tdirectory = *\\n" > "$1/etc/gitconfig"',
 )
+OTHER_RELEASE = os.environ.get("NODEVISOR_FRESH_RELEASE", "")
+_MAY_BE_OLD = '--aptopt=Acquire::Check-Valid-Until "false";'
+"""For a mirror's copy of sid, whose list is valid for a week only."""
 _TARGET = "deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
 
 
@@ -30,9 +35,16 @@ class CannotMake(Exception):
 
 def rootfs() -> Path:
     """The directory that has it; made in 40 s where the cache has none. Raises CannotMake."""
-    listed = sources()
+    wanted = OTHER_RELEASE or release()
+    listed = _of_release(sources(), wanted)
     recipe = "\n".join((platform.machine(), INCLUDE, *_HOOKS, *listed))
-    return cached("rootfs", recipe, lambda directory: make_debian(directory, INCLUDE, _HOOKS, listed))
+    return cached("rootfs", recipe, lambda directory: make_debian(directory, INCLUDE, _HOOKS, listed, wanted))
+
+
+def _of_release(sources: Sequence[str], wanted: str) -> list[str]:
+    """The same archives of another release; sid has no archive of updates."""
+    lines = {line.replace(release(), wanted) for line in sources}
+    return sorted(line for line in lines if wanted != "sid" or " sid " in line)
 
 
 def release() -> str:
@@ -40,19 +52,21 @@ def release() -> str:
     return platform.freedesktop_os_release()["VERSION_CODENAME"]
 
 
-def make_debian(directory: Path, include: str, hooks: Sequence[str], sources: Sequence[str]) -> None:
-    """Fill `directory` with a minimal Debian of this machine's release and further packages. Raises CannotMake.
+def make_debian(directory: Path, include: str, hooks: Sequence[str], sources: Sequence[str], suite: str = "") -> None:
+    """Fill `directory` with a minimal Debian and further packages. Raises CannotMake.
 
-    `hooks` are shell commands that run last, with the directory as $1; `sources` lines of a sources.list.
+    `hooks` are shell commands that run last, with the directory as $1; `sources` lines of a sources.list; `suite` the
+    release, by default this machine's.
     """
     options = [f"--include={include}", *(f"--customize-hook={hook}" for hook in hooks), *apt_options()]
+    options += [_MAY_BE_OLD] if suite == "sid" else []
     command = [
         "mmdebstrap",
         "--mode=root",
         "--variant=minbase",
         "--format=directory",
         *options,
-        release(),
+        suite or release(),
         directory,
         "-",
     ]
