@@ -12,10 +12,11 @@ import ssl
 def client_context(authority: str | None = None) -> ssl.SSLContext:
     """A client's context that trusts the certificates of `authority`, in PEM; None: those of the system.
 
-    An intermediate certificate may be the authority without its root, as in Go. Raises ssl.SSLError and ValueError for
-    an unusable authority.
+    As in Go, an intermediate certificate may be the authority without its root, and a server's names are those of its
+    Subject Alternative Name alone. Raises ssl.SSLError and ValueError for an unusable authority.
     """
     context = ssl.create_default_context(cadata=authority)
+    context.hostname_checks_common_name = False
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

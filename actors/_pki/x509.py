@@ -100,11 +100,14 @@ def self_signed(names: Names) -> Pem:
 
 
 def _signs_itself() -> x509.KeyUsage:
-    """The key usage of a server's certificate that is its own authority. Strict clients ask for it (RFC 5280)."""
+    """The key usage of a server's certificate that is its own authority. Strict clients ask for it (RFC 5280).
+
+    An EC key enciphers no other key (RFC 8813).
+    """
     return x509.KeyUsage(
         digital_signature=True,
-        key_encipherment=True,
         key_cert_sign=True,
+        key_encipherment=False,
         content_commitment=False,
         data_encipherment=False,
         key_agreement=False,

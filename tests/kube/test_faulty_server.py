@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import time
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+from urllib3.exceptions import MaxRetryError
 
+from actors._kube.connection.credentials import Identity
 from actors._kube.connection.kubeconfig import load
-from actors._kube.connection.session import Session
+from actors._kube.connection.session import Session, connections
 from actors._kube.errors import ApiError, Conflict, TooManyRequests, Unreachable
 from tests.controlplane.certificates import Authority
 from tests.harness import wait_for
@@ -82,6 +87,23 @@ def test_watch_that_becomes_silent_after_some_events(server: FaultyServer, sessi
     wait_for(lambda: len(server.calls) == 2)
     response.close()
     broken.close()
+
+
+@pytest.mark.parametrize(("name", "trusted"), [("kubernetes.default.svc", True), ("other.invalid", False)])
+def test_calls_and_later_streams_check_the_tls_server_name(tmp_path: Path, name: str, trusted: bool) -> None:
+    authority = Authority(tmp_path / "pki")
+    with FaultyServer(lambda _: Reply(), authority.issue("server", "server")) as server:
+        path = server.kubeconfig(tmp_path / "kubeconfig", authority.path)
+        content = json.loads(path.read_text())
+        content["clusters"][0]["cluster"]["tls-server-name"] = name
+        path.write_text(json.dumps(content))
+        made = connections(load(str(path)), Identity(b"", b"", {}))
+        refuses = nullcontext() if trusted else pytest.raises(MaxRetryError, match=r"[Hh]ostname mismatch")
+        with refuses:
+            made.pool.request("GET", "/", retries=0)
+        refuses_stream = nullcontext() if trusted else pytest.raises(ssl.SSLCertVerificationError, match="mismatch")
+        with refuses_stream, closing(made.endpoint.connect(20, ())):
+            pass
 
 
 def test_https_with_a_certificate(tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ def test_others_and_other_names_are_refused(tmp_path: Path) -> None:
         handshake(trusting, *authority.issue("late", "server", days=-1), name="localhost")
 
 
+def test_common_name_is_no_servers_name(tmp_path: Path) -> None:
+    authority, key = Authority(tmp_path / "authority"), new_key()
+    pair = authority.sign("server", name_of(NAME), key)
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname mismatch"):
+        handshake(client_context(authority.path.read_text()), *pair)
+
+
 def test_strict_client_trusts_our_own_serving_certificate(tmp_path: Path) -> None:
     made = pki.self_signed(Names(common_name="node", dns_names=(NAME,)))
     for name, content in (("tls.crt", made.certificate), ("tls.key", made.key)):

@@ -244,9 +244,8 @@ def connections(access: Access, identity: Identity) -> Connections:
     context = tls(access, identity) if url.scheme == "https" else None
     if context is not None:
         options["ssl_context"] = context
+        # Not assert_hostname: urllib3 switches the context's own check of the name off for it, and streams share that.
         options["server_hostname"] = access.cluster.tls_server_name or url.hostname
-        if access.cluster.tls_server_name:
-            options["assert_hostname"] = access.cluster.tls_server_name
         if access.cluster.insecure_skip_tls_verify:
             options["assert_hostname"] = False
             log.warning("the API server %s is not verified: insecure-skip-tls-verify", access.cluster.server)
@@ -254,7 +253,8 @@ def connections(access: Access, identity: Identity) -> Connections:
     proxy = access.cluster.proxy_url or _proxy_of_environment(url.scheme, url.hostname or "")
     endpoint = Endpoint(access.cluster.server, context, access.cluster.tls_server_name, proxy)
     if proxy:
-        manager = urllib3.ProxyManager(proxy, **options)
+        to_proxy = client_context() if proxy.startswith("https") else None
+        manager = urllib3.ProxyManager(proxy, proxy_ssl_context=to_proxy, **options)
         return Connections(manager.connection_from_host(url.hostname, url.port, url.scheme), endpoint)
     kind = urllib3.HTTPSConnectionPool if context is not None else urllib3.HTTPConnectionPool
     return Connections(kind(url.hostname or "", url.port, **options), endpoint)

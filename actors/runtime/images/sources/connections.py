@@ -64,7 +64,8 @@ def pool_of(host: Host) -> Any:
     context = _context(host)
     proxy = urllib.request.getproxies().get(address.scheme, "")
     if proxy and not is_loopback(address.netloc) and not urllib.request.proxy_bypass(address.hostname or ""):
-        pool: Any = urllib3.ProxyManager(proxy, ssl_context=context)
+        to_proxy = client_context() if proxy.startswith("https") else None
+        pool: Any = urllib3.ProxyManager(proxy, proxy_ssl_context=to_proxy, ssl_context=context)
     else:
         pool = urllib3.PoolManager(ssl_context=context)
     pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
