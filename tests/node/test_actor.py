@@ -536,6 +536,7 @@ def test_resource_of_an_administrator_becomes_allocatable(server: FaultyServer, 
         wait_for(lambda: allocatable() == {"gpu": "1"}, 20)
 
 
+@pytest.mark.needs("machine ID")
 @pytest.mark.parametrize(
     ("other_machine", "had_plugins", "left"), [(True, False, "0"), (True, True, "8"), (False, False, "8")]
 )

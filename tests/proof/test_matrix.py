@@ -8,7 +8,7 @@ from tests.proof import matrix
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.needs("cgroups")
+@pytest.mark.needs("cgroups", "busybox")
 def test_faults_of_three_actors_are_not_seen_by_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "PODS", 3)
     monkeypatch.setattr(matrix, "ROUNDS", 1)

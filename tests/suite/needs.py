@@ -17,9 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from actors._host.system import machine_id, system_uuid
 from actors.objects.local.keep import in_memory
 from actors.oom.kernel_log import open_log
 
+LOOP_DEVICES = 4
+"""Tests that run side by side may have so many at once."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -107,9 +110,20 @@ def _has_user_namespaces() -> bool:
 
 @functools.cache
 def _has_loop_devices() -> bool:
+    """Return True when several can be had at once: a container's /dev may lack the nodes of further ones."""
     if os.geteuid() != 0 or not _can_mount():
         return False
-    return _ran("losetup", "-f")
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(1 << 20)
+        try:
+            return all(_ran("losetup", "--find", file.name) for _ in range(LOOP_DEVICES))
+        finally:
+            _ran(
+                "sh",
+                "-c",
+                'losetup --noheadings --output NAME --associated "$0" | xargs -r losetup --detach',
+                file.name,
+            )
 
 
 @functools.cache
@@ -149,6 +163,7 @@ NEEDS = {
     "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
     "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
+    "machine ID": Need("a machine ID or the firmware's UUID", lambda: bool(machine_id() or system_uuid())),
     "loop devices": Need("loop devices", _has_loop_devices),
     "kernel log": Need("the right to read /dev/kmsg", _can_read_kernel_log),
     "fuse": Need("/dev/fuse", lambda: _can_mount() and Path("/dev/fuse").exists()),

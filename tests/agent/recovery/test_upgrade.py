@@ -31,6 +31,7 @@ def agent() -> Iterator[Agent]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.needs("busybox")
 def test_pods_and_clients_notice_no_upgrade_there_and_back(agent: Agent, other: Path) -> None:
     there_and_back(agent, other)
 
