@@ -19,7 +19,7 @@ from actors._cgroup.fs import pod_cgroup_exists
 from actors._cri.errors import CriError
 from actors._events.recorder import Recorder
 from actors._host import selinux
-from actors._host.files.own_pods import OwnPods, mark_pod
+from actors._host.files.own_pods import OwnPods, is_marked, mark_pod
 from actors._host.node.critical import is_static
 from actors._host.node.shutdown import ended_by_shutdown
 from actors.pod_workers.address_search import AddressSearch
@@ -105,6 +105,8 @@ class PodWorkers(Actor):
         self._waiting: dict[str, list[str]] = defaultdict(list)
         """Full name of a pod to UIDs that wait until the present pod of that name is gone."""
         self._views: dict[str, PodView] = {}
+        self._failed: set[str] = set()
+        """UIDs of pods whose worker failed and has no successor yet: the runtime's state of them is not known."""
         """Pods in the runtime that no worker has taken: listed at start, or left when a worker ended."""
         self._foreign = ForeignPods(OwnPods(self.settings.root_dir, take_over=self.settings.take_over))
         self._admit_again: set[str] = set()
@@ -354,7 +356,8 @@ class PodWorkers(Actor):
                 waiting.append(uid)
             return
         self._admit_again.discard(uid)
-        view = None if self._foreign.claim(uid) else self._views.pop(uid, PodView())
+        is_unknown = self._foreign.claim(uid) or uid in self._failed
+        view = None if is_unknown else self._views.pop(uid, PodView())
         if view is None or view.sandboxes:
             self._mark(uid)
         self._start_worker(pod, view, self.admission_queue.termination(uid))
@@ -379,6 +382,7 @@ class PodWorkers(Actor):
             termination = replace(termination, grace_period_s=remaining_grace_s(end, time.monotonic()))
         initial = InitialState(
             view=view,
+            is_new=view == PodView() and not is_marked(self.settings.root_dir, uid),
             status=self._statuses.pop(uid, None),
             results=tuple(self._results.pop(uid, ())),
             desired=self.desired.pods.get(uid),
@@ -447,6 +451,7 @@ class PodWorkers(Actor):
         if worker is None:
             return
         if failed:
+            self._failed.add(uid)
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         self.admission_queue.pod_terminated(uid)
@@ -463,6 +468,7 @@ class PodWorkers(Actor):
 
     def _replace_worker(self, failed: PodWorker) -> None:
         uid = failed.pod.metadata.uid
+        self._failed.discard(uid)
         if uid not in self.workers:
             pod = self.allocations.current(self.desired.pods.get(uid, failed.pod))
             self._start_worker(pod, None, failed.termination)

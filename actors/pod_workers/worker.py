@@ -69,6 +69,8 @@ class InitialState:
 
     view: PodView | None
     """Sandboxes and containers that the runtime listed; empty for a new pod, None when they are not known."""
+    is_new: bool = False
+    """No process before this one has begun the pod: the runtime has only what this worker makes."""
     status: PodStatus | None = None
     """The last published status."""
     results: tuple[ProbeResult, ...] = ()
@@ -109,7 +111,7 @@ class PodWorker(PooledActor):
         )
         self.stage: Stage = "sync"
         self.termination: TerminationRequest | None = None
-        self.runtime = RuntimeView(scope, initial.view)
+        self.runtime = RuntimeView(scope, initial.view, is_new=initial.is_new)
         self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
         self.report = StatusReporter(scope, initial.view, initial.status, initial.results, self.resizer.conditions)
         hooks = Hooks(scope)
@@ -367,7 +369,7 @@ class PodWorker(PooledActor):
                 message = f"error killing pod: {error.grpc_text()}"
                 self.context.events.pod(self.pod, "Warning", "FailedKillPod", message)
             raise
-        view = await self.runtime.listed()
+        view = await self.runtime.stopped()
         if view.has_processes:
             return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all
         # Before the API server knows the end: then the cluster gives the devices to other pods.

@@ -105,6 +105,17 @@ def mark_pod(root_dir: str, uid: str) -> None:
     os.makedirs(paths.pod_dir(root_dir, uid), mode=0o750, exist_ok=True)
 
 
+def is_marked(root_dir: str, uid: str) -> bool:
+    """Return True when the pod has a directory, or may have one: its sandbox may have been begun."""
+    try:
+        os.lstat(paths.pod_dir(root_dir, uid))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class _State(msgspec.Struct):
     data: str
 

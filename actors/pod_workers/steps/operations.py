@@ -38,7 +38,7 @@ from actors.pod_workers.steps.supplies import runtime_handler
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.container_gc import PodTerminated
-from proto.node.image_pull import ExpectImages
+from proto.node.image_pull import ExpectImages, ImageEnsured
 from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
 from proto.wire.errors import AskTimeout, Refused
@@ -123,7 +123,9 @@ class Operations:
             self.context.sandboxes.discard(self.scope.pod.metadata.uid)
         self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
         self.sandbox_pb = config
-        return await self._read_sandbox_new(identity)
+        found = await self._read_sandbox_new(identity)
+        self.runtime.end_creation()
+        return found
 
     async def _run_sandbox(
         self, config: pb.PodSandboxConfig, handler: str, settings: Settings, containers: Iterable[Container]
@@ -138,6 +140,7 @@ class Operations:
                 metrics.sandbox_start(self.scope.pod, handler),
                 self.context.moves.during_call(),
             ):
+                self.runtime.begin_creation()
                 return await self.context.cri.run_pod_sandbox(config, handler)
         except RuntimeDown:
             raise
@@ -207,23 +210,31 @@ class Operations:
         note_actuated(self.context, self.scope.pod, container)
         # Ahead of sandboxes: of many pods, the first run soon, and the work of both kinds is done side by side.
         async with self.context.starting.ahead:
-            try:
-                with self.context.moves.during_call():
-                    with self.scope.trace.part("create", container.name):
-                        identity = await start.create(image)
-                    with self.scope.trace.part("start", container.name):
-                        await start.start(identity)
-            except GeneratorExit:
-                raise  # the coroutine ends with its process, and can await nothing more
-            except BaseException:
-                await self._read_created(start)
-                raise
-            await self._read_created(start)
+            identity = await self._create_and_start(start, image)
         found = self.runtime.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         await self._post_start(container, found)
         return self.runtime.view.container_by_id(identity) or found
+
+    async def _create_and_start(self, start: ContainerStart, image: ImageEnsured) -> str:
+        """Returns the CRI ID. The container is in the view, also after a failed start."""
+        name = start.container.name
+        self.runtime.begin_creation()
+        try:
+            with self.context.moves.during_call():
+                with self.scope.trace.part("create", name):
+                    identity = await start.create(image)
+                with self.scope.trace.part("start", name):
+                    await start.start(identity)
+        except GeneratorExit:
+            raise  # the coroutine ends with its process, and can await nothing more
+        except BaseException:
+            await self._read_created(start)
+            raise
+        await self._read_created(start)
+        self.runtime.end_creation()
+        return identity
 
     async def _read_created(self, start: ContainerStart) -> None:
         """Read a container whose creation returned an ID, also when a later step failed."""

@@ -49,14 +49,18 @@ async def list_pod(cri: Cri, uid: str) -> PodView:
 class RuntimeView:
     """The view of one pod; used in its worker's mailbox thread only. Runtime errors pass unchanged."""
 
-    def __init__(self, scope: PodScope, view: PodView | None) -> None:
-        """`view`: the sandboxes and containers that the runtime listed last; None when they are not known."""
+    def __init__(self, scope: PodScope, view: PodView | None, *, is_new: bool = False) -> None:
+        """`view`: the sandboxes and containers that the runtime listed last; None when they are not known. `is_new`: no
+        process before this one has begun the pod."""
         self.scope = scope
         self.context = scope.context
         self.uid = scope.pod.metadata.uid
         self.view = view if view is not None else PodView()
         """As of the last reading; `current` brings it up to date."""
         self._unlisted = view is None
+        self._is_new = is_new
+        self._unseen = 0
+        """Calls that are making a sandbox or container, or have failed: it may be there without being in the view."""
         self._stale: set[str] = set(self.view.ids())
         self._ended: set[str] = set()
         """IDs whose process has exited, even if the runtime reports them as running."""
@@ -75,6 +79,14 @@ class RuntimeView:
     def relist(self) -> None:
         """List the whole pod at the next `current`: a failed call may have taken effect."""
         self._unlisted = True
+
+    def begin_creation(self) -> None:
+        """Note that a sandbox or container is being made. After an error, it may come into being at any time."""
+        self._unseen += 1
+
+    def end_creation(self) -> None:
+        """Note that it is in the view."""
+        self._unseen -= 1
 
     async def current(self) -> PodView:
         """The view after reading its stale parts again."""
@@ -111,6 +123,16 @@ class RuntimeView:
         self._ended &= self._stale
         return await self.current()
 
+    async def stopped(self) -> PodView:
+        """The view after all sandboxes were stopped: its containers' final states.
+
+        Lists the pod when something of it may not be in the view.
+        """
+        if self._unseen or not self._is_new:
+            return await self.listed()
+        self._stale |= self.view.changeable_ids
+        return await self.current()
+
     async def _read(self, identity: str) -> None:
         """Read a sandbox or container; if its process has exited, until the runtime reports that."""
         is_sandbox = self.view.sandbox(identity) is not None
@@ -119,7 +141,7 @@ class RuntimeView:
             if identity not in self._ended:
                 return
             if found is None or not self.view.is_alive(identity):
-                self._ended.discard(identity)
+                self._is_over(identity)
                 return
             if wait_s is not None:
                 await self.scope.sleep(wait_s)
@@ -128,6 +150,12 @@ class RuntimeView:
         self.context.published.unwatch(self.uid, identity)
         if found is not None:
             self._watch(identity, found.pid, alive=True, sandbox=is_sandbox)
+
+    def _is_over(self, identity: str) -> None:
+        """Its end is in the view. If nothing of its record can change any more, an earlier hint says nothing new."""
+        self._ended.discard(identity)
+        if identity not in self.view.changeable_ids:
+            self._stale.discard(identity)
 
     async def read_container(self, identity: str) -> ContainerView | None:
         """Read one container; None if the runtime has lost it.
@@ -184,9 +212,11 @@ class RuntimeView:
     def stopped_sandbox(self, identity: str) -> None:
         """StopPodSandbox has succeeded."""
         self.view = self.view.with_stopped_sandbox(identity)
+        self._is_over(identity)
         self.context.published.unwatch(self.uid, identity)
 
     def removed(self, identity: str) -> None:
         """A sandbox or container was removed."""
         self.view = self.view.without(identity)
+        self._is_over(identity)
         self.context.published.unwatch(self.uid, identity)
