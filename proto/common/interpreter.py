@@ -1,4 +1,4 @@
-"""The command line that starts another Python process of this installation."""
+"""The Python interpreter: the command line of another one of this installation, and its cache of attributes."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def command(module: str, *arguments: str) -> list[str]:
         f"from {module} import main; sys.exit(main(sys.argv[2:]))"
     )
     return [sys.executable, "-P", "-c", boot, json.dumps(sys.path), *arguments]
+
+
+def clear_type_cache() -> None:
+    """Drop the references that the cache of looked-up attributes holds. Python 3.13 has another name for it."""
+    clear = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+    clear()

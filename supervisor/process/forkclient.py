@@ -25,6 +25,7 @@ import msgspec
 
 from proto.agent.settings import Settings
 from proto.common import procfs
+from proto.common.interpreter import clear_type_cache
 from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
 
@@ -228,7 +229,7 @@ def _fork(kept: tuple[int, ...]) -> int:
     # Garbage collection then writes to no shared object. The type cache holds references: releasing them later would
     # copy pages on both sides.
     gc.freeze()
-    sys._clear_type_cache()
+    clear_type_cache()
     pid = os.fork()
     if pid == 0:
         _serve(kept, supervisor)

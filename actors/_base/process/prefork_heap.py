@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from proto.common.interpreter import clear_type_cache
+
 log = logging.getLogger(__name__)
 
 SWITCH = "NODEVISOR_PREFORK"
@@ -85,7 +87,7 @@ def fill() -> None:
     if os.environ.get(SWITCH) == "0":
         return
     # Imports left references in the cache of looked-up attributes. Children would release them, and so copy pages.
-    sys._clear_type_cache()
+    clear_type_cache()
     gc.collect()  # also empties the free lists of types
     if not all(_fill_pools(size) for size in range(ALIGNMENT, LARGEST_SMALL + 1, ALIGNMENT)):
         log.info("cannot fill the interpreter's heap: its allocator is not pymalloc; each actor needs more memory")
