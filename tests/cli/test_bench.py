@@ -216,6 +216,7 @@ def test_remote_console_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run it on the agent's machine" in capsys.readouterr().err
 
 
+@pytest.mark.needs("root")
 def test_sandboxes_that_cannot_be_removed_are_named_with_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from tests.harness import wait_for
 
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = [
+    pytest.mark.needs("cgroups"),
     pytest.mark.timeout(300),
     pytest.mark.skipif(len(CPUS) < 2, reason="one CPU is reserved, and one is given to a pod"),
 ]

@@ -19,6 +19,7 @@ from tests.resources.dra.driver import NAME, Driver
 from tests.resources.dra.pods import claim
 from tests.resources.plugin_server import Fault
 
+pytestmark = pytest.mark.needs("root")
 WAITS = "Failed to prepare dynamic resources: prepare dynamic resources: "
 
 

@@ -44,6 +44,7 @@ def configure(agent: Agent) -> None:
     agent.config.write_text(yaml.safe_dump(config))
 
 
+@pytest.mark.needs("cgroups")
 def test_children_are_in_the_cgroup_too(name: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", ENTER + SHOW, name], capture_output=True, text=True, check=True)
     shown = tmp_path / "cgroup"
