@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,9 +32,12 @@ class Lease:
 
     def __init__(
         self, actor: Actor, client: KubeClient, uid: Callable[[], str], rebuild: Callable[[], None],
-        *, may_create: Callable[[], bool],
+        *, may_create: Callable[[], Awaitable[bool]],
     ) -> None:  # fmt: skip
-        """`uid` returns the Node's UID, empty while unknown; `rebuild` replaces the connections."""
+        """`uid` returns the Node's UID, empty while unknown; `rebuild` replaces the connections.
+
+        `may_create` may read the Node, and raises ApiError then.
+        """
         self._actor, self._client, self._uid, self._rebuild = actor, client, uid, rebuild
         self._may_create = may_create
         self._name = actor.settings.node_name
@@ -98,7 +101,7 @@ class Lease:
             try:
                 existing = await self._client.get(path)
             except NotFound:
-                if not self._may_create():
+                if not await self._may_create():
                     raise
                 existing = None
             self.found = self.found or existing

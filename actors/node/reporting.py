@@ -188,9 +188,18 @@ class NodeReport:
         for client in (self._ordinary, self._heartbeat):
             client.session.rebuild()
 
-    def _may_have_lease(self) -> bool:
-        """False once the Node was deleted: a Lease without an owner would stay for good."""
-        return bool(self._uid) or not self._registration.done
+    async def _may_have_lease(self) -> bool:
+        """False once the Node was deleted: a Lease without an owner would stay for good.
+
+        The Node is read, because the Lease may be missed before the status loop misses the Node.
+        """
+        if not self._registration.done:
+            return True
+        try:
+            self._uid = (await self._heartbeat.get(self._path))["metadata"].get("uid") or ""
+        except NotFound:
+            return False
+        return True
 
     def _log_error(self, error: Exception) -> None:
         said = str(error)

@@ -95,6 +95,12 @@ class Server:
             self.kept[path] = obj | {"metadata": meta} | status
             return Reply(200, self.kept[path])
 
+    def forget(self, *paths: str) -> None:
+        """Delete objects in one step."""
+        with self._lock:
+            for path in paths:
+                del self.kept[path]
+
 
 class Runtime:
     """Answers CRI calls for pleg."""
@@ -435,8 +441,7 @@ def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, 
         wait_for(one.ready, 20)
         wait_for(one.renewed, 10)
         before = one.node["metadata"]["uid"]
-        for path in (NODE, f"{LEASES}/n"):
-            one.server.kept.pop(path)
+        one.server.forget(NODE, f"{LEASES}/n")
         wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
         one.process.restart()
         wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
@@ -455,6 +460,23 @@ def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, 
         one.process.start()
         wait_for(one.ready, 20)
         assert one.node["metadata"]["uid"] not in (before, "made-by-hand")
+
+
+def test_lease_without_its_node_is_not_made_again(server: FaultyServer, tmp_path: Path) -> None:
+    with world(server, tmp_path, node_status_update_frequency_s=8.0, node_lease_duration_s=8.0) as one:
+        wait_for(one.ready, 20)
+        wait_for(one.renewed, 10)
+        written = len(server.of("PATCH", f"{NODE}/status"))
+        server.on("PATCH", f"{NODE}/status", Stall())
+        one.process.tell(SetVolumesInUse(volumes=("v",), number=1))
+        wait_for(lambda: len(server.of("PATCH", f"{NODE}/status")) > written, 10, "the status loop hangs")
+        one.server.forget(NODE, f"{LEASES}/n")
+        wait_for(lambda: one.lease or "NotFound" in one.state()["lease_error"], 20)
+        assert not one.lease
+        server.release()
+        one.server.put(NODE, {"metadata": {"name": "n", "uid": "made-by-hand"}, "spec": {}})
+        wait_for(one.renewed, 20)
+        assert one.lease["metadata"]["ownerReferences"][0]["uid"] == "made-by-hand"
 
 
 @pytest.mark.parametrize("killed", [False, True])
