@@ -21,11 +21,13 @@ class Pods:
     sources_ready: bool = False
     own: Collection[str] = frozenset()
     """UIDs with a mark of ours (actors/_host/files/own_pods.py), among the pods of this pass."""
+    waiting: Collection[str] = frozenset()
+    """UIDs of pods that get a worker soon."""
 
     @classmethod
     def of(cls, answer: PodWorkerStates, own: Collection[str] = frozenset()) -> Pods:
         """Build it from the answer to ListPodWorkers."""
-        return cls({state.uid: state for state in answer.pods}, answer.sources_ready, own)
+        return cls({state.uid: state for state in answer.pods}, answer.sources_ready, own, frozenset(answer.waiting))
 
     def is_foreign(self, uid: str) -> bool:
         """Return True for a pod without worker and without mark: it may be another agent's and is left alone."""
@@ -39,7 +41,9 @@ class Pods:
         if not self.sources_ready or self.is_foreign(uid):
             return False
         state = self.states.get(uid)
-        return state is None or (state.deleted and state.stage == "terminated")
+        if state is None:
+            return uid not in self.waiting
+        return state.deleted and state.stage == "terminated"
 
     def has_no_use(self, uid: str) -> bool:
         """Return True when the pod's containers, sandboxes and logs must go: it is gone, or it was evicted.

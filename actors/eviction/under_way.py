@@ -90,9 +90,10 @@ def _bounded(victim: Victim, now: float) -> Victim:
 
 
 def stages(uids: Iterable[str], workers: PodWorkerStates) -> dict[str, Stage]:
-    """Return UID to stage. A pod_workers that has just started does not know every pod yet."""
+    """Return UID to stage. It is unknown while pod_workers has just started, and for a pod that gets a worker soon."""
     absent: Stage = "gone" if workers.sources_ready else "unknown"
-    found: dict[str, Stage] = {one.uid: "released" if one.released else one.stage for one in workers.pods}
+    found: dict[str, Stage] = dict.fromkeys(workers.waiting, "unknown")
+    found |= {one.uid: "released" if one.released else one.stage for one in workers.pods}
     return {uid: found.get(uid, absent) for uid in uids}
 
 

@@ -604,7 +604,8 @@ class PodWorkers(Actor):
     def on_list(self, request: ListPodWorkers) -> PodWorkerStates:
         """For container_gc, eviction and consoles."""
         pods = states(self.workers, self.context.published.pods, request.uids, with_pods=request.with_pods)
-        return PodWorkerStates(pods=pods, sources_ready=self.is_complete())
+        waiting = (self.desired.pods.keys() | self._failed) - self.workers.keys()
+        return PodWorkerStates(pods=pods, sources_ready=self.is_complete(), waiting=tuple(waiting))
 
     def describe(self) -> dict[str, Any]:
         """For a console: the state of the start, and each pod with its stage and wait reasons."""

@@ -189,6 +189,8 @@ class PodWorkerStates(Message, frozen=True, kw_only=True):
     pods: tuple[PodWorkerState, ...]
     sources_ready: bool
     """Every source has been read once. Before that, apparent orphans must not be cleaned up."""
+    waiting: tuple[str, ...] = ()
+    """UIDs of all pods that get a worker soon: wanted ones before their admission, and those whose worker failed."""
 
 
 class StatusWritten(Message, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class Node:
         self.cgroup_root = f"/nvtest-{uuid.uuid4().hex[:8]}"
         self.workers: dict[str, PodWorkerState] = {}
         self.sources_ready = True
+        self.waiting: tuple[str, ...] = ()
         self.actor = ActorProcess(
             "container_gc",
             None,
@@ -61,7 +62,7 @@ class Node:
             **{"container_gc_period_s": 3600.0} | settings,
         )
         self.actor.peers["pod_workers"].answers[ListPodWorkers] = lambda _: PodWorkerStates(
-            pods=tuple(self.workers.values()), sources_ready=self.sources_ready
+            pods=tuple(self.workers.values()), sources_ready=self.sources_ready, waiting=self.waiting
         )
         self.actor.peers["volume"].answers[UnmountPod] = self.unmount
         self.unmounts = True
@@ -304,6 +305,18 @@ def test_volumes_of_a_pod_that_is_gone_are_taken_down_first(node: Node) -> None:
     assert node.left()["pods"] == ["ghost"]
     node.unmounts = True
     assert node.actor.ask(CollectGarbage()).directories == 1
+    assert node.left() == nowhere()
+
+
+@pytest.mark.needs("cgroups")
+def test_nothing_of_a_pod_that_gets_a_worker_soon_is_removed(node: Node) -> None:
+    node.leave("ghost", volume=True)
+    node.waiting = ("ghost",)
+    for _ in range(2):
+        assert node.actor.ask(CollectGarbage()).directories == 0
+    assert node.left() == everywhere("ghost")
+    node.waiting = ()
+    node.actor.ask(CollectGarbage())
     assert node.left() == nowhere()
 
 

@@ -60,6 +60,14 @@ def test_pods_that_are_gone_or_have_ended(state: PodWorkerState | None, ready: b
     assert not pods.is_foreign("x")
 
 
+def test_pod_that_gets_a_worker_soon_is_not_gone() -> None:
+    pods = Pods.of(PodWorkerStates(pods=(), sources_ready=True, waiting=("p",)), OWN)
+    assert not pods.is_gone("p")
+    assert not pods.has_ended("p")
+    assert pods.is_gone("q")
+    assert not pods.is_foreign("p")
+
+
 @pytest.mark.parametrize(("ready", "ended_too"), [(False, False), (True, False), (True, True)])
 def test_pod_without_worker_and_mark_is_foreign_and_untouched(ready: bool, ended_too: bool) -> None:
     pods = Pods({"p": worker("p")}, ready, own={"mine"})

@@ -96,13 +96,16 @@ def test_data_of_another_form_is_an_error(data: Any) -> None:
         ("terminated", True, True, "released"),
         (None, False, True, "gone"),
         (None, False, False, "unknown"),
+        ("waiting", False, True, "unknown"),
     ],
 )
 def test_stage_of_a_pod(stage: Any, released: bool, ready: bool, expected: Stage) -> None:
     pods = [worker("a", "sync")]
-    if stage is not None:
+    waiting = ("b",) if stage == "waiting" else ()
+    if stage is not None and not waiting:
         pods.append(worker("b", stage, released=released))
-    assert stages(["b"], PodWorkerStates(pods=tuple(pods), sources_ready=ready)) == {"b": expected}
+    answer = PodWorkerStates(pods=tuple(pods), sources_ready=ready, waiting=waiting)
+    assert stages(["b"], answer) == {"b": expected}
 
 
 @pytest.mark.parametrize(
