@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors._host.machine import HUGE_PAGES, huge_page_kib, memory_capacity, scaled, swap_capacity
+from proto.common import mountinfo
 
 if TYPE_CHECKING:
     from actors._cgroup.quantities.swap import SwapRules
@@ -40,10 +41,10 @@ class Hierarchy:
 @functools.cache
 def hierarchy() -> Hierarchy:
     """Return the machine's mounts, read once, because they do not change on a running node. Raises OSError."""
-    return parse_mountinfo(Path("/proc/self/mountinfo").read_text())
+    return parse_mountinfo(mountinfo.read())
 
 
-def parse_mountinfo(text: str) -> Hierarchy:
+def parse_mountinfo(table: bytes) -> Hierarchy:
     """Return the hierarchy in a /proc/PID/mountinfo. It is v1 as soon as one v1 controller is mounted.
 
     A v2 mount beside v1 (systemd's hybrid mode) limits nothing. It is the mount "", because runtimes create every
@@ -51,23 +52,16 @@ def parse_mountinfo(text: str) -> Hierarchy:
     """
     v1: dict[str, str] = {}
     v2 = ""
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.partition(" ")
-        point = _unescaped(before.split(" ")[4])
-        if kind == "cgroup2" and not v2:
-            v2 = point
-        elif kind == "cgroup":
-            for controller in options.split(" ")[-1].split(","):
+    for mount in mountinfo.mounts(table):
+        if mount.fs_type == "cgroup2" and not v2:
+            v2 = mount.mount_point
+        elif mount.fs_type == "cgroup":
+            for controller in mount.options.split(","):
                 if controller not in ("rw", "ro", "xattr", "clone_children", "noprefix"):
-                    v1.setdefault(controller, point)
+                    v1.setdefault(controller, mount.mount_point)
     if not v1:
         return Hierarchy(unified=True, mounts={"": v2 or CGROUP_ROOT})
     return Hierarchy(unified=False, mounts=v1 | {"": v2} if v2 else v1)
-
-
-def _unescaped(text: str) -> str:
-    return text.encode().decode("unicode_escape") if "\\" in text else text
 
 
 @functools.cache

@@ -28,7 +28,7 @@ def end_shim(sandbox_id: str) -> bool:
     """
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if not (directory / "comm").read_text().startswith("containerd-shim"):
+            if not (directory / "comm").read_bytes().startswith(b"containerd-shim"):  # any process chooses its name
                 continue
             if sandbox_id.encode() in read_regular(directory / "cmdline", MOST_BYTES).split(b"\0"):
                 log.warning(

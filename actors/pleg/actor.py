@@ -7,6 +7,7 @@ pod worker that gets a report reads the runtime itself.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -234,7 +235,7 @@ class Pleg(Actor):
 def _cgroup(pid: int | str) -> str:
     # /proc/PID/cgroup; empty, which proves nothing, when it cannot be read.
     try:
-        return Path(f"/proc/{pid}/cgroup").read_text()
+        return os.fsdecode(Path(f"/proc/{pid}/cgroup").read_bytes())
     except OSError:
         return ""
 

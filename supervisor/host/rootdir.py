@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import subprocess
-from pathlib import Path
-from typing import NamedTuple
 
-from proto.common import logs
+from proto.common import logs, mountinfo
+from proto.common.mountinfo import Mount
 
 log = logging.getLogger(__name__)
 
-MOUNTINFO = "/proc/self/mountinfo"
-_OCTAL = re.compile(r"\\([0-7]{3})")
+ROOT = Mount(0, "", "", shared=False, fs_type="", options="")
+"""Stands for the mount of a path in a table that has none."""
 
 
-class Mount(NamedTuple):
-    """One line of mountinfo: its mount point, and whether it is shared."""
-
-    point: str
-    shared: bool
-
-
-def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
+def make_shared(root_dir: str) -> None:
     """Create the directory and make it a shared mount. A failure is a warning: only mountPropagation needs it.
 
     With mounts below it nothing is changed, because a new mount would hide them.
@@ -36,7 +27,7 @@ def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
     try:
         os.makedirs(root_dir, 0o750, exist_ok=True)
         path = os.path.realpath(root_dir)
-        on, below = around(path, Path(mountinfo).read_text())
+        on, below = around(path, mountinfo.read())
         if on.shared:
             return
         if below:
@@ -44,10 +35,10 @@ def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
                 "cannot make %s a shared mount: volumes are mounted in it (%s, ...); mountPropagation does not work "
                 "until the agent starts without them",
                 root_dir,
-                below[0].point,
+                below[0].mount_point,
             )
             return
-        if on.point != path:
+        if on.mount_point != path:
             _mount("--bind", path, path)
         _mount("--make-rshared", path)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -57,18 +48,15 @@ def make_shared(root_dir: str, mountinfo: str = MOUNTINFO) -> None:
         log.log(logs.NOTICE, "made %s a shared mount, for mountPropagation", root_dir)
 
 
-def around(path: str, mountinfo: str) -> tuple[Mount, list[Mount]]:
+def around(path: str, table: bytes) -> tuple[Mount, list[Mount]]:
     """The mount that a real path is on, and those below it."""
-    on, below = Mount("", False), []
-    for line in mountinfo.splitlines():
-        fields, _, _ = line.partition(" - ")
-        _, _, _, _, escaped, _, *optional = fields.split(" ")
-        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), escaped)
-        found = Mount(point, any(one.startswith("shared:") for one in optional))
-        if f"{path}/".startswith(f"{point.rstrip('/')}/") and len(point) >= len(on.point):
-            on = found  # of several mounts at one place, the last is on top
+    on, below = ROOT, []
+    for mount in mountinfo.mounts(table):
+        point = mount.mount_point
+        if f"{path}/".startswith(f"{point.rstrip('/')}/") and len(point) >= len(on.mount_point):
+            on = mount  # of several mounts at one place, the last is on top
         elif point.startswith(f"{path}/"):
-            below.append(found)
+            below.append(mount)
     return on, below
 
 

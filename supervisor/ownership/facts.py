@@ -99,8 +99,9 @@ def _has_its_kubelet(pid: int, kubelet: Kubelet) -> bool:
     if kubelet.name != "k3s":
         return True
     directory = f"{kubelet.root_dir}/pod-resources/".encode()
-    lines = processes.read(pid, "net/unix", MAX_MOUNTINFO).splitlines()
-    inodes = {os.fsdecode(line.split()[_UNIX_INODE]) for line in lines if directory in line}
+    lines = processes.read(pid, "net/unix", MAX_MOUNTINFO).split(b"\n")
+    named = (line.split() for line in lines if directory in line)
+    inodes = {os.fsdecode(fields[_UNIX_INODE]) for fields in named if len(fields) > _UNIX_INODE}
     sockets = {f"socket:[{inode}]" for inode in inodes}
     return bool(sockets) and any(target in sockets for _, target in processes.descriptors(pid))
 
@@ -109,9 +110,9 @@ def _served(pid: int, kubelet: Kubelet) -> Iterator[Inode]:
     """The inodes of the kubelet's directories, as it sees them, and of its cgroup of all pods in every hierarchy."""
     configured = _configured(pid, kubelet)
     paths = [kubelet.root_dir, configured.pod_logs_dir or kubelets.POD_LOGS_DIR, kubelets.CONTAINER_LOGS_DIR]
-    text = os.fsdecode(processes.read(pid, "mountinfo", MAX_MOUNTINFO))
+    table = processes.read(pid, "mountinfo", MAX_MOUNTINFO)
     with contextlib.suppress(ValueError, IndexError):
-        tree = parse_mountinfo(text)
+        tree = parse_mountinfo(table)
         # Without a configured driver both drivers' names count: the runtime may have set it.
         drivers = (configured.cgroup_driver,) if configured.cgroup_driver in _DRIVERS else _DRIVERS
         for driver in drivers:

@@ -222,11 +222,12 @@ def test_cgroup_name_of_cgroups_path(path: str, name: str) -> None:
 
 def test_each_hierarchy_is_found_once() -> None:
     lines = [
-        "30 1 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct",
-        "31 1 0:26 / /elsewhere rw - cgroup cgroup rw,cpu,cpuacct",
-        "32 1 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate",
+        b"29 1 0:25 /\xff\x0c\r\xe2\x80\xa8x /pods/v rw - ext4 /dev/a rw",  # as a pod names its directory
+        b"30 1 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct",
+        b"31 1 0:26 / /elsewhere rw - cgroup cgroup rw,cpu,cpuacct",
+        b"32 1 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate",
     ]
-    found = cgroups.parse("\n".join(lines))
+    found = cgroups.parse(b"\n".join(lines))
     assert found == {"/sys/fs/cgroup/cpu,cpuacct": ["cpu", "cpuacct"], "/sys/fs/cgroup/unified": [""]}
     assert not cgroups.is_unified(found)
 

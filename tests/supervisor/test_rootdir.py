@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from proto.common import mountinfo
 from supervisor.host import rootdir
-from supervisor.host.rootdir import Mount, around
+from supervisor.host.rootdir import around
 
-TABLE = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:25 / /var/lib rw shared:7 - ext4 /dev/vdb rw
 31 30 0:26 / /var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/a\040b rw shared:8 - tmpfs tmpfs rw
 32 22 0:27 / /var/lib2 rw shared:9 master:3 - ext4 /dev/vdc rw
@@ -19,18 +20,18 @@ TABLE = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 @pytest.mark.parametrize(
     ("path", "on", "below"),
     [
-        ("/srv/kubelet", Mount("/", False), []),
-        ("/var/lib2/kubelet", Mount("/var/lib2", True), []),
+        ("/srv/kubelet", ("/", False), []),
+        ("/var/lib2/kubelet", ("/var/lib2", True), []),
         (
             "/var/lib/kubelet",
-            Mount("/var/lib", True),
+            ("/var/lib", True),
             ["/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/a b"],
         ),
     ],
 )
-def test_path_is_on_the_innermost_mount(path: str, on: Mount, below: list[str]) -> None:
+def test_path_is_on_the_innermost_mount(path: str, on: tuple[str, bool], below: list[str]) -> None:
     found, inner = around(path, TABLE)
-    assert (found, [one.point for one in inner]) == (on, below)
+    assert ((found.mount_point, found.shared), [one.mount_point for one in inner]) == (on, below)
 
 
 @pytest.fixture
@@ -42,20 +43,20 @@ def private(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-R", tmp_path], check=True)
 
 
-def mounts(path: Path) -> list[Mount]:
-    found, below = around(str(path), Path(rootdir.MOUNTINFO).read_text())
-    return [found, *below]
+def mounts(path: Path) -> list[tuple[str, bool]]:
+    found, below = around(str(path), mountinfo.read())
+    return [(one.mount_point, one.shared) for one in (found, *below)]
 
 
 @pytest.mark.needs("mounts")
 def test_it_is_made_a_shared_mount_once(private: Path) -> None:
     rootdir.make_shared(str(private))
-    assert mounts(private) == [Mount(str(private), True)]
+    assert mounts(private) == [(str(private), True)]
     (private / "pods").mkdir()
     rootdir.make_shared(str(private))
-    assert mounts(private) == [Mount(str(private), True)]
-    table = Path(rootdir.MOUNTINFO).read_text()
-    assert sum(f" {private} " in line for line in table.splitlines()) == 1
+    assert mounts(private) == [(str(private), True)]
+    table = mountinfo.read()
+    assert sum(f" {private} ".encode() in line for line in table.split(b"\n")) == 1
 
 
 @pytest.mark.needs("mounts")
@@ -66,7 +67,7 @@ def test_mounts_in_the_root_directory_are_never_hidden(private: Path, caplog: py
     (inner / "f").touch()
     rootdir.make_shared(str(private))
     assert (inner / "f").exists()
-    assert not mounts(private)[0].shared
+    assert not mounts(private)[0][1]
     assert str(inner) in caplog.text
 
 

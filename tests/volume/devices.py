@@ -12,7 +12,7 @@ MOUNT = """#!/bin/sh
 # Stands in for mount(8) with an NFS client: what mount.nfs would do with SERVER:PATH.
 case "$*" in
 *down:*) kill -STOP $$ ;;
-*denied:*) echo "mount.nfs: access denied by server while mounting $3"; exit 32 ;;
+*denied:*) shift $(($# - 2)); echo "mount.nfs: access denied by server while mounting $1"; exit 32 ;;
 *"-t nfs"*) for target; do :; done; exec {real} -t tmpfs nodev "$target" ;;
 esac
 exec {real} "$@"

@@ -372,6 +372,18 @@ def test_nfs_export_is_mounted_and_server_errors_are_reported(actor: ActorProces
 
 
 @pytest.mark.needs("mounts")
+def test_nfs_server_is_never_an_option_of_mount(actor: ActorProcess, tmp_path: Path) -> None:
+    wanted = actor.settings.root_dir + f"/pods/{A}/volumes/kubernetes.io~nfs/v"
+    table = tmp_path / "x:/export"
+    table.parent.mkdir()
+    table.write_text(f"/etc {wanted} none bind 0 0\n")
+    problem = refused(actor, nfs(f"--fstab={tmp_path}/x"))
+    assert problem.endswith("it must be a host name or an address")
+    assert mounted(actor) == []
+    actor.ask(UnmountPod(pod_uid=A))
+
+
+@pytest.mark.needs("mounts")
 def test_a_server_that_is_down_holds_up_its_pod_only(actor: ActorProcess, tmp_path: Path) -> None:
     serve(actor, *claimed(local={"path": str(tmp_path)}))
     with pytest.raises(AssertionError, match="did not answer"):

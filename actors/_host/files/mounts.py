@@ -6,51 +6,32 @@ Does not decide what to mount.
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
 from typing import Any
 
-MOUNTINFO = "/proc/self/mountinfo"
+from proto.common import mountinfo
+from proto.common.mountinfo import Mount
+
 UMOUNT_NOFOLLOW = 8
 MNT_FORCE = 1
 MNT_DETACH = 2
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
-_UNSAFE = re.compile(rb"[ \t\n\\]")
 _libc: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One line of mountinfo."""
-
-    mount_id: int
-    mount_point: str
-    fs_type: str
-
-
-def mounts_under(directory: str, mountinfo: str = MOUNTINFO) -> list[Mount]:
+def mounts_under(directory: str, path: str = mountinfo.SELF) -> list[Mount]:
     """Return the mounts at or below `directory`, a path without links, in mount order. Raises OSError.
 
+    `path` is the table's.
     Only lines that contain the path are parsed: a table may have thousands of lines.
     """
-    with open(mountinfo, "rb", buffering=0) as file:
-        table = file.read()
-    base = os.fsencode(directory.rstrip("/"))
-    needle = b" " + _UNSAFE.sub(lambda match: b"\\%03o" % match[0][0], base)
+    table = mountinfo.read(path)
+    needle = b" " + mountinfo.escaped(directory.rstrip("/"))
     if needle not in table:
         return []
-    found = (_parse(line) for line in table.splitlines() if needle in line)
+    found = mountinfo.parsed(line for line in table.split(b"\n") if needle in line)
     prefix = directory.rstrip("/") + "/"
     return [mount for mount in found if f"{mount.mount_point}/".startswith(prefix)]
-
-
-def _parse(line: bytes) -> Mount:
-    left, _, right = line.partition(b" - ")
-    fields = left.split(b" ")
-    point = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), fields[4])
-    return Mount(int(fields[0]), os.fsdecode(point), right.split(b" ", 1)[0].decode())
 
 
 def type_at(path: str) -> str:

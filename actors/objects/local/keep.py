@@ -15,6 +15,7 @@ import msgspec
 from actors._host.files import checkpoint
 from actors.objects.parsing.load import Loaded
 from actors.objects.policy import FileState
+from proto.common import mountinfo
 
 NAME = "objects-last-good.json"
 VERSION = 1
@@ -25,9 +26,8 @@ def in_memory(directory: str) -> bool:
     """True when the directory's file system is in memory only. Raises OSError."""
     device = os.stat(directory).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-        lines = (line.split(" ") for line in table)
-        return any(fields[2] == wanted and fields[fields.index("-") + 1] in _IN_MEMORY for fields in lines)
+    found = mountinfo.mounts(mountinfo.read())
+    return any(mount.device == wanted and mount.fs_type in _IN_MEMORY for mount in found)
 
 
 def save(run_dir: str, files: Mapping[str, FileState]) -> None:

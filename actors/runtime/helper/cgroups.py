@@ -82,11 +82,14 @@ def device_writes(rules: list[Mapping[str, Any]]) -> list[Write]:
     return found
 
 
-def parse(mountinfo: str) -> dict[str, list[str]]:
-    """Controllers by mount point, one mount point for each hierarchy; v2's has one controller, the empty name. Pure."""
+def parse(mountinfo: bytes) -> dict[str, list[str]]:
+    """Controllers by mount point, one mount point for each hierarchy; v2's has one controller, the empty name. Pure.
+
+    Containers and users choose names in the table, in any bytes: only a newline ends a line.
+    """
     found: dict[str, list[str]] = {}
     seen = set()
-    for line in mountinfo.splitlines():
+    for line in map(os.fsdecode, mountinfo.split(b"\n")):
         before, _, after = line.partition(" - ")
         kind, _, options = after.partition(" ")
         if kind not in ("cgroup", "cgroup2"):
@@ -101,7 +104,7 @@ def parse(mountinfo: str) -> dict[str, list[str]]:
 
 
 def _hierarchies() -> dict[str, list[str]]:
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+    with open("/proc/self/mountinfo", "rb") as file:
         return parse(file.read())
 
 

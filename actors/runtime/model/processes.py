@@ -37,10 +37,10 @@ def send_signal(pid: int, ticks: str, number: int) -> None:
 def cgroup_of(pid: int) -> str:
     """The process's cgroup, of the memory controller where v1 has several; empty when the process has ended."""
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        lines = os.fsdecode(Path(f"/proc/{pid}/cgroup").read_bytes()).split("\n")
     except OSError:
         return ""
-    for line in lines:
+    for line in filter(None, lines):
         _, controllers, name = line.split(":", 2)
         if controllers == "" if hierarchy().unified else "memory" in controllers.split(","):
             return name

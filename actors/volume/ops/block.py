@@ -122,8 +122,8 @@ def _loops(target: str) -> Iterator[str]:
     for name in names(_LOOPS):
         if name.startswith("loop"):
             with suppress(OSError):
-                behind = Path(f"{_LOOPS}/{name}/loop/backing_file").read_text().rstrip("\n")
-                if behind == target:
+                behind = Path(f"{_LOOPS}/{name}/loop/backing_file").read_bytes()  # also of files that users named
+                if behind.removesuffix(b"\n") == os.fsencode(target):
                     yield f"/dev/{name}"
 
 

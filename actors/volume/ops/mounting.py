@@ -125,13 +125,13 @@ def _users(root: str, name: str) -> set[str]:
 
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...], progress: Progress) -> None:
     """Start the mount program and wait for it. Raises VolumeError with the kubelet's message, ChildStuck."""
-    arguments = [*(("-t", fs_type) if fs_type else ()), *(("-o", ",".join(options)) if options else ()), source, target]
+    flags = [*(("-t", fs_type) if fs_type else ()), *(("-o", ",".join(options)) if options else ())]
     try:
-        commands.run(["mount", *arguments], MOUNT_S, progress)
+        commands.run(["mount", *flags, "--", source, target], MOUNT_S, progress)  # a source is never an option
     except Failed as failed:
         text = (
             f"mount failed: {failed}\nMounting command: mount\n"
-            f"Mounting arguments: {' '.join(arguments)}\nOutput: {failed.output}"
+            f"Mounting arguments: {' '.join((*flags, source, target))}\nOutput: {failed.output}"
         )
         with suppress(OSError):
             if not mounts.type_at(target):

@@ -72,6 +72,8 @@ def _local_path(source: LocalVolumeSource) -> str:
 
 
 def _nfs(pod: Pod, name: str, source: NFSVolumeSource, options: tuple[str, ...]) -> Mount:
+    if source.server.startswith("-"):  # mount.nfs(8) would take it for an option, such as another fstab
+        raise CannotMount(f"invalid NFS server {source.server!r}: it must be a host name or an address", retry=False)
     server = f"[{source.server}]" if ":" in source.server and "[" not in source.server else source.server
     return Mount(pod.metadata.uid, NFS, name, f"{server}:{source.path}", "nfs", options)
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from actors._host.files.mounts import Mount, mounts_under
+from actors._host.files.mounts import mounts_under
 
 LINES = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -17,9 +17,10 @@ LINES = """\
 def test_mounts_at_and_below_a_directory(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(LINES)
-    expected = [Mount(30, "/pods/a b/v", "tmpfs"), Mount(31, "/pods/a b", "ext4")]
-    assert mounts_under("/pods", str(table)) == expected
-    assert mounts_under("/pods/a b/", str(table)) == expected
+    expected = [(30, "/pods/a b/v", "tmpfs"), (31, "/pods/a b", "ext4")]
+    for directory in ("/pods", "/pods/a b/"):
+        found = mounts_under(directory, str(table))
+        assert [(one.mount_id, one.mount_point, one.fs_type) for one in found] == expected
     assert mounts_under("/nothing", str(table)) == []
     assert len(mounts_under("/", str(table))) == 5
 
