@@ -1,7 +1,7 @@
 """Parses mount tables: /proc/PID/mountinfo, mountinfo(5). Pure.
 
 Containers and users choose names in it, in any bytes. The kernel escapes a space, a tab, a newline and a backslash
-only, so a line ends at a newline and nowhere else, and a name need not be UTF-8.
+only. So a line ends at a newline, never at another separator, and a name need not be UTF-8.
 """
 
 from __future__ import annotations
