@@ -35,9 +35,18 @@ class Names:
                 return future
             if len(self._asked) < MAX_AT_ONCE:
                 self._asked[host] = [future]
-                threading.Thread(target=self._look_up, args=(host,), name=f"lookup {host}"[:60], daemon=True).start()
-                return future
-        future.set_error(OSError(errno.EAGAIN, f"{MAX_AT_ONCE} other names are being looked up"))
+                try:
+                    threading.Thread(
+                        target=self._look_up, args=(host,), name=f"lookup {host}"[:60], daemon=True
+                    ).start()
+                except RuntimeError as error:  # the machine's or this process's limit of threads
+                    del self._asked[host]
+                    problem = str(error)
+                else:
+                    return future
+            else:
+                problem = f"{MAX_AT_ONCE} other names are being looked up"
+        future.set_error(OSError(errno.EAGAIN, problem))
         return future
 
     def _look_up(self, host: str) -> None:

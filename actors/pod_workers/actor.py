@@ -39,7 +39,7 @@ from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.decide.termination import end_grace_s
 from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.end_record import remaining_grace_s
-from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, runs_under
+from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, replaced, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources.allocation_manager import AllocationManager
@@ -354,6 +354,7 @@ class PodWorkers(Actor):
             waiting = self._waiting[full_name(pod)]  # static pods of one full name never run at the same time
             if uid not in waiting:
                 waiting.append(uid)
+            self._end_replaced()
             return
         self._admit_again.discard(uid)
         is_unknown = self._foreign.claim(uid) or uid in self._failed
@@ -440,6 +441,13 @@ class PodWorkers(Actor):
             for uid in self._foreign.ours_of(views):
                 self._end_orphan(uid, views[uid])
 
+    def _end_replaced(self) -> None:
+        """End orphans for which new static pods wait. The other orphans run until each source has sent its pods."""
+        names = {name for name, uids in self._waiting.items() if uids}
+        views = {uid: view for uid, view in self._views.items() if uid not in self.desired.pods}
+        for uid in self._foreign.ours_of(replaced(views, names, self.desired.seen)):
+            self._end_orphan(uid, self._views.pop(uid))
+
     def _end_orphan(self, uid: str, view: PodView) -> None:
         pod = orphan_pod(uid, view)
         log.info("pod %s (%s) runs but no source wants it: ending it", full_name(pod), uid)
@@ -452,6 +460,9 @@ class PodWorkers(Actor):
             return
         if failed:
             self._failed.add(uid)
+            if worker.report.last is not None:
+                self._statuses[uid] = worker.report.last
+            self._results[uid].extend(worker.report.results())
             self.after(WORKER_RESTART_S, self._replace_worker, worker)
             return
         self.admission_queue.pod_terminated(uid)
@@ -531,7 +542,7 @@ class PodWorkers(Actor):
             worker = self.workers.get(uid)
             if worker is not None:
                 worker.probed(tuple(own))
-            elif not self._complete:
+            elif not self._complete or uid in self._failed:
                 self._results[uid].extend(own)
 
     @handles(EvictPod)

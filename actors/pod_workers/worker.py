@@ -264,6 +264,8 @@ class PodWorker(PooledActor):
             if self.stage == "terminating":
                 # The current step lasts until the containers end; their readiness is published before that.
                 self.report.publish(self.runtime.view, self.termination)
+            elif self._step is not None:
+                self.report.publish_again(self.termination)  # the step may wait for minutes, such as for a pull
             self._wake()
 
     # Steps
@@ -396,6 +398,8 @@ class PodWorker(PooledActor):
             self.report.released = released
             self.report.publish(await self.runtime.current(), self.termination)
             return resync_s(self.context) if released else RETRY_RUNTIME_S
+        if not released and self.context.userns.has(self.pod.metadata.uid):
+            return RETRY_RUNTIME_S  # no other step frees its IDs
         self._finished = True
         self.scope.wait_reasons.over()
         if self._deadline is not None:

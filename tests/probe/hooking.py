@@ -14,8 +14,7 @@ class Hooking(Actor):
 
     @handles(m.Hook)
     async def hook(self, message: m.Hook) -> m.Came:
-        peer = f"127.0.0.1:{message.port}"
-        url = Url(message.scheme, "127.0.0.1", message.port, message.path, peer)
+        url = Url(message.scheme, message.host, message.port, message.path, f"{message.host}:{message.port}")
         outcome = await self.hooks.get(url, (), message.timeout_s)
         return m.Came(kind=outcome.kind, output=outcome.output)
 

@@ -13,3 +13,4 @@ class Hook(Request[Came], frozen=True, kw_only=True):
     path: str
     timeout_s: float
     scheme: str = "http"
+    host: str = "127.0.0.1"

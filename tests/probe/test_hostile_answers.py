@@ -92,6 +92,15 @@ def hooking() -> Iterator[ActorProcess]:
         yield process
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.b", ".", "\u0130" * 64])
+def test_host_that_is_no_name_fails_its_own_hook(hooking: ActorProcess, server: Server, host: str) -> None:
+    before = hooking.pid
+    came = hooking.ask(m.Hook(port=server.port, path="/good", timeout_s=5, host=host), 60)
+    assert (came.kind, "lookup" in came.output) == ("failure", True)
+    assert hooking.ask(m.Hook(port=server.port, path="/good", timeout_s=10), 30).kind == "success"
+    assert hooking.pid == before
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_hostile_answer_ends_its_own_hook(hooking: ActorProcess, server: Server, attack: Attack) -> None:
     came = hooking.ask(m.Hook(port=server.port, path=f"/{attack.name}", timeout_s=attack.timeout_s), 60)

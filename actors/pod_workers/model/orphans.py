@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from actors._host.files.own_pods import OwnPods
 from actors._host.node.critical import is_static
+from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.common import untrusted
 from proto.v1 import Container, ContainerPort, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Most foreign pods that are remembered. Beyond that the oldest are checked and logged again."""
 SHOWN = 20
+STATIC = ("file", "http")
+"""Sources of static pods."""
 _COMPUTED = re.compile(r"[0-9a-f]{32}")
 """The UID of a static pod whose manifest names none."""
 _REMOVE = ", which this one's manifest names, too; remove metadata.uid there"
@@ -98,6 +101,20 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
             termination_grace_period_seconds=view.grace_period_s,
         ),
     )
+
+
+def replaced(views: Mapping[str, PodView], waiting: Collection[str], seen: Collection[str]) -> dict[str, PodView]:
+    """Return the static pods whose source has a new pod of the same full name, which waits for their end.
+
+    `waiting`: full names of pods that wait. `seen`: the sources that have sent their pods. These pods do not wait for
+    the other sources: the API server may run in the new one.
+    """
+    found = {}
+    for uid, view in views.items():
+        source = view.sandboxes[0].source if view.sandboxes else ""
+        if source in STATIC and source in seen and full_name(orphan_pod(uid, view)) in waiting:
+            found[uid] = view
+    return found
 
 
 def runs_under(pod: Pod, others: Iterable[Pod], unclaimed: Mapping[str, PodView]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from actors._cgroup.quantities.resources import quota_to_milli_cpu, shares_to_milli_cpu
+from actors._host.node.critical import SOURCE_ANNOTATION
 from proto.common import untrusted
 from proto.common.safe_text import component_problem
 from proto.cri import api_pb2 as pb
@@ -80,6 +81,8 @@ class SandboxView:
     pod_name: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
+    source: str = ""
+    """Of the pod, as its annotation names it: file, http or api; empty when not listed."""
     complete: bool = False
 
     @classmethod
@@ -93,6 +96,7 @@ class SandboxView:
             pod_name=listed.labels.get(labels.POD_NAME, listed.metadata.name),
             pod_namespace=listed.labels.get(labels.POD_NAMESPACE, listed.metadata.namespace),
             pod_uid=listed.labels.get(labels.POD_UID, ""),
+            source=listed.annotations.get(SOURCE_ANNOTATION, ""),
         )
 
     @classmethod

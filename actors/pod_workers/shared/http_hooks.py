@@ -5,11 +5,11 @@ A pod worker awaits the answer in its own mailbox, so a server that never answer
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 
 from actors._base import Actor, Future
 from actors._base.messaging.mailbox import TimerHandle
+from actors._net.names import Names
 from actors._net.probing.network import HttpHook
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
@@ -36,6 +36,7 @@ class HttpHooks:
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._poller: Poller | None = None
+        self._names = Names()
 
     def get(self, url: Url, headers: Sequence[HTTPHeader], timeout_s: float) -> Future[Outcome]:
         """Send one request. Without an answer the outcome is `failure` with Go's message. The host may be a name."""
@@ -53,7 +54,7 @@ class HttpHooks:
         host = "127.0.0.1" if url.host == "localhost" else url.host
         if not is_address(host):
             try:
-                host = await self._actor.blocking(LOOKUP_S, _look_up, host)
+                host = await self._address(host)
             except OSError as error:
                 answer.set(Outcome("failure", f'Get "{url}": dial tcp: lookup {host}: {error.strerror or error}'))
                 return
@@ -72,6 +73,11 @@ class HttpHooks:
             timer.cancel()
             request.cancel()
 
-
-def _look_up(host: str) -> str:
-    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    async def _address(self, host: str) -> str:
+        """Raises OSError, AskTimeout."""
+        found = self._names.address(host)
+        late = self._actor.after(LOOKUP_S, found.set_error, AskTimeout("i/o timeout"))
+        try:
+            return await found
+        finally:
+            late.cancel()

@@ -97,6 +97,10 @@ class UserNamespaces:
         ids = pb.IDMapping(host_id=first, container_id=0, length=self._length)
         return pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
 
+    def has(self, uid: str) -> bool:
+        """Return True while the pod has a range that this process knows."""
+        return uid in self._used
+
     def release(self, uid: str) -> None:
         """Free the range of a pod that has no process any more."""
         with self._lock:

@@ -61,30 +61,40 @@ class StatusReporter:
         self._waiting = _waiting_reasons(old)
         # Probe results from before a restart of this process override inherited ones.
         self._inherited = inherited_results(pod.status, view) if view is not None else {}
-        self._results: dict[tuple[str, str], str] = {
-            (identity, kind): "success" for identity, kinds in self._inherited.items() for kind in kinds
+        self._results: dict[tuple[str, str], ProbeResult] = {
+            (identity, kind): ProbeResult(
+                pod_uid=pod.metadata.uid, container="", container_id=identity, probe=kind, result="success"
+            )
+            for identity, kinds in self._inherited.items()
+            for kind in kinds
         }
         self._messages: dict[str, str] = {}
         self._volumes = ""
-        self._probed = any(_has_probe(container) for container in _containers(pod))
+        self._probed = _is_probed(pod)
+        self._published: PodView | None = None
         self.take_results(results)
 
     def pod_changed(self) -> None:
         """The object changed: the next publication carries all of it."""
         self._sent = None
+        self._probed = _is_probed(self.scope.pod)
 
     # Inputs
 
     def take_results(self, results: tuple[ProbeResult, ...]) -> bool:
         """Keep probe results. True: one is new."""
-        before = dict(self._results)
-        for result in results:
-            self._results[(result.container_id, result.probe)] = result.result
-        return self._results != before
+        new = any(self.probe_result(one.container_id, one.probe) != one.result for one in results)
+        self._results.update({(one.container_id, one.probe): one for one in results})
+        return new
+
+    def results(self) -> tuple[ProbeResult, ...]:
+        """All results so far, for another reporter of this pod."""
+        return tuple(self._results.values())
 
     def probe_result(self, container_id: str, probe: str) -> str | None:
         """The last result; None without one."""
-        return self._results.get((container_id, probe))
+        found = self._results.get((container_id, probe))
+        return found.result if found is not None else None
 
     def waiting(self, container: str, reason: str, message: str) -> None:
         """Why a container does not start."""
@@ -133,7 +143,19 @@ class StatusReporter:
 
         `begins_sync`: the pod is synced now. As in the kubelet, probe looks then at containers that are not ready.
         """
+        self._published = view
         self._forget_old_results(view)
+        self._publish(view, termination, begins_sync=begins_sync)
+
+    def publish_again(self, termination: TerminationRequest | None = None) -> None:
+        """Publish the last view with the probe results since: the kubelet's SetContainerReadiness.
+
+        The view of a step under way is not published: the step may not have decided on what it has seen.
+        """
+        if self._published is not None:
+            self._publish(self._published, termination, begins_sync=False)
+
+    def _publish(self, view: PodView, termination: TerminationRequest | None, *, begins_sync: bool) -> None:
         inputs = StatusInputs(
             probe_result=self.probe_result,
             waiting=self._waiting,
@@ -228,6 +250,10 @@ class StatusReporter:
     def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
         probed = _probed(self.scope.pod, container, view)
         return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
+
+
+def _is_probed(pod: Pod) -> bool:
+    return any(_has_probe(container) for container in _containers(pod))
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:

@@ -424,7 +424,8 @@ class Operations:
                 await self._remove_sandbox(sandbox)
             self.runtime.view = PodView()
         released = await self._remove_cgroup()
-        self.context.userns.release(uid)
+        if released:  # a process that is left still has the IDs
+            self.context.userns.release(uid)
         if deleted:
             for container in (*self.scope.pod.spec.init_containers, *self.scope.pod.spec.containers):
                 self.context.back_offs.pop((uid, container.name), None)

@@ -48,6 +48,18 @@ def test_concurrent_requests_share_one_lookup(resolver: Any) -> None:
     assert asked == ["slow"]
 
 
+def test_missing_thread_refuses_one_lookup(resolver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    subject = Names()
+    with monkeypatch.context() as patch:
+        patch.setattr(names.threading.Thread, "start", start)
+        with pytest.raises(OSError, match="can't start new thread"):
+            subject.address("quick").result(5)
+    assert subject.address("quick").result(5) == "192.0.2.1"
+
+
 def test_lookups_past_the_bound_are_refused(resolver: Any) -> None:
     subject = Names()
     slow = [subject.address(f"slow{number}") for number in range(names.MAX_AT_ONCE)]
