@@ -40,7 +40,6 @@ from actors.eviction.thresholds import (
     Condition,
     DiskLayout,
     Threshold,
-    configured_signal,
     parse_thresholds,
     supposed_threshold,
     with_containerfs,
@@ -51,7 +50,7 @@ from proto.node.container_gc import CollectGarbage
 from proto.node.eviction import GetPressure, Plan, PlanEviction, Pressure, Signal
 from proto.node.image_gc import DeleteUnusedImages
 from proto.node.stats import GetNodeStats, GetPodUsages, PodUsage
-from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, SetNodePressure
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerStates, SetNodePressure
 from proto.v1 import Pod
 from proto.wire.errors import ActorDead, ActorError, AskTimeout, ProtocolError, Refused
 
@@ -336,15 +335,15 @@ class Eviction(Actor):
             return {}
         directories = await self._directories()
         began = time.monotonic()
-        answer = await self.peer("pod_workers").ask(ListPodWorkers(), WORKERS_S)
+        answer = await self._workers(with_pods=False)
         workers = answer.pods
-        passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, workers)
+        passed_over = self._passed_over(local_storage.GRACE_PERIOD_S, answer)
         self._known = still_there(self._known, answer, directories)
         again = {worker.uid for worker in workers if worker.stage == "sync"} & self._known_by_end
         new = [worker.uid for worker in workers if worker.uid not in self._known or worker.uid in again]
         for first in range(0, len(new), SPECS_AT_ONCE):
             some = await self._workers(with_pods=True, uids=tuple(new[first : first + SPECS_AT_ONCE]))
-            known = {worker.uid: worker.pod for worker in some if worker.pod is not None}
+            known = {worker.uid: worker.pod for worker in some.pods if worker.pod is not None}
             self._known |= {uid: pod if local_storage.is_limited(pod) else None for uid, pod in known.items()}
         self._known_by_end = {one.uid for one in workers if one.stage != "sync" and self._known.get(one.uid) is None}
         all_known = all(worker.uid in self._known for worker in workers)
@@ -365,16 +364,13 @@ class Eviction(Actor):
         """Evict the first pod in rank that may be evicted; return its UID, if any."""
         signal, layout, observed = threshold.signal, self.layout, self._seen[threshold.signal]
         usages = await self._usages(with_disk=SIGNALS[signal].condition == "DiskPressure")
-        configured = self.settings.eviction_soft if threshold.grace_s else self.settings.eviction_hard
         workers = await self._workers(with_pods=True)
         longest_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, None)
         passed_over = self._passed_over(longest_s, workers)
-        found = planning.candidates(workers, usages, signal, layout, passed_over)
+        found = planning.candidates(workers.pods, usages, signal, layout, passed_over)
         refused: dict[str, str] = {}
         for one in found:
-            text, annotations = message.eviction_message(
-                threshold, configured[configured_signal(signal, layout)], observed, one.pod, one.usage
-            )
+            text, annotations = message.eviction_message(threshold, threshold.text, observed, one.pod, one.usage)
             own_s = one.pod.spec.termination_grace_period_seconds
             grace_s = policy.grace_period_s(threshold, self.settings.eviction_max_pod_grace_period_s, own_s)
             if await self._evict(one.pod, text, grace_s, signal, annotations, ending=one.ending):
@@ -414,15 +410,14 @@ class Eviction(Actor):
         workers = await self._workers(with_pods=True)
         longest_s = policy.grace_period_s(met[0], self.settings.eviction_max_pod_grace_period_s, None)
         passed_over = self._passed_over(longest_s, workers)
-        found = planning.candidates(workers, usages, signal, layout, passed_over)
+        found = planning.candidates(workers.pods, usages, signal, layout, passed_over)
         self._plan_shown.keep(planning.basis(found, signal, {}), time.monotonic())
-        return Plan(victims=planning.victims(found, workers, time.time()), notes=planning.notes(signal, layout))
+        return Plan(victims=planning.victims(found, workers.pods, time.time()), notes=planning.notes(signal, layout))
 
-    async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> tuple[PodWorkerState, ...]:
-        request = ListPodWorkers(with_pods=with_pods, uids=uids)
-        return (await self.peer("pod_workers").ask(request, WORKERS_S)).pods
+    async def _workers(self, *, with_pods: bool, uids: tuple[str, ...] = ()) -> PodWorkerStates:
+        return await self.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods, uids=uids), WORKERS_S)
 
-    def _passed_over(self, grace_s: int, workers: Iterable[PodWorkerState]) -> set[str]:
+    def _passed_over(self, grace_s: int, workers: PodWorkerStates) -> set[str]:
         """Return UIDs of pods whose end an eviction with this grace period cannot hasten. `workers`: all pods."""
         self._overdue = under_way.still_overdue(self._overdue, workers)
         return {uid for uid, before_s in self._overdue.items() if before_s <= grace_s}

@@ -7,7 +7,7 @@ pkg/kubelet/eviction/helpers.go of Kubernetes 1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from actors._cgroup.quantities.allocatable import share
@@ -61,10 +61,12 @@ class Threshold:
     percent: float | None = None
     """Percentage of the capacity; None for an amount."""
     grace_s: float = 0.0
-    """Time for which a soft threshold has to be met before an eviction; 0 for a hard threshold."""
+    """Time for which a soft threshold has to be met before an eviction. One with 0 acts as a hard threshold does."""
     reclaim_amount: int | None = None
     """Amount beyond the threshold that has to be available again after an action (evictionMinimumReclaim)."""
     reclaim_percent: float | None = None
+    text: str = field(default="", compare=False)
+    """The threshold as the settings have it, `10%` or `100Mi`."""
 
     def quantity(self, capacity: int) -> int:
         """Return the amount for a machine of this capacity."""
@@ -160,14 +162,14 @@ def _parse(signal: str, text: str) -> Threshold | None:
             raise _bad(signal, text) from None
         if not 0 <= percent <= 100:
             raise BadThreshold(f"cannot use eviction threshold {signal}: {text} is not between 0% and 100%")
-        return Threshold(signal, percent=percent)
+        return Threshold(signal, percent=percent, text=text)
     try:
         nanos, amount = parse(text), value(text)
     except QuantityError:
         raise _bad(signal, text) from None
     if nanos <= 0:
         raise BadThreshold(f"cannot use eviction threshold {signal}: {text} is not positive")
-    return Threshold(signal, amount=amount)
+    return Threshold(signal, amount=amount, text=text)
 
 
 def _bad(signal: str, text: str) -> BadThreshold:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from actors.eviction.policy import ORDER
-from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
+from proto.pods.pod_workers import PodWorkerStates
 from proto.v1 import ObjectReference
 
 MINIMUM_KILL_WAIT_S = 10
@@ -125,9 +125,10 @@ def waited_for(victim: Victim, stage: Stage, now: float) -> Victim | None:
     return victim if now < victim.until else None
 
 
-def still_overdue(overdue: Mapping[str, int], workers: Iterable[PodWorkerState]) -> dict[str, int]:
+def still_overdue(overdue: Mapping[str, int], workers: PodWorkerStates) -> dict[str, int]:
     """Return `overdue` without pods that have ended. `workers`: all pods."""
-    return {one.uid: overdue[one.uid] for one in workers if one.stage == "terminating" and one.uid in overdue}
+    now = stages(overdue, workers)
+    return {uid: grace_s for uid, grace_s in overdue.items() if now[uid] in ("terminating", "unknown")}
 
 
 def left_s(victims: Iterable[Victim], now: float) -> float:

@@ -150,12 +150,12 @@ class Oom(Actor):
 
     async def _report_pods(self) -> None:
         """Send the events of all waiting kills. Asks for all their pods at once."""
-        for _ in range(RETRIES):
+        for last in (*[False] * (RETRIES - 1), True):
             kills, self._waiting = list(self._waiting), deque(maxlen=MOST_WAITING)
             if not kills:
                 return
             try:
-                pods = await self._pods(kills)
+                pods, unknown = await self._pods(kills)
             except ActorError as error:
                 log.info("cannot ask for the pods of OOM kills: %s; retrying", error)
                 self._waiting = deque([*kills, *self._waiting], maxlen=MOST_WAITING)
@@ -163,19 +163,31 @@ class Oom(Actor):
                 continue
             names = await self._container_names(kills)
             for kill in kills:
-                self._report(kill, pods, names)
+                if self._uid(kill) in unknown:
+                    self._waiting.append(kill)
+                else:
+                    self._report(kill, pods, names)
+            if self._waiting and not last:
+                await self.sleep(RETRY_S)
         if self._waiting:
-            log.warning("cannot report %d OOM kills as events: pod_workers does not answer", len(self._waiting))
+            log.warning("cannot report %d OOM kills as events: pod_workers does not know the pods", len(self._waiting))
             self._waiting.clear()
 
     def _places(self, kills: list[Kill]) -> list[policy.Place]:
         found = (policy.place(one.cgroup, self.settings.cgroup_driver, self.settings.cgroup_root) for one in kills)
         return [where for where in found if where is not None]
 
-    async def _pods(self, kills: list[Kill]) -> dict[str, Pod]:
+    def _uid(self, kill: Kill) -> str:
+        where = policy.place(kill.cgroup, self.settings.cgroup_driver, self.settings.cgroup_root)
+        return where.uid if where is not None else ""
+
+    async def _pods(self, kills: list[Kill]) -> tuple[dict[str, Pod], set[str]]:
+        """Return the pods of kills by UID, and the UIDs of pods that pod_workers may know later."""
         uids = tuple({where.uid for where in self._places(kills)})
         answer = await self.peer("pod_workers").ask(ListPodWorkers(with_pods=True, uids=uids), WORKERS_S)
-        return {worker.uid: worker.pod for worker in answer.pods if worker.pod is not None}
+        absent = set(uids) - {worker.uid for worker in answer.pods}
+        unknown = absent.intersection(answer.waiting) if answer.sources_ready else absent
+        return {worker.uid: worker.pod for worker in answer.pods if worker.pod is not None}, unknown
 
     async def _container_names(self, kills: list[Kill]) -> dict[str, str]:
         """Return container ID to name; without the runtime's answer an event names no container."""

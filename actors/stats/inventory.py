@@ -16,13 +16,15 @@ from proto.cri.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
 
 _ID = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{12,64})(?:\.scope)?")
 """Runtimes' names of a container's cgroup: `ID`, `crio-ID`, `cri-containerd-ID.scope`."""
+_MONITOR = "crio-conmon-"
+"""CRI-O's name of the cgroup of conmon, which watches the container of that ID."""
 UNKNOWN_S = 60.0
 """A cgroup that the runtime does not know for this long is no container's: no more calls are made for it."""
 
 
 def container_id(cgroup: str) -> str:
     """The container ID in the last component of a cgroup's path; empty when there is none."""
-    found = _ID.fullmatch(cgroup)
+    found = None if cgroup.startswith(_MONITOR) else _ID.fullmatch(cgroup)
     return found[1] if found else ""
 
 

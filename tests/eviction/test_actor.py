@@ -17,6 +17,7 @@ from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
+from actors.eviction.policy import HARD_GRACE_PERIOD_S
 from proto.agent.actor import Describe
 from proto.agent.supervisor import Started
 from proto.node.container_gc import Collected as CollectedContainers
@@ -515,6 +516,22 @@ def test_a_soft_threshold_gives_time_to_the_node_and_to_the_pod() -> None:
         assert time.monotonic() - began >= 1.5
         (evicted,) = fake.evictions()
         assert evicted.grace_period_s == 7
+        assert "low on resource: memory. Threshold quantity: 2Gi, available: 1Gi. " in evicted.message
+
+
+@pytest.mark.parametrize("hard", [{"nodefs.available": "10%"}, {"memory.available": "512Mi"}])
+def test_soft_threshold_of_zero_seconds_evicts_at_once(hard: dict[str, str]) -> None:
+    fake = FakeNode(
+        eviction_hard=hard,
+        eviction_soft={"memory.available": "2Gi"},
+        eviction_soft_grace_s={"memory.available": 0.0},
+    )
+    with fake.actor:
+        fake.pod("a", GIB)
+        fake.memory_available = GIB
+        wait_for(fake.evictions, 20, "an eviction")
+        (evicted,) = fake.evictions()
+        assert evicted.grace_period_s == HARD_GRACE_PERIOD_S
         assert "low on resource: memory. Threshold quantity: 2Gi, available: 1Gi. " in evicted.message
 
 

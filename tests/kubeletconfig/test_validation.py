@@ -213,7 +213,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({**STATIC, "cpuManagerPolicyOptions": {"align-by-socket": "true"}}, "cpuManagerPolicyOptions[align-by-socket]: requires feature gate CPUManagerPolicyAlphaOptions"),
     ({"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "7"}}, "topologyManagerPolicyOptions[max-allowable-numa-nodes]: must be a whole number of at least 8, in quotes, not '7'"),
     ({"containerLogMaxSize": "10 MB"}, "containerLogMaxSize: '10 MB' is not a quantity"),
-    ({"containerLogMaxSize": "0"}, "containerLogMaxSize: must be greater than zero, not '0'"),
+    ({"containerLogMaxSize": "0"}, "containerLogMaxSize: must not be zero: '0'; -1 switches the rotation off"),
+    ({"containerLogMaxSize": "-1m"}, "containerLogMaxSize: must not be zero: '-1m'"),
     # network
     ({"address": "localhost"}, "address: must be an IP address such as 10.96.0.10 or fd00::10, not 'localhost'"),
     ({"healthzBindAddress": "127.0.0.1:10248"}, "healthzBindAddress: must be an IP address"),
@@ -281,6 +282,7 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"enforceNodeAllocatable": ["none"], "cgroupsPerQOS": False},
         {"enforceNodeAllocatable": []},
         {"evictionHard": {"memory.available": "0%", "nodefs.available": "100%", "imagefs.inodesFree": "5.5%"}},
+        {"containerLogMaxSize": "-1"},
         {"evictionHard": {"containerfs.available": "5%"}},
         {"evictionSoft": {"memory.available": "100%"}},
         {"evictionMinimumReclaim": {"memory.available": "0"}},

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jeepney import DBusAddress, HeaderFields, new_error, new_method_return, new_signal
+from jeepney import DBusAddress, HeaderFields, message_bus, new_error, new_method_return, new_signal
 
 from tests.system_bus import BusPeer
 
@@ -51,6 +51,13 @@ class FakeLogind(BusPeer):
         self.under_way = begins
         with self._lock:
             self._bus.send(new_signal(MANAGER, "PrepareForShutdown", "b", (begins,)))
+
+    def restart(self) -> None:
+        """Become a new process, which has forgotten a delayed shutdown."""
+        self.under_way = False
+        with self._lock:
+            for request in (message_bus.ReleaseName, message_bus.RequestName):
+                self._bus.send(request(self.names[0]))  # the thread reads the answers
 
     def _sent(self) -> None:
         while self._given:

@@ -22,6 +22,7 @@ from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
 from proto.pods.status import Flush, Flushed
 from proto.v1 import ObjectMeta, Pod, PodSpec, PodStatus
+from proto.wire.errors import Refused
 from proto.wire.message import Done, Message
 from tests.harness import wait_for
 from tests.kube.faulty_server import FaultyServer
@@ -111,12 +112,15 @@ class PodWorkers:
         self.told_at: list[float] = []
         """Monotonic seconds."""
         self.looks = 0
+        self.sources_ready = True
 
     def list(self, _: ListPodWorkers) -> Message:
         self.looks += 1
-        return PodWorkerStates(pods=tuple(self.rows.values()), sources_ready=True)
+        return PodWorkerStates(pods=tuple(self.rows.values()), sources_ready=self.sources_ready)
 
     def evict(self, request: EvictPod) -> Message:
+        if request.pod_uid not in self.rows:
+            raise Refused("NotFound", "no such pod", retry=False)
         self.told.append(request)
         self.told_at.append(time.monotonic())
         self.rows[request.pod_uid] = replace(self.rows[request.pod_uid], stage="terminating")
@@ -183,6 +187,25 @@ def test_restarted_pod_workers_is_asked_again_for_the_rest_of_the_grace(
 
 
 @pytest.mark.needs("dbus-daemon")
+def test_pods_that_a_new_pod_workers_lacks_are_waited_for(going: tuple[World, FakeLogind, PodWorkers]) -> None:
+    _, logind, workers = going
+    logind.shutdown(True)
+    wait_for(lambda: len(workers.told) == 1, 20)
+    rows = dict(workers.rows)
+    workers.sources_ready = False
+    workers.rows.clear()
+    looks = workers.looks
+    wait_for(lambda: workers.looks >= looks + 5 or not logind.held(), 20)
+    assert logind.held()
+    workers.rows |= rows
+    workers.sources_ready = True
+    del workers.rows["web"]
+    wait_for(lambda: [told.pod_uid for told in workers.told] == ["web", "dns"], 20, "the next group")
+    workers.rows.clear()
+    wait_for(lambda: not logind.held(), 20, "the machine may go")
+
+
+@pytest.mark.needs("dbus-daemon")
 def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeLogind() as logind, FaultyServer(Server()) as server:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
@@ -235,6 +258,24 @@ def test_cancelled_shutdown_admits_pods_and_takes_a_new_lock(
     wait_for(lambda: messages() == wanted, 10, f"{wanted}, not {messages()}")
 
 
+@pytest.mark.needs("dbus-daemon")
+@pytest.mark.parametrize("lost", ["logind", "bus"])
+def test_shutdown_that_is_lost_with_logind_is_cancelled(going: tuple[World, FakeLogind, PodWorkers], lost: str) -> None:
+    one, logind, workers = going
+    logind.shutdown(True)
+    wait_for(lambda: workers.told, 20)
+    wait_for(lambda: not one.ready(), 10, "the Node is not Ready")
+    if lost == "bus":
+        logind.under_way = False
+        logind.disconnect()
+        logind.connect()
+    else:
+        logind.restart()
+    wait_for(lambda: not one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down, 20)
+    wait_for(one.ready, 20)
+    wait_for(lambda: len(logind.locks) == 2 and logind.held(), 20, "the next shutdown waits, too")
+
+
 def follow(subject: Logind) -> None:
     with suppress(OSError, EOFError):
         subject.follow()
@@ -251,6 +292,7 @@ def test_pods_ended_during_cancellation_keep_the_next_lock(
         follower = threading.Thread(target=follow, args=(subject,))
         follower.start()
         wait_for(machine.held, 20, "the lock is held")
+        assert told.get(timeout=20) == (False, 1)
         machine.shutdown(True)
         begins, first = told.get(timeout=20)
         assert begins

@@ -142,6 +142,21 @@ def test_kills_before_the_first_start_are_not_reported(actor: ActorProcess) -> N
 
 
 @real
+@pytest.mark.parametrize("waiting", [(), (UID,)])
+def test_kill_waits_for_a_pod_that_a_new_pod_workers_lacks(actor: ActorProcess, waiting: tuple[str, ...]) -> None:
+    caught_up(actor)
+    ready = actor.peers["pod_workers"].answers[ListPodWorkers]
+    starting = PodWorkerStates(pods=(), sources_ready=bool(waiting), waiting=waiting)
+    actor.peers["pod_workers"].answers[ListPodWorkers] = lambda _: starting
+    kill_in(actor, f"/kubepods/burstable/pod{UID}/{ID}")
+    wait_for(lambda: len(actor.peers["pod_workers"].of(ListPodWorkers)) >= 2, 10, "it is asked again")
+    assert not events(actor)
+    actor.peers["pod_workers"].answers[ListPodWorkers] = ready
+    wait_for(lambda: events(actor), 10, "the event")
+    assert events(actor)[0].involved.name == "web"
+
+
+@real
 def test_kill_outside_of_pods_is_counted_only(actor: ActorProcess) -> None:
     caught_up(actor)
     kill_in(actor, "/other")

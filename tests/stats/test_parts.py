@@ -63,6 +63,8 @@ ID = "ab" * 32
         (f"cri-containerd-{ID}.scope", ID),
         (f"crio-{ID}", ID),
         (f"crio-{ID}.scope", ID),
+        (f"crio-conmon-{ID}", ""),
+        (f"crio-conmon-{ID}.scope", ""),
         ("init.scope", ""),
         ("system.slice", ""),
         (f"{ID}.slice", ""),

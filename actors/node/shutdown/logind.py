@@ -10,12 +10,22 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jeepney import DBusAddress, DBusErrorResponse, MatchRule, Properties, message_bus, new_method_call
+from jeepney import (
+    DBusAddress,
+    DBusErrorResponse,
+    HeaderFields,
+    MatchRule,
+    Message,
+    Properties,
+    message_bus,
+    new_method_call,
+)
 from jeepney.io.blocking import open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
@@ -29,6 +39,7 @@ DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 """The kubelet's file name, so that a node that changes between the two agents has one file."""
 RELOADED_S = 5.0
 NAME, PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
+BUS = "org.freedesktop.DBus"
 MANAGER = "org.freedesktop.login1.Manager"
 
 
@@ -44,7 +55,7 @@ class Logind:
     ) -> None:
         """Both callbacks run in logind's thread.
 
-        `on_shutdown(begins, lock)` reports the start (True) or cancellation of a shutdown and the lock's number.
+        `on_shutdown(under_way, lock)` reports whether a shutdown is under way and the lock's number, also repeatedly.
         `on_state(problem)` reports why the lock is not held; empty when it is.
         """
         self._delay_s, self._on_shutdown, self._on_state = delay_s, on_shutdown, on_state
@@ -74,22 +85,37 @@ class Logind:
         Raises DBusErrorResponse, LogindError, OSError, KeyError, ValueError, EOFError.
         """
         with open_dbus_connection("SYSTEM", enable_fds=True) as bus:
-            rule = MatchRule(type="signal", interface=MANAGER, member="PrepareForShutdown", path=PATH)
-            _ask(bus, message_bus.AddMatch(rule))
-            with bus.filter(rule, bufsize=16) as signals:
-                self._ensure_delay(bus)
-                self._take(bus)
-                under_way = bool(_property(bus, "PreparingForShutdown"))
-                if under_way:
-                    self._on_shutdown(True, self._number)
+            signals: deque[Message] = deque(maxlen=16)
+            shutdowns = MatchRule(type="signal", interface=MANAGER, member="PrepareForShutdown", path=PATH)
+            owners = MatchRule(
+                type="signal", sender=BUS, interface=BUS, member="NameOwnerChanged", path="/org/freedesktop/DBus"
+            )
+            owners.add_arg_condition(0, NAME)
+            with bus.filter(shutdowns, queue=signals), bus.filter(owners, queue=signals):
+                for rule in (shutdowns, owners):
+                    _ask(bus, message_bus.AddMatch(rule))
                 while True:
-                    begins = bool(bus.recv_until_filtered(signals).body[0])
-                    if begins == under_way:
-                        continue  # the signal of the shutdown that the property has told of
-                    under_way = begins
-                    if not begins:
-                        self._take(bus)
-                    self._on_shutdown(begins, self._number)
+                    self._follow_process(bus, signals)
+
+    def _follow_process(self, bus: Any, signals: deque[Message]) -> None:
+        """Serve one process of logind until the next one starts. The next one knows of no shutdown that was delayed."""
+        self._ensure_delay(bus)
+        self._take(bus)
+        under_way = bool(_property(bus, "PreparingForShutdown"))
+        self._on_shutdown(under_way, self._number)
+        while True:
+            signal = bus.recv_until_filtered(signals)
+            if signal.header.fields[HeaderFields.member] == "NameOwnerChanged":
+                if signal.body[2]:
+                    return
+                continue
+            begins = bool(signal.body[0])
+            if begins == under_way:
+                continue  # the signal of the shutdown that the property has told of
+            under_way = begins
+            if not begins:
+                self._take(bus)
+            self._on_shutdown(begins, self._number)
 
     def _run(self) -> None:
         while True:

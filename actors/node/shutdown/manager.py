@@ -13,22 +13,25 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from actors._base import Actor, Task
-from actors._base.messaging.tasks import Cancelled
 from actors._events.recorder import Recorder
 from actors._host.node import shutdown as words
 from actors._metrics import kubelet as metrics
 from actors.node.shutdown import policy
 from actors.node.shutdown.logind import Logind
 from actors.node.shutdown.policy import Group, PodEnd, Stage
-from proto.pods.pod_workers import EvictPod, ListPodWorkers, SetNodeShutdown
+from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
 from proto.pods.status import Flush
-from proto.wire.errors import ActorError
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 
 ASK_S = 5.0
 LOOK_S = 0.2
 """Poll interval of the pods' progress, during a shutdown only."""
+SETTLE_S = 10.0
+"""Longest wait until a pod_workers that has just started has read all sources. At most half of the whole period."""
+SOON_S = 3.0
+"""Longest wait, after that, for the workers of its pods."""
 FLUSH_S = 5.0
 KILLED_S = 3.0
 """Longest wait after the last grace period. Pods that are killed at its end get their last status in this time."""
@@ -84,46 +87,78 @@ class Shutdown:
         self._task = self._actor.spawn(self._end_pods(lock), "end pods") if begins else None
 
     async def _end_pods(self, lock: int) -> None:
-        """End the pods group by group, then release the lock, also after errors.
+        """End the pods, then release the lock.
 
         `lock` is the number of the lock to release: a cancellation that this actor does not know of yet has taken
         another one, which stays.
         """
-        try:
-            left: set[str] = set()
-            for group in policy.groups(self._graces, await self._pods()):
-                left |= await self._end(group)
-            await self._wait(left, time.monotonic() + KILLED_S, policy.running)
-            await self._flush()
-        except Cancelled:
-            raise  # the shutdown was cancelled: logind's thread has taken the next lock
-        except ActorError as error:
-            log.error("cannot end the pods before the machine goes down: %s", error)
+        await self._end_groups(time.monotonic() + policy.total_s(self._graces))
+        await self._flush()
         metrics.SHUTDOWN_ENDED.set(time.time())
         log.warning("pods have ended: the machine may go down")
         self._logind.release(lock)
 
-    async def _pods(self, *, with_pods: bool = True) -> Any:
-        """List the pods of pod_workers. Tries for ASK_S, as pod_workers may be restarting."""
-        deadline = time.monotonic() + ASK_S
-        while True:
-            try:
-                ask = ListPodWorkers(with_pods=with_pods)
-                return (await self._actor.peer("pod_workers").ask(ask, ASK_S)).pods
-            except ActorError:
-                if time.monotonic() > deadline:
-                    raise
-                await self._actor.sleep(LOOK_S)
+    async def _end_groups(self, until: float) -> None:
+        """End the pods group by group, until this monotonic time.
 
-    async def _end(self, group: Group) -> set[str]:
-        """End a group, and wait until its pods are released. Return the UIDs of pods that still run."""
+        Pods are listed again after each group: pod_workers may have been restarted, and know of more.
+        """
+        rows = await self._first_rows(until)
+        ended: set[str] = set()
+        left: set[str] = set()
+        while groups := policy.groups(self._graces, [row for uid, row in rows.items() if uid not in ended]):
+            left |= await self._end(groups[0], until - sum(later.grace_s for later in groups[1:]))
+            ended |= {pod.uid for pod in groups[0].pods}
+            workers = await self._workers(with_pods=True)
+            if workers is not None:
+                rows |= {row.uid: row for row in workers.pods}
+        await self._wait(left, time.monotonic() + KILLED_S, policy.running)
+
+    async def _first_rows(self, until: float) -> dict[str, PodWorkerState]:
+        """List the pods, by UID, once pod_workers knows all. The wait is part of the period until `until`.
+
+        After SETTLE_S the pods known by then. Empty when there is no answer until the period's end.
+        """
+        now = time.monotonic()
+        settled_by = now + min(SETTLE_S, (until - now) / 2)
+        while True:
+            workers = await self._workers(with_pods=True)
+            now = time.monotonic()
+            if workers is not None:
+                settled_by = min(settled_by, now + SOON_S) if workers.sources_ready else settled_by
+                if policy.is_settled(workers) or now >= settled_by:
+                    return {row.uid: row for row in workers.pods}
+            elif now >= until:
+                log.error("cannot end the pods before the machine goes down: pod_workers does not answer")
+                return {}
+            await self._actor.sleep(LOOK_S)
+
+    async def _workers(self, *, with_pods: bool = False) -> PodWorkerStates | None:
+        """List the pods of pod_workers. None without an answer: it may be restarting."""
+        try:
+            return await self._actor.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), ASK_S)
+        except ActorError as error:
+            log.info("cannot list the pods: %s", error)
+            return None
+
+    async def _end(self, group: Group, latest: float) -> set[str]:
+        """End a group, and wait until its pods are released, at most until `latest`.
+
+        Return the UIDs of pods that still run.
+        """
         log.warning("ending %d pods of priority %d and up within %d s", len(group.pods), group.priority, group.grace_s)
         began = time.monotonic()
+        deadline = max(began, min(began + group.grace_s, latest))
         by_uid = {pod.uid: pod for pod in group.pods}
-        for pod in group.pods:
-            await self._ask_to_end(pod, began)
-        deadline = began + group.grace_s
-        stages = await self._wait(set(by_uid), deadline, set, lambda uid: self._ask_to_end(by_uid[uid], began))
+
+        async def end(uid: str) -> bool:
+            grace_s = policy.rest_s(min(by_uid[uid].grace_s, deadline - began), began, time.monotonic())
+            return await self._ask_to_end(by_uid[uid], grace_s)
+
+        for uid in by_uid:
+            if not await end(uid):
+                break
+        stages = await self._wait(set(by_uid), deadline, set, end)
         left = policy.running(stages)
         for uids, problem in ((left, "pods did not end"), (stages.keys() - left, "volumes were not unmounted")):
             if uids:
@@ -131,35 +166,41 @@ class Shutdown:
                 log.warning("%s in time: %s", problem, names)
         return left
 
-    async def _ask_to_end(self, pod: PodEnd, began: float) -> None:
-        """Ask pod_workers to end a pod in the rest of the grace period that `began`."""
+    async def _ask_to_end(self, pod: PodEnd, grace_s: int) -> bool:
+        """Ask pod_workers to end a pod. False without an answer."""
         request = EvictPod(
-            pod_uid=pod.uid, reason=words.TERMINATED, message=words.TERMINATED_MESSAGE,
-            grace_period_s=policy.rest_s(pod.grace_s, began, time.monotonic()), with_machine=pod.static,
+            pod_uid=pod.uid, reason=words.TERMINATED, message=words.TERMINATED_MESSAGE, grace_period_s=grace_s,
+            with_machine=pod.static,
         )  # fmt: skip
         try:
             await self._actor.peer("pod_workers").ask(request, ASK_S)
         except ActorError as error:
             log.warning("cannot end pod %s: %s", pod.name, error)
+            return isinstance(error, Refused)
+        return True
 
     async def _wait(
         self,
         uids: set[str],
         deadline: float,
         awaited: Callable[[dict[str, Stage]], set[str]],
-        end: Callable[[str], Coroutine[Any, None, None]] | None = None,
+        end: Callable[[str], Coroutine[Any, None, bool]] | None = None,
     ) -> dict[str, Stage]:
         """Wait until `awaited` selects none of these pods. Return UID to stage of pods that are not released.
 
-        `end` asks again for a pod that is to run: a restarted pod_workers does not know that a static pod ends.
+        `end` asks again for a pod that is to run: a restarted pod_workers does not know that a static pod ends. It
+        returns False without an answer; the next look follows then.
         """
         stages: dict[str, Stage] = dict.fromkeys(uids, "sync")
         while awaited(stages) and time.monotonic() < deadline:
             await self._actor.sleep(LOOK_S)
-            stages = policy.unreleased(stages, await self._pods(with_pods=False))
-            for uid, stage in stages.items():
-                if end is not None and stage == "sync":
-                    await end(uid)
+            workers = await self._workers()
+            if workers is None:
+                continue
+            stages = policy.unreleased(stages, workers)
+            for uid in [row.uid for row in workers.pods if stages.get(row.uid) == "sync"]:
+                if end is not None and not await end(uid):
+                    break
         return stages
 
     async def _flush(self) -> None:

@@ -6,12 +6,12 @@ Source: KEP-2000, KEP-2712 and pkg/kubelet/nodeshutdown of Kubernetes 1.36.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from actors._host.node.critical import is_static
 from proto.agent.settings import ShutdownGrace
-from proto.pods.pod_workers import PodWorkerState
+from proto.pods.pod_workers import PodWorkerState, PodWorkerStates
 from proto.v1 import Pod
 
 DEFAULT_GRACE_S = 30
@@ -60,9 +60,20 @@ def groups(graces: Iterable[ShutdownGrace], pods: Iterable[PodWorkerState]) -> l
     ]
 
 
-def unreleased(uids: Collection[str], pods: Iterable[PodWorkerState]) -> dict[str, Stage]:
-    """UID to stage of those of `uids` that run, or have ended and keep volumes or a cgroup."""
-    return {row.uid: row.stage for row in pods if row.uid in uids and not row.released}
+def is_settled(workers: PodWorkerStates) -> bool:
+    """Return True when pod_workers knows all pods, which takes a moment after its start."""
+    return workers.sources_ready and not workers.waiting
+
+
+def unreleased(stages: Mapping[str, Stage], workers: PodWorkerStates) -> dict[str, Stage]:
+    """UID to stage of those of `stages` that run, or have ended and keep volumes or a cgroup.
+
+    A pod keeps its stage of before while pod_workers has just started, and until it has its worker.
+    """
+    unknown = stages.keys() & set(workers.waiting) if workers.sources_ready else stages.keys()
+    known = {row.uid: row for row in workers.pods}
+    kept = {uid: stages[uid] for uid in stages if uid in unknown and uid not in known}
+    return kept | {uid: row.stage for uid, row in known.items() if uid in stages and not row.released}
 
 
 def running(stages: Mapping[str, Stage]) -> set[str]:
@@ -70,7 +81,7 @@ def running(stages: Mapping[str, Stage]) -> set[str]:
     return {uid for uid, stage in stages.items() if stage != "terminated"}
 
 
-def rest_s(grace_s: int, began: float, now: float) -> int:
+def rest_s(grace_s: float, began: float, now: float) -> int:
     """Whole seconds that are left of a grace period, at least 0."""
     return max(0, math.ceil(began + grace_s - now))
 

@@ -18,7 +18,7 @@ from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
 from actors.resources.model.counting import Pinnings, Undecided
 from actors.resources.model.hints import Hint, Hints
-from actors.resources.model.provider import AllocationError
+from actors.resources.model.provider import write_failure
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
@@ -115,10 +115,7 @@ class CpuManager:
                 self._state.remove_pod(pod.metadata.uid)
             else:
                 self._state.remove_container(pod.metadata.uid, container.name)
-            raise AllocationError(
-                "UnexpectedAdmissionError",
-                f"Allocate failed due to cannot write {self._file.path}: {error}, which is unexpected",
-            ) from error
+            raise write_failure(self._file.path, error) from error
 
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""

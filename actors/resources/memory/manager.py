@@ -18,7 +18,7 @@ from actors.resources.memory.state import state_file
 from actors.resources.model.counting import Pinnings, Undecided
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.pod_level import EmptyPoolError, has_own_resources
-from actors.resources.model.provider import AllocationError
+from actors.resources.model.provider import AllocationError, write_failure
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import QuantityError
@@ -109,7 +109,7 @@ class MemoryManager:
                 static.remove_pod(self._state, pod.metadata.uid)
             else:
                 static.remove(self._state, pod.metadata.uid, container.name)
-            raise _unexpected(f"cannot write {self._file.path}: {error}") from error
+            raise write_failure(self._file.path, error) from error
 
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""

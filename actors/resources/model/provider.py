@@ -6,6 +6,7 @@ scope `container` that happens for each container in turn, with scope `pod` once
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from typing import Protocol
 
@@ -28,6 +29,14 @@ class AllocationError(Exception):
 
 class NotYetError(Exception):
     """The request cannot be served now and may be later, as when a device plugin has not registered again."""
+
+
+def write_failure(path: str, error: Exception) -> AllocationError | NotYetError:
+    """Return the error of an allocation whose state file cannot be written. A disk that is full or slow may recover."""
+    what = f"cannot write {path}: {error}"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return AllocationError("UnexpectedAdmissionError", f"Allocate failed due to {what}, which is unexpected")
+    return NotYetError(what)
 
 
 class Provider(Protocol):

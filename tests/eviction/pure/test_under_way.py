@@ -151,7 +151,10 @@ def test_wait_for_a_pod_that_ended_before_the_request(now: Stage, told: bool, ov
 
 def test_pod_is_overdue_until_it_has_ended() -> None:
     workers = [worker("a", "terminating"), worker("b", "terminated"), worker("c", "sync"), worker("d", "terminating")]
-    assert still_overdue({"a": 1, "b": 1, "c": 1, "e": 1}, workers) == {"a": 1}
+    answer = PodWorkerStates(pods=tuple(workers), sources_ready=True, waiting=("f",))
+    assert still_overdue({"a": 1, "b": 1, "c": 1, "e": 1, "f": 1}, answer) == {"a": 1, "f": 1}
+    starting = PodWorkerStates(pods=tuple(workers), sources_ready=False)
+    assert still_overdue({"a": 1, "b": 1, "e": 1}, starting) == {"a": 1, "e": 1}
 
 
 @pytest.mark.parametrize(("grace_s", "wait_s"), [(-1, 10), (0, 10), (1, 10), (7, 10), (20, 30), (21, 31), (120, 180)])

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from proto.v1 import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from proto.wire.errors import ActorError
 
 MEMORY = "1Gi"
 
@@ -37,16 +38,16 @@ def simple(uid: str, name: str, cpus: str, limit: str | None = None) -> Pod:
 
 def at_once(_timeout_s: float, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
     """Stands for Actor.blocking: the call is done when it returns."""
-    error: OSError | None = None
+    error: Exception | None = None
     try:
         function(*args)
-    except OSError as raised:
+    except (OSError, ActorError) as raised:
         error = raised
     return _Done(error)
 
 
 class _Done:
-    def __init__(self, error: OSError | None) -> None:
+    def __init__(self, error: Exception | None) -> None:
         self._error = error
 
     def __await__(self) -> Any:

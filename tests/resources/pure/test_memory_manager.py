@@ -1,5 +1,6 @@
 """The provider of memory with its file on a real disk, and reservedMemory."""
 
+import errno
 import json
 import os
 from collections.abc import Callable, Generator
@@ -14,9 +15,10 @@ from actors.resources.machine.memory import Memory
 from actors.resources.memory.manager import MemoryManager, MemorySettings
 from actors.resources.memory.model import Block
 from actors.resources.memory.reserved import Reservation, reserved_by_node
-from actors.resources.model.provider import AllocationError, Provider
+from actors.resources.model.provider import AllocationError, NotYetError, Provider
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
+from proto.wire.errors import AskTimeout
 from tests.resources.hints import finish, hint, hints
 from tests.resources.memory import GI, HUGE, HUGE_2M, MI, burstable, container, guaranteed, machine, pod
 
@@ -28,7 +30,7 @@ FILE = "memory_manager_state"
 class Done:
     """A write that is over, as Actor.blocking gives it."""
 
-    def __init__(self, error: OSError | None = None) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self._error = error
 
     def __await__(self) -> Generator[None, None, None]:
@@ -38,15 +40,16 @@ class Done:
 
 
 class Disk:
-    """Writes at the call; `full` fails."""
+    """Writes at the call, or fails with `error`."""
 
     def __init__(self) -> None:
-        self.full, self.writes = False, 0
+        self.error: Exception | None = None
+        self.writes = 0
 
     def __call__(self, timeout_s: float, function: Callable[..., None], *args: Any) -> Done:
         assert timeout_s > 0
-        if self.full:
-            return Done(OSError(28, "No space left on device"))
+        if self.error is not None:
+            return Done(self.error)
         function(*args)
         self.writes += 1
         return Done()
@@ -131,17 +134,27 @@ def test_kill_between_containers_keeps_reuse(tmp_path: Path) -> None:
     assert tables["memory"]["reserved"] == 2 * GI * MI
 
 
-def test_memory_that_cannot_be_written_is_not_assigned(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), AskTimeout("No answer of the disk within 10 s")]
+)
+def test_memory_that_cannot_be_written_is_assigned_later(tmp_path: Path, error: Exception) -> None:
     disk = Disk()
-    subject, one = manager(tmp_path, disk), guaranteed("p")
-    disk.full = True
-    with pytest.raises(AllocationError, match=r"cannot write .*memory_manager_state: .*No space left") as caught:
-        allocate(subject, one)
-    assert caught.value.reason == "UnexpectedAdmissionError"
-    assert nodes_of(subject, one) == ""
-    disk.full = False
-    allocate(subject, one)
-    assert nodes_of(subject, one) == "0"
+    subject, one = manager(tmp_path, disk), guaranteed("p", 2 * GI)
+    before = _free(subject)
+    disk.error = error
+    for _ in range(3):
+        with pytest.raises(NotYetError, match=r"cannot write .*memory_manager_state: .*No "):
+            allocate(subject, one)
+        assert nodes_of(subject, one) == ""
+        assert _free(subject) == before
+    disk.error = None
+    allocate(subject, one, "1+")
+    assert nodes_of(subject, one) == "1"
+    assert sum(before) - sum(_free(subject)) == sum(block.size for block in subject.blocks(one, one.spec.containers[0]))
+
+
+def _free(subject: MemoryManager) -> list[int]:
+    return [table.free for node in subject._state.machine.values() for table in node.tables.values()]
 
 
 def test_memory_is_not_assigned_beyond_what_the_next_start_reads(

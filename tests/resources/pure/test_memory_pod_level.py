@@ -13,7 +13,7 @@ from actors.resources.memory.model import AssignmentError, Block, State
 from actors.resources.memory.reserved import Reservation
 from actors.resources.memory.state import decode, encode
 from actors.resources.model.pod_level import EmptyPoolError
-from actors.resources.model.provider import AllocationError
+from actors.resources.model.provider import AllocationError, NotYetError
 from proto.resources.grants import Grant
 from proto.v1 import Pod
 from tests.resources.cpu.pods import at_once
@@ -232,7 +232,7 @@ def test_pod_that_a_killed_kubelet_wrote_alone_is_dropped(tmp_path: Path) -> Non
 def test_pods_memory_that_cannot_be_written_is_not_assigned(tmp_path: Path) -> None:
     manager(tmp_path)
     memory, subject = manager(tmp_path, full=True), own(1024, container("a", 512), SHARED)
-    with pytest.raises(AllocationError, match="No space left on device"):
+    with pytest.raises(NotYetError, match="No space left on device"):
         allocate(memory, subject)
     assert kept(memory, subject) == [(), ()]
     with pytest.raises(AllocationError, match="pod rejected") as caught:

@@ -120,9 +120,11 @@ def _has_reserved_cpu(config: KubeletConfiguration) -> bool:
 
 
 def _log_size(size: str) -> Iterator[Problem]:
+    from proto.v1.scalars.quantity import NANOS  # noqa: PLC0415 - comes with the API types
+
     value, reason = _quantity(size)
-    if reason or value <= 0:
-        yield Problem("containerLogMaxSize", reason or f"must be greater than zero, not {size[:60]!r}")
+    if reason or -NANOS < value <= 0:  # a size below zero switches the rotation off
+        yield Problem("containerLogMaxSize", reason or f"must not be zero: {size[:60]!r}; -1 switches the rotation off")
 
 
 def _quantity(text: str) -> tuple[int, str]:

@@ -1,5 +1,7 @@
 """CpuManager: grants, the state file across restarts, and settings that cannot work."""
 
+import errno
+
 import pytest
 
 from actors.resources import state_file
@@ -7,8 +9,9 @@ from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import parse, printed
 from actors.resources.model.hints import ANY, Hint
-from actors.resources.model.provider import AllocationError
+from actors.resources.model.provider import AllocationError, NotYetError
 from proto.resources.grants import Grant
+from proto.wire.errors import AskTimeout
 from tests.resources.cpu.machines import DUAL_HT, FOUR, MULTI_NUMA_HT, MULTI_SOCKET_HT, SINGLE_HT, machine
 from tests.resources.cpu.pods import at_once, container, make_pod, run, simple
 
@@ -86,19 +89,26 @@ def test_retain_frees_pods_that_are_gone(tmp_path):
     assert '"a"' not in content(tmp_path)
 
 
-def test_cpus_that_cannot_be_written_are_not_assigned(tmp_path):
-    def full(*_):
-        return at_once(0, fail)
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), AskTimeout("No answer of the disk within 10 s")]
+)
+def test_cpus_that_cannot_be_written_are_assigned_later(tmp_path, error):
+    errors = [error] * 3
+
+    def disk(timeout_s, function, *args):
+        return at_once(timeout_s, *((fail,) if errors else (function, *args)))
 
     def fail():
-        raise OSError(28, "No space left on device")
+        raise errors.pop()
 
-    cpus = manager(tmp_path)
-    broken = manager(tmp_path, blocking=full)
-    with pytest.raises(AllocationError, match="No space left on device") as caught:
-        allocate(broken, simple("p", "c", "2"))
-    assert caught.value.reason == "UnexpectedAdmissionError"
-    assert broken.shared == cpus.shared == parse("0-7")
+    cpus, pod = manager(tmp_path, blocking=disk), simple("p", "c", "2")
+    while errors:
+        with pytest.raises(NotYetError, match=r"cannot write .*cpu_manager_state: .*No "):
+            allocate(cpus, pod)
+        assert cpus.shared == parse("0-7")
+        assert not cpus.exclusive(pod, pod.spec.containers[0])
+    allocate(cpus, pod)
+    assert (printed(cpus.shared), cpus.shared) == ("0,2-4,6-7", manager(tmp_path).shared)
 
 
 def test_cpus_are_not_assigned_beyond_what_the_next_start_reads(tmp_path, monkeypatch):
