@@ -17,11 +17,24 @@ if TYPE_CHECKING:
 class Container:
     """Descriptors, output and pending request of one container."""
 
-    __slots__ = ("console", "dir", "exit_by", "id", "log", "outputs", "pid", "pidfd", "stdin", "terminal", "waiter")
+    __slots__ = (
+        "console",
+        "dir",
+        "exit_by",
+        "id",
+        "log",
+        "outputs",
+        "pid",
+        "pidfd",
+        "slave",
+        "stdin",
+        "terminal",
+        "waiter",
+    )
 
     def __init__(self, id_: str, directory: str) -> None:
         self.id, self.dir = id_, directory
-        self.stdin = self.pidfd = self.terminal = -1
+        self.stdin = self.pidfd = self.terminal = self.slave = -1
         self.log = Log()
         self.outputs: list[Output] = []
         self.console: Any = None

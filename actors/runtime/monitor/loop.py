@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import fcntl
 import os
 import select
 import signal
@@ -31,6 +32,8 @@ EXIT_S = 10.0
 EXIT_TRY_MS = 20
 MOST_READS_AT_END = 64
 """Reads of a pipe at its end, at most: a process that the container left may write on and must not block the loop."""
+TIOCGPTPEER = 0x5441
+"""Opens a terminal's slave by its master, whose devpts is the container's (Linux 4.13, ioctl_tty(2))."""
 SIGNALS_OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """The interpreter ignores these; a container starts with their defaults."""
 
@@ -221,6 +224,7 @@ class Monitor:
         return ("ok",)
 
     def forget(self, container: Container) -> None:
+        self.close_slave(container)
         for output in container.outputs[:]:
             self.close_output(container, output)
         self.unwatch(container.pidfd)
@@ -280,8 +284,23 @@ class Monitor:
         for terminal in descriptors(ancillary):
             os.set_blocking(terminal, False)
             container.terminal = terminal
+            self.hold_slave(container)
             self.follow(container, terminal, "stdout")
         self.close_console(container)
+
+    def hold_slave(self, container: Container) -> None:
+        """Keep the slave open until the exit: without one the master ends, though the container may open one again."""
+        self.close_slave(container)
+        try:
+            flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+            container.slave = fcntl.ioctl(container.terminal, TIOCGPTPEER, flags)
+        except OSError:  # an older kernel: output ends when the container has closed its terminal
+            pass
+
+    def close_slave(self, container: Container) -> None:
+        if container.slave >= 0:
+            os.close(container.slave)
+            container.slave = -1
 
     def close_console(self, container: Container) -> None:
         if container.console is not None:
@@ -376,6 +395,7 @@ class Monitor:
 
     def ended(self, container: Container, code: int) -> None:
         """The first process has exited. Its log is complete before clients learn of the exit."""
+        self.close_slave(container)
         outputs = container.outputs[:]
         unread = outputs
         for _ in range(MOST_READS_AT_END):  # alternately: the log then keeps roughly the order of stdout and stderr

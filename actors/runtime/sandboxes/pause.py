@@ -3,12 +3,15 @@
 It is the machine's shell, run by the OCI runtime without capabilities. It sees only the machine's programs and has a
 pid namespace of its own. While it waits for its one child, it reaps every orphan of the namespace. The child is a copy
 of the shell that blocks opening a FIFO without writers. A `sleep` would look like one of the pod's own processes.
+
+A container with its user may trace it. So it has no more than a container: the pod's namespaces and a seccomp filter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ import msgspec
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.helper.cgroups import name_of
+from actors.runtime.helper.kernel import seccomp
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
 from actors.runtime.oci.runtime import LOG, last_error
 from actors.runtime.oci.spec.build import cgroups_path
+from actors.runtime.oci.spec.seccomp import default_seccomp
 
 OOM_SCORE_ADJ = -998
 """The kubelet's value for sandboxes: with this process the whole pod would end."""
@@ -35,11 +40,16 @@ class Pause:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def start(self, id_: str, directory: Path, cgroup_parent: str) -> int:
-        """Start a pause process; return its pid. Raises OSError, MonitorError."""
+    def start(self, id_: str, directory: Path, cgroup_parent: str, pins: Mapping[str, str]) -> int:
+        """Start a pause process in the pod's namespaces `pins`, path by kind; return its pid.
+
+        Raises OSError, MonitorError.
+        """
         machine = self._engine.machine
         cgroup = cgroups_path(cgroup_parent or self._engine.default_cgroup, id_, machine)
-        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj))
+        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
+        if seccomp.available():
+            spec["linux"]["seccomp"] = default_seccomp(())
         (directory / "config.json").write_bytes(msgspec.json.encode(spec))
         for name in ("stdout", "stderr"):
             os.mkfifo(directory / name, 0o600)
@@ -91,8 +101,9 @@ class Pause:
         return started is not None and processes.is_alive(started.pid, started.ticks)
 
 
-def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, Any]:
-    """The config.json of a pause process."""
+def specification(rootfs: Path, cgroup: str, oom_score_adj: int, pins: Mapping[str, str]) -> dict[str, Any]:
+    """The config.json of a pause process. It is in the machine's namespace of each kind that `pins` lacks."""
+    joined = [{"type": kind, "path": path} for kind, path in sorted(pins.items())]
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(rootfs), "readonly": True},
@@ -116,7 +127,7 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int) -> dict[str, An
         ],
         "linux": {
             # Without a mount namespace the OCI runtime would change the machine's mounts.
-            "namespaces": [{"type": "pid"}, {"type": "mount"}],
+            "namespaces": [{"type": "pid"}, {"type": "mount"}, *joined],
             "cgroupsPath": cgroup,
         },
     }

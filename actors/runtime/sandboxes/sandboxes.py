@@ -34,6 +34,8 @@ SHM_BYTES = 64 * 1024 * 1024
 """Size of a pod's /dev/shm, as in all runtimes."""
 _SHM_FLAGS = 2 | 4 | 8  # MS_NOSUID, MS_NODEV, MS_NOEXEC
 RESOLV_CONF = "/etc/resolv.conf"
+_ATTACHED = "attached"
+"""File in the directory of a sandbox that failed and could not be detached: StopPodSandbox tries again."""
 log = logging.getLogger(__name__)
 
 
@@ -69,8 +71,11 @@ class Sandboxes:
         try:
             self._set_up(sandbox)
         except BaseException as error:
-            self._engine.state.release(sandbox.key)
-            self._undo(sandbox)
+            try:
+                self._undo(sandbox)
+            finally:
+                if self._engine.state.sandboxes.find(record.id) is not sandbox:
+                    self._engine.state.release(sandbox.key)
             if isinstance(error, OSError | NetworkError | MonitorError):
                 raise RpcError("UNKNOWN", f"cannot create the pod sandbox: {error}") from error
             raise
@@ -109,7 +114,7 @@ class Sandboxes:
             mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
         if options.pid != pb.POD:
             return pins, 0
-        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent)
+        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent, pins)
         return pins | {"pid": f"/proc/{pause_pid}/ns/pid"}, pause_pid
 
     def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
@@ -125,7 +130,8 @@ class Sandboxes:
         for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)
         with sandbox.lock:
-            if sandbox.record.stopped and not sandbox.record.pause_pid:
+            attached = self._engine.sandboxes.path(sandbox.record.id) / _ATTACHED
+            if sandbox.record.stopped and not sandbox.record.pause_pid and not attached.exists():
                 return
             try:
                 self._tear_down(sandbox)
@@ -134,6 +140,7 @@ class Sandboxes:
             record = msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0)
             self._engine.sandboxes.save(record)
             sandbox.record = record
+            attached.unlink(missing_ok=True)
         for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)  # it was being created meanwhile
 
@@ -171,10 +178,30 @@ class Sandboxes:
         namespaces.release(self._engine.pins_of(id_))
 
     def _undo(self, sandbox: Sandbox) -> None:
-        """Clean up after a failed RunPodSandbox."""
-        with contextlib.suppress(OSError, NetworkError, MonitorError):
-            self._tear_down(sandbox)
-        self._engine.sandboxes.remove(sandbox.record.id)
+        """Clean up after a failed RunPodSandbox.
+
+        With a network that cannot be detached the sandbox stays, not ready, so that its removal tries again.
+        """
+        id_ = sandbox.record.id
+        try:
+            self._network.detach(sandbox, self._engine.sandboxes.path(id_))
+            detached = True
+        except (OSError, NetworkError) as error:
+            log.warning("cannot detach pod sandbox %s, which failed: %s; trying again at its removal", id_, error)
+            detached = False
+        with contextlib.suppress(OSError, MonitorError):
+            self._pause.stop(id_)
+        with contextlib.suppress(OSError):
+            self._release(id_)
+        if detached:
+            self._engine.sandboxes.remove(id_)
+            return
+        with contextlib.suppress(OSError):  # without its record, the next start detaches it
+            (self._engine.sandboxes.path(id_) / _ATTACHED).touch()
+            record = msgspec.structs.replace(sandbox.record, stopped=True)
+            self._engine.sandboxes.save(record)
+            sandbox.record = record
+            self._engine.state.sandboxes.add(sandbox)
 
     def remove(self, sandbox: Sandbox) -> None:
         """RemovePodSandbox; kills and removes its containers. Raises RpcError."""

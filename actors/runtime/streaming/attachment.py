@@ -37,7 +37,13 @@ class Attachment:
         # The end of this client's input is the end of the container's.
         self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
         self.streams = ProcessStreams(
-            outputs, pidfd, stdin, terminal, ends_with_output=bool(outputs), on_stdin_end=self._close_input
+            outputs,
+            pidfd,
+            stdin,
+            terminal,
+            ends_with_output=bool(outputs),
+            ends_with_input=not outputs,
+            on_stdin_end=self._close_input,
         )
 
     def _attach(self, wanted: SessionRequest) -> tuple[dict[str, int], bool, int]:

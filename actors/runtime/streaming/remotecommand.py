@@ -78,6 +78,8 @@ class ProcessStreams:
     terminal: int = -1
     ends_with_output: bool = False
     """The streams are a container's own and may end while it runs on."""
+    ends_with_input: bool = False
+    """Attach without outputs: after its input the client has nothing to wait for."""
     on_resize: Callable[[], object] = lambda: None
     on_stdin_end: Callable[[], object] = lambda: None
 
@@ -153,7 +155,7 @@ class RemoteCommand:
     def _end_stdin(self) -> None:
         self._close_stdin()
         self._process.on_stdin_end()
-        if not self._process.outputs:
+        if self._process.ends_with_input:
             self._over.set(None)
 
     def _close_stdin(self) -> None:
