@@ -6,6 +6,7 @@ whose TLS takes 281 KB for an idle connection where this takes 16 KB, and whose 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -121,11 +122,11 @@ class Loop:
         return start
 
     def readable(self, fd: int) -> Readiness:
-        """Wait until the descriptor is readable. One waiter a descriptor."""
+        """Wait until the descriptor is readable. One waiter a descriptor: a second one gets an OSError."""
         return self._wait(fd, 0)
 
     def writable(self, fd: int) -> Readiness:
-        """Wait until the descriptor is writable. One waiter a descriptor."""
+        """Wait until the descriptor is writable. One waiter a descriptor: a second one gets an OSError."""
         return self._wait(fd, 1)
 
     def _wait(self, fd: int, side: int) -> Readiness:
@@ -133,7 +134,8 @@ class Loop:
         waits = self._waits.get(fd)
         if waits is None:
             waits = self._waits[fd] = [None, None]
-        assert waits[side] is None, f"two wait for descriptor {fd}"
+        if waits[side] is not None:  # a TLS client can cause it: then a write waits to read, beside the reader
+            raise OSError(errno.EBUSY, f"cannot wait to {('read', 'write')[side]} descriptor {fd}: another task does")
         waits[side] = wait
         self._arm(fd, waits)
         return wait

@@ -36,7 +36,7 @@ class Stream:
         self.loop = loop
         self.tls = connected if isinstance(connected, TlsSocket) else None
         self._socket = connected
-        self._closed = False
+        self._closed = self._aborted = False
         self.stalled_since: float | None = None
         """Monotonic time since which a write waits for the other end; None while none waits."""
 
@@ -58,7 +58,9 @@ class Stream:
 
     @property
     def peer_left(self) -> bool:
-        """True when the other end has closed, also while bytes that it sent before are unread."""
+        """True when the other end has closed, also while bytes that it sent before are unread; or after `abort`."""
+        if self._aborted:
+            return True
         with contextlib.suppress(OSError):
             state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
             return state in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
@@ -88,8 +90,8 @@ class Stream:
                 return
 
     async def read(self, size: int = BLOCK) -> bytes:
-        """The next bytes, at least one; empty at the end. Raises OSError."""
-        while not self._closed:
+        """The next bytes, at least one; empty at the end and after `abort`. Raises OSError."""
+        while not self._closed and not self._aborted:
             try:
                 return self._socket.recv(size)
             except (BlockingIOError, ssl.SSLWantReadError):
@@ -129,6 +131,7 @@ class Stream:
 
     def abort(self) -> None:
         """Shut both directions down at once. Pending reads and writes end."""
+        self._aborted = True
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the SSLSocket's own would forget its session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from ssl import SSLCertVerificationError
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Semaphore
 from actors._kube.errors import Forbidden, ServerTrouble
 from actors._net.loop import Loop
 from actors._net.tls import ClientCertificate
@@ -99,13 +101,24 @@ class ApiServer:
         self.asked.append(obj["spec"])
         if self.errors:
             raise self.errors.pop(0)
-        if self.gate is not None:
-            await self.gate
         if path.endswith("tokenreviews"):
+            if self.gate is not None:
+                await self.gate
             user = self.tokens.get(obj["spec"]["token"])
             return {"status": {"authenticated": True, "user": user} if user else {"error": "no"}}
         what = obj["spec"]["resourceAttributes"]
         return {"status": {"allowed": (obj["spec"]["user"], what["verb"], what["subresource"]) in self.allowed}}
+
+
+class Narrow:
+    """A client with four threads, as the server's is."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api, self._threads = api, Semaphore(4)
+
+    async def create(self, path: str, obj: Any) -> dict[str, Any]:
+        async with self._threads:
+            return await self._api.create(path, obj)
 
 
 @pytest.fixture
@@ -297,3 +310,68 @@ def test_server_failures_are_retried_and_refusals_are_not(loop: Loop, monkeypatc
     assert refused.status == 500
     assert refused.body.startswith(b"Authorization error (user=me, ")
     assert len(api.asked) == asked + 1
+
+
+def with_token(token: str) -> Request:
+    return Request("GET", "/metrics", {}, {"authorization": f"Bearer {token}"})
+
+
+def test_token_over_16_kib_is_refused_without_a_review(loop: Loop) -> None:
+    api = ApiServer()
+    access = Access(made(loop, api), tokens=True, anonymous=True, webhook=True)
+    assert run(loop, access.check(with_token("x" * (16 * 1024 + 1)), shown(None))).status == 401
+    assert not api.asked
+    assert run(loop, access.check(with_token("x" * 16 * 1024), shown(None))).status == 401
+    assert len(api.asked) == 1
+
+
+def test_token_reviews_that_wait_are_bounded(loop: Loop) -> None:
+    """Their clients may be gone: a review is shared, so it goes on."""
+    api = ApiServer()
+    api.gate = gate = Future()
+    access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
+    tasks: list[Any] = []
+
+    def begin() -> None:
+        for number in range(reviews_module.MAX_TOKEN_REVIEWS):
+            tasks.append(loop.spawn(access.check(with_token(f"bogus-{number}"), shown(None))))
+            tasks[-1].cancel()
+
+    loop.call(begin)
+    until(lambda: len(tasks) == reviews_module.MAX_TOKEN_REVIEWS)
+    refused = run(loop, access.check(with_token("good"), shown(None)))
+    assert (refused.status, refused.headers) == (429, {"Retry-After": "1"})
+    assert len(api.asked) == reviews_module.MAX_TOKEN_REVIEWS
+    gate.set(None)
+    assert run(loop, access.check(with_token("good"), shown(None))).name == "robot"
+
+
+def test_token_reviews_delay_no_access_review(loop: Loop) -> None:
+    api = ApiServer()
+    api.gate = gate = Future()
+    reviews = Reviews(loop, lambda: Narrow(api), "node", 60.0, 60.0, 60.0)
+    access = Access(reviews, tokens=True, anonymous=False, webhook=True)
+    tasks: list[Any] = []
+    loop.call(lambda: tasks.extend(loop.spawn(access.check(with_token(f"{n}"), shown(None))) for n in range(10)))
+    until(lambda: len(tasks) == 10)
+    assert run(loop, access.check(Request("GET", "/pods", {}, {}), shown(CERTIFICATE))).name == "me"
+    gate.set(None)
+    until(lambda: all(task.done() for task in tasks))
+
+
+def test_clients_without_rights_cause_few_log_lines(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    api = ApiServer()
+    access = Access(made(loop, api), tokens=True, anonymous=True, webhook=True)
+    for number in range(50):
+        assert run(loop, access.check(Request("GET", "/pods", {}, {}), shown(None))).status == 403
+        assert run(loop, access.check(Request("GET", "/pods", {}, {}), shown(STRANGE))).status == 401
+        api.errors = [Forbidden(403, "", "may not ask")]
+        assert run(loop, access.check(with_token(f"bogus-{number}"), shown(None))).status == 401
+        api.errors = [Forbidden(403, "", "may not ask")] * 2
+        certificate = ClientCertificate(f"user-{number}", (), 0.0)
+        assert run(loop, access.check(Request("GET", "/pods", {}, {}), shown(certificate))).status == 500
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 20
+    for words in ("forbidden: ", "cannot be verified", "cannot review a token", "cannot review access"):
+        assert any(words in line for line in said)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -438,6 +441,27 @@ def test_node_logs_are_listed_and_read_and_nothing_else(here: Here, tmp_path: Pa
     assert here.say("GET", "/logs/sys.log/x")[0] == 404
     assert here.say("GET", "/logs/pipe")[0] == 403
     assert here.say("HEAD", "/logs/sys.log") == (200, b"")
+
+
+TIOCSPTLCK, TIOCGPTN = 0x40045431, 0x80045430  # asm-generic/ioctls.h
+
+
+def test_link_to_a_device_is_not_opened(here: Here, tmp_path: Path) -> None:
+    """Of a terminal, as the other end notices when it was opened and closed."""
+    (tmp_path / "file.log").write_text("line\n")
+    (tmp_path / "link.log").symlink_to("file.log")
+    master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+    try:
+        fcntl.ioctl(master, TIOCSPTLCK, struct.pack("i", 0))
+        number = struct.unpack("i", fcntl.ioctl(master, TIOCGPTN, struct.pack("i", 0)))[0]
+        (tmp_path / "device").symlink_to(f"/dev/pts/{number}")
+        assert here.say("GET", "/logs/device")[0] == 403
+        poll = select.poll()
+        poll.register(master, select.POLLHUP)
+        assert not poll.poll(0)
+    finally:
+        os.close(master)
+    assert here.say("GET", "/logs/link.log") == (200, b"line\n")
 
 
 def test_node_logs_with_odd_names_are_listed(here: Here, tmp_path: Path) -> None:

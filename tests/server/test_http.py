@@ -26,6 +26,7 @@ from actors.server.policy import Route
 from actors.server.streaming import proxy
 from actors.server.transport import connection, listening
 from actors.server.transport.tls import TlsFiles
+from tests import tls_records
 from tests.controlplane.certificates import Authority
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 
@@ -158,6 +159,18 @@ def test_too_many_headers_are_refused_before_parsing(plain: Site) -> None:
         for _ in range(3):
             connected.sendall(b"GET /hello/x HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 500 + b"\r\n")
             assert read_until(connected, b"hello x")
+
+
+@pytest.mark.parametrize(("lines", "status"), [(-10, 200), (10, 431)])
+def test_header_lines_in_pieces_are_counted_once(plain: Site, lines: int, status: int) -> None:
+    head = b"GET /hello/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"a:b\r\n" * (connection.HEADER_LINES + lines)
+    with client(plain.plain) as connected:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):
+            for at in range(0, len(head), 3):
+                connected.sendall(head[at : at + 3])
+            connected.sendall(b"\r\n")
+        assert status_of(read_all(connected)) == status
 
 
 def test_unread_body_ends_the_connection(plain: Site) -> None:
@@ -403,6 +416,47 @@ def test_output_arrives_when_the_runtime_leaves_input_unread(pki: Authority, sec
             connected.sendall(UPGRADE)
             said = read_while_sending(connected, b"x" * 50_000_000)
             assert said.removeprefix(other.answer) == b"exit code 7"
+
+
+class TalkingServer(EchoServer):
+    """Agrees, and sends a byte again and again until the other end is gone."""
+
+    def _serve(self) -> None:
+        connected, _ = self.listener.accept()
+        with connected, contextlib.suppress(OSError):
+            while b"\r\n\r\n" not in self.head:
+                self.head += connected.recv(4096)
+            connected.sendall(self.answer)
+            while not self.ended.wait(0.01):
+                connected.sendall(b"x")
+        self.ended.set()
+
+
+def test_part_of_a_key_update_ends_only_its_stream(pki: Authority, tmp_path: Path) -> None:
+    """With it the next write waits to read, beside the pump that reads."""
+    other = TalkingServer()
+    tls = ssl.create_default_context(cafile=str(pki.path))
+    tls.keylog_filename = str(tmp_path / "keys")
+    with site(handing_over(other), *HELLO, files=files(pki)) as made["site"]:
+        with client(made["site"].secure, tls) as connected:
+            connected.sendall(UPGRADE)
+            assert read_until(connected, b"first")
+            lines = (line.split() for line in (tmp_path / "keys").read_text().splitlines())
+            secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+            fragment = tls_records._record(secret, 1, tls_records._KEY_UPDATE[:4], tls_records._HANDSHAKE)
+            socket.socket.sendall(connected, fragment)
+            assert read_all(connected).strip(b"x") == b""
+        assert other.ended.wait(20)
+        assert say(made["site"].plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
+
+
+def test_any_error_of_a_pump_ends_only_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = EchoServer()
+    monkeypatch.setattr(proxy, "BLOCK", "no size")
+    with site(handing_over(other), *HELLO) as made["site"]:
+        assert say(made["site"].plain, UPGRADE) == other.answer
+        assert other.ended.wait(20)
+        assert say(made["site"].plain, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
 
 
 def read_while_sending(connected: socket.socket, data: bytes, enough: int = sys.maxsize) -> bytes:

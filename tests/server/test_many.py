@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from actors._base.messaging.futures import Future
 from actors._net.loop import LONG_STEPS_AT_ONCE, Loop
 from actors.server.base.http import Request, Response
 from actors.server.policy import Route
@@ -249,6 +250,61 @@ def test_bytes_waiting_for_stalled_clients_are_bounded(parts: bool) -> None:
         for one in deaf:
             one.close()
         until(lambda: send_budget.bytes == 0)
+
+
+def test_bytes_of_heads_are_bounded_and_the_longest_ends() -> None:
+    def begin(size: int) -> socket.socket:
+        connected = client(made.plain)
+        connected.sendall(b"GET /hello HTTP/1.1\r\nX-Long: " + b"x" * size)
+        return connected
+
+    with site(Route("GET", "/hello", hello)) as made:
+        budget = made.connections.head_budget
+        budget.limit = 2 << 20
+        held = [begin(100_000) for _ in range(10)]
+        until(lambda: budget.bytes > 1_000_000)
+        longest = begin(900_000)
+        until(lambda: budget.bytes > 1_900_000)
+        small = begin(1000)
+        held.append(begin(300_000))
+        assert read_all(longest) == b""
+        until(lambda: 1_300_000 < budget.bytes <= budget.limit)
+        for one in (*held, small):
+            one.sendall(b"\r\nConnection: close\r\nHost: x\r\n\r\n")
+            assert read_all(one).endswith(b"hello")
+            one.close()
+        longest.close()
+        until(lambda: budget.bytes == 0)
+        with begin(1_000_000) as alone:
+            alone.sendall(b"\r\nConnection: close\r\nHost: x\r\n\r\n")
+            assert read_all(alone).endswith(b"hello"), "a head may have up to 1 MiB"
+
+
+def test_heads_count_until_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their clients wait for a review, perhaps, and have sent more."""
+    monkeypatch.setattr(connection, "LEFT_S", 0.05)
+    ended = threading.Event()
+
+    async def wait(_: Any, __: Request) -> Response:
+        try:
+            await Future[None]()
+        finally:
+            ended.set()
+        return Response()
+
+    with site(Route("GET", "/wait", wait), Route("GET", "/hello", hello)) as made:
+        budget = made.connections.head_budget
+        budget.limit = 1_000_000
+        with client(made.plain) as waiting, client(made.plain) as other:
+            head = b"Host: x\r\nX-Long: " + b"x" * 600_000
+            waiting.sendall(b"GET /wait HTTP/1.1\r\n" + head + b"\r\n\r\n")
+            until(lambda: made.seen)
+            waiting.sendall(b"GET /hello HTTP/1.1\r\n")
+            other.sendall(b"GET /hello HTTP/1.0\r\n" + head[:-100_000])
+            assert ended.wait(20), "the client with the longer head is cut off"
+            other.sendall(b"\r\n\r\n")
+            assert read_all(other).endswith(b"hello")
+        until(lambda: budget.bytes == 0)
 
 
 def test_idle_clients_are_replaced_without_free_descriptors(

@@ -13,9 +13,10 @@ from ssl import SSLCertVerificationError
 
 from actors._net.streaming.remotecommand import TOKEN_PROTOCOL
 from actors._net.tls import ClientCertificate
-from actors.server.auth.reviews import ReviewError, Reviews
+from actors.server.auth.reviews import ReviewError, Reviews, TooManyReviews
 from actors.server.base.http import ANONYMOUS, Request, Response, User, text
 from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
+from proto.common import logs
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +47,22 @@ class Access:
     def __init__(self, reviews: Reviews | None, *, tokens: bool, anonymous: bool, webhook: bool) -> None:
         self._reviews = reviews
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
+        # Limited, because clients without any right can cause a line with each request.
+        self._refusals, self._failures = logs.Limited(log), logs.Limited(log)
 
     async def check(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | Response:
         """The user when access is allowed, else the refusal. `certificate` calls `Stream.certificate`."""
         user = await self._authenticate(request, certificate)
-        if user is None:
-            return UNAUTHORIZED
-        return await self._authorize(user, request)
+        return user if isinstance(user, Response) else await self._authorize(user, request)
 
-    async def _authenticate(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | None:
+    async def _authenticate(
+        self, request: Request, certificate: Callable[[], ClientCertificate | None]
+    ) -> User | Response:
         anonymous = self._anonymous
         try:
             user = user_of_certificate(certificate())
         except SSLCertVerificationError as error:
-            log.info("%s", error)
+            self._refusals.log(logging.INFO, "%s", error)
             user, anonymous = None, False  # a bearer token may still authenticate the client
         if user is not None:
             return with_authenticated_group(user)
@@ -68,10 +71,13 @@ class Access:
             try:
                 user = await self._reviews.user_of_token(token)
             except ReviewError as error:
-                log.error("cannot review a token: %s", error)
-                return None
-            return with_authenticated_group(user) if user is not None else None
-        return ANONYMOUS if anonymous else None
+                self._failures.log(logging.ERROR, "cannot review a token: %s", error)
+                return UNAUTHORIZED
+            except TooManyReviews as error:
+                self._failures.log(logging.WARNING, "refused a token: %s", error)
+                return text(429, "too many tokens wait for their review; try again\n", **{"Retry-After": "1"})
+            return with_authenticated_group(user) if user is not None else UNAUTHORIZED
+        return ANONYMOUS if anonymous else UNAUTHORIZED
 
     async def _authorize(self, user: User, request: Request) -> User | Response:
         wanted = attributes(request.method, request.path)
@@ -83,9 +89,9 @@ class Access:
                 if self._reviews is not None and await self._reviews.allowed(user, wanted.verb, subresource):
                     return user
             except ReviewError as error:
-                log.error("cannot review access (%s): %s", what, error)
+                self._failures.log(logging.ERROR, "cannot review access (%s): %s", what, error)
                 return text(500, f"Authorization error ({what})")
         names = " ".join(wanted.subresources)
         said = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource(s)=[{names}]"
-        log.info("forbidden: %s", said)
+        self._refusals.log(logging.INFO, "forbidden: %s", said)
         return text(403, f"Forbidden ({said})\n")

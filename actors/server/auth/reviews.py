@@ -1,7 +1,7 @@
 """Asks the API server for TokenReviews and SubjectAccessReviews, and caches the answers.
 
 https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/. Equal concurrent questions are asked once.
-The API client is made with the first question, because it takes 9 MB that a node without webhooks saves.
+An API client is made with the first question of its kind: the first one takes 9 MB that a node without webhooks saves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from actors.server.base.http import User
 from actors.server.policy import Cache
 from proto.common.backoff import Backoff
 
+MAX_TOKEN_BYTES = 16 * 1024
+"""A longer token is invalid without a review. A service account's token has 1 to 2 KB, and the largest of
+identity providers, with hundreds of groups, fit."""
+MAX_TOKEN_REVIEWS = 64
+"""TokenReviews that wait for an answer. Clients without any right cause them. Each of the client's 4 threads has 16 of
+them then, to do within the deadline of 10 s. Their tokens take 1 MiB."""
 MAX_ANSWERS = 4096
 """Cached answers of each kind."""
 RETRIES = 4
@@ -37,8 +43,15 @@ class ReviewError(Exception):
     """The API server did not answer the review."""
 
 
+class TooManyReviews(Exception):
+    """MAX_TOKEN_REVIEWS wait already."""
+
+
 class Reviews:
-    """TokenReviews and SubjectAccessReviews with a cache each. For the loop's thread."""
+    """TokenReviews and SubjectAccessReviews with a cache and a client each. For the loop's thread.
+
+    Any client that reaches the port can cause TokenReviews. In the same queue they would delay the others.
+    """
 
     def __init__(
         self,
@@ -49,21 +62,26 @@ class Reviews:
         allowed_s: float,
         denied_s: float,
     ) -> None:
-        """Seconds for which a token's user, an allowed and a denied access are cached."""
+        """`client` makes an API client. Seconds for which a token's user, an allowed and a denied access are cached."""
         self._loop, self._make, self._node_name = loop, client, node_name
-        self._client: Client | None = None
+        self._clients: dict[str, Client] = {}
         self._token_s, self._allowed_s, self._denied_s = token_s, allowed_s, denied_s
         self._users: Cache[tuple[User | None]] = Cache(MAX_ANSWERS)
         self._verdicts: Cache[bool] = Cache(MAX_ANSWERS)
-        self._asking: dict[Any, Task[Any]] = {}
+        self._asking: dict[str, dict[Any, Task[Any]]] = {TOKEN_REVIEWS: {}, ACCESS_REVIEWS: {}}
         self.asked = 0
 
     async def user_of_token(self, token: str) -> User | None:
-        """The user that the token authenticates; None for an invalid token. Raises ReviewError."""
+        """The user that the token authenticates; None for an invalid token. Raises ReviewError and TooManyReviews."""
+        if len(token) > MAX_TOKEN_BYTES:
+            return None
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key, time.monotonic())
         if known is None:
-            known = await self._once(key, lambda: self._review_token(key, token))
+            waiting = self._asking[TOKEN_REVIEWS]
+            if key not in waiting and len(waiting) >= MAX_TOKEN_REVIEWS:
+                raise TooManyReviews(f"{len(waiting)} reviews of tokens wait for the API server")
+            known = await self._once(TOKEN_REVIEWS, key, lambda: self._review_token(key, token))
         return known[0]
 
     async def allowed(self, user: User, verb: str, subresource: str) -> bool:
@@ -84,7 +102,7 @@ class Reviews:
         key = (user.name, user.uid, user.groups, tuple(sorted(user.extra.items())), verb, subresource)
         verdict = self._verdicts.get(key, time.monotonic())
         if verdict is None:
-            verdict = await self._once(key, lambda: self._review_access(key, spec))
+            verdict = await self._once(ACCESS_REVIEWS, key, lambda: self._review_access(key, spec))
         return bool(verdict)
 
     async def _review_token(self, key: bytes, token: str) -> tuple[User | None]:
@@ -106,34 +124,36 @@ class Reviews:
         return verdict
 
     async def _create(self, path: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-        if self._client is None:
-            self._client = self._make()
+        client = self._clients.get(path)
+        if client is None:
+            client = self._clients[path] = self._make()
         from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unreachable  # noqa: PLC0415
 
         failures = 0
         while True:
             self.asked += 1
             try:
-                return await self._client.create(path, obj)
+                return await client.create(path, obj)
             except ApiError as error:
                 failures += 1
                 if failures > RETRIES or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
                     raise ReviewError(str(error)) from error
             await self._loop.sleep(RETRY.delay_s(failures))
 
-    async def _once(self, key: Any, ask: Callable[[], Coroutine[Any, None, Any]]) -> Any:
+    async def _once(self, path: str, key: Any, ask: Callable[[], Coroutine[Any, None, Any]]) -> Any:
         """The shared task of an equal question. A client that disconnects does not cancel it for the others."""
-        task = self._asking.get(key)
+        asking = self._asking[path]
+        task = asking.get(key)
         if task is None:
             task = self._loop.spawn(ask(), "review")
             if not task.done():
-                self._asking[key] = task
-                task.add_done_callback(lambda _: self._forget(key))
+                asking[key] = task
+                task.add_done_callback(lambda _: self._forget(path, key))
         await first_of(task)  # a plain await would cancel the task with this request
         return task.result(0)
 
-    def _forget(self, key: Any) -> None:
-        self._asking.pop(key, None)
+    def _forget(self, path: str, key: Any) -> None:
+        self._asking[path].pop(key, None)
 
 
 def _user(found: Mapping[str, Any]) -> User:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -43,25 +44,37 @@ async def _answer(context: Context, query: logquery.LogQuery) -> Response:
 
 
 def _open(context: Context, path: str, request: Request) -> Response:
-    """For a pool thread. Pipes and devices are refused, and opening them does not block."""
+    """For a pool thread. Follows links, as the kubelet's http.FileServer does."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _open_file_or_directory(path)
     except FileNotFoundError:
         return text(404, "404 page not found\n")
     except OSError as error:
         return text(404 if isinstance(error, NotADirectoryError) else 403, f"{error.strerror}\n")
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
         # FileIO closes the descriptor when it is collected: after HEAD, or a lost client, the generator never runs.
         return Response(200, journal.content(context, io.FileIO(descriptor)), PLAIN)
     try:
-        if not stat.S_ISDIR(found.st_mode):
-            return text(403, "not a regular file\n")
         if not request.path.endswith("/"):
             return Response(301, b"", headers={"Location": quote(request.path) + "/"})
         return Response(200, _listing(descriptor), HTML)
     finally:
         os.close(descriptor)
+
+
+def _open_file_or_directory(path: str) -> int:
+    """A descriptor for reading. Raises OSError, also for a pipe or a device.
+
+    Their type is read by O_PATH, which does not open them: opening a device by its name may start it, as a watchdog.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(found).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 def _listing(descriptor: int) -> bytes:

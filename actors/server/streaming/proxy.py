@@ -12,8 +12,11 @@ from typing import Any
 
 from actors._base.messaging.futures import Future
 from actors._net.stream import Stream
+from proto.common import logs
 
 log = logging.getLogger(__name__)
+_limited_log = logs.Limited(log)
+"""Limited over all streams, because clients can cause these messages."""
 
 BLOCK = 64 * 1024
 """Small enough that malloc reuses it without a system call."""
@@ -49,6 +52,8 @@ async def _to_client(runtime: Stream, client: Stream, idle: _Idle, over: Future[
             await client.write(data)
     except (OSError, ValueError) as error:
         log.debug("an upgraded connection ended: %s", error)
+    except Exception:  # no task awaits a pump: an exception that leaves it would end the actor
+        _limited_log.log(logging.ERROR, "an upgraded connection was cut off", exc_info=True)
     finally:
         over.set(None)
 
@@ -63,6 +68,10 @@ async def _to_runtime(client: Stream, runtime: Stream, idle: _Idle, over: Future
                 return  # the runtime closed: the other direction ends after the rest of its output
     except (OSError, ValueError) as error:
         log.debug("the client of an upgraded connection is gone: %s", error)
+        over.set(None)
+        return
+    except Exception:  # see `_to_client`
+        _limited_log.log(logging.ERROR, "an upgraded connection was cut off", exc_info=True)
         over.set(None)
         return
     runtime.end_writing()

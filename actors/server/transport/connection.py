@@ -19,6 +19,7 @@ import h11
 
 from actors._base.messaging.tasks import Cancelled, Task
 from actors._net.stream import HEAD_BLOCK, Stream
+from actors.server.base.head_budget import HeadBudget
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, parse_target, text
 from actors.server.base.send_budget import SendBudget
 from proto.common import logs
@@ -54,15 +55,19 @@ Serve = Callable[[Stream, Request], Awaitable[Response | Upgraded]]
 class Connection:
     """Serves one client until either side ends the connection."""
 
-    def __init__(self, stream: Stream, serve: Serve, idle: dict[Stream, None], send_budget: SendBudget) -> None:
+    def __init__(
+        self, stream: Stream, serve: Serve, idle: dict[Stream, None], heads: HeadBudget, send_budget: SendBudget
+    ) -> None:
         """The connection is in `idle` until its client has sent a complete request."""
         self._stream = stream
         self._serve = serve
         self._idle = idle
+        self._heads = heads
         self._send_budget = send_budget
         self._http: h11.Connection | None = None
         self._head = bytearray()
-        self._searched = 0
+        self._searched = self._lines = 0
+        """The bytes of the head in which the end was searched, and their lines."""
 
     async def run(self) -> None:
         """Serve until the end. Errors of the client end this connection only."""
@@ -79,6 +84,7 @@ class Connection:
         except Exception:  # only this connection ends: other clients have execs and logs open in this process
             _limited_log.log(logging.ERROR, "an answer to %s was cut off", self._stream.remote, exc_info=True)
         finally:
+            self._heads.forget(self._stream)
             self._stream.close()
 
     async def _within(self, seconds: float, waiting: Awaitable[Any]) -> Any:
@@ -111,6 +117,7 @@ class Connection:
             await self._refuse(http, error)
             return False
         answer = await self._answer(request)
+        self._heads.forget(self._stream)
         if isinstance(answer, Upgraded):
             await self._switch_protocol(answer)
             return False
@@ -123,7 +130,7 @@ class Connection:
             return False
         http.start_next_cycle()
         self._head.clear()
-        self._searched = 0
+        self._searched = self._lines = 0
         if not http.trailing_data[0]:
             self._http = None  # an idle connection has no parser
         else:
@@ -136,6 +143,7 @@ class Connection:
         assert self._http is not None
         if self._http.their_state is h11.IDLE:
             self._head += data
+            self._heads.count(self._stream, len(self._head))
         self._http.receive_data(data)
 
     async def _next_event(self) -> Any:
@@ -152,10 +160,11 @@ class Connection:
 
     def _bound_head(self) -> None:
         """Refuse a head of too many lines before h11 parses each of them, which would delay all connections."""
-        blank = _BLANK.search(self._head, self._searched)
-        self._searched = max(0, len(self._head) - 2)
+        blank = _BLANK.search(self._head, max(0, self._searched - 2))
         end = blank.start() if blank else len(self._head)
-        if self._head.count(b"\n", 0, end) > HEADER_LINES:
+        self._lines += self._head.count(b"\n", self._searched, end)
+        self._searched = len(self._head)
+        if self._lines > HEADER_LINES:
             raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
         if blank and _LAX.search(self._head, 0, blank.end()):
             raise h11.RemoteProtocolError("a line of the head does not end in CR and LF, or is folded")

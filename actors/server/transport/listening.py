@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from actors._base.process.listener_store import ListenerStore
 from actors._net.loop import Loop
 from actors._net.stream import Stream
+from actors.server.base.head_budget import HeadBudget
 from actors.server.base.send_budget import SendBudget
 from actors.server.transport.connection import Connection, Serve
 from proto.common import logs
@@ -51,6 +52,7 @@ class Connections:
         self.streams: set[Stream] = set()
         self.idle: dict[Stream, None] = {}
         """The connections that wait for a handshake or a complete request, longest first."""
+        self.head_budget = HeadBudget()
         self.send_budget = SendBudget()
         self._full = logs.Limited(log, most=1, period_s=SAY_S)
 
@@ -218,7 +220,8 @@ class Port:
         connections.total += 1
         connections.streams.add(stream)
         try:
-            await Connection(stream, self._serve, connections.idle, connections.send_budget).run()
+            budgets = connections.head_budget, connections.send_budget
+            await Connection(stream, self._serve, connections.idle, *budgets).run()
         finally:
             connections.streams.discard(stream)
             connections.idle.pop(stream, None)
