@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors._host.machine import HUGE_PAGES, huge_page_kib, memory_capacity, scaled, swap_capacity
-from proto.common import mountinfo
+from proto.common.machine import mountinfo
 
 if TYPE_CHECKING:
     from actors._cgroup.quantities.swap import SwapRules

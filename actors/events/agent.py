@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from actors._host.machine import swap_capacity
 from actors._host.system import pid_of
-from proto.common import procfs
+from proto.common.machine import procfs
 
 CGROUP_V1 = (
     "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to "

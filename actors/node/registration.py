@@ -17,7 +17,7 @@ from actors.node import policy
 from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
 from proto.agent.settings import Settings
-from proto.common import procfs
+from proto.common.machine import procfs
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from actors._host.system import pid_of
 from actors._metrics import kubelet as metrics
-from proto.common import procfs
+from proto.common.machine import procfs
 
 
 def since_boot() -> float:

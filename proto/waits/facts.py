@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.waits.record import Wait
 from proto.waits.table import Table, read_all
 

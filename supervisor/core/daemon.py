@@ -26,7 +26,8 @@ import zmq
 from proto.agent.actor import Dumped, MemoryUse, Pong
 from proto.agent.settings import Settings
 from proto.agent.supervisor import Note
-from proto.common import logs, procfs
+from proto.common import logs
+from proto.common.machine import procfs
 from proto.wire.message import Message
 from supervisor.core import requests
 from supervisor.core.faults import Faults

@@ -28,7 +28,8 @@ from proto.agent.supervisor import (
     StopAgent,
     Suspect,
 )
-from proto.common import logs, procfs
+from proto.common import logs
+from proto.common.machine import procfs
 from proto.wire.errors import ProtocolError, Refused
 from proto.wire.message import Done, Message
 from supervisor.core.faults import Faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from proto.common import procfs
+from proto.common.machine import procfs
 
 KEPT_S = 1.0
 """The time until a size is measured again."""

@@ -10,8 +10,9 @@ import logging
 import os
 import subprocess
 
-from proto.common import logs, mountinfo
-from proto.common.mountinfo import Mount
+from proto.common import logs
+from proto.common.machine import mountinfo
+from proto.common.machine.mountinfo import Mount
 
 log = logging.getLogger(__name__)
 

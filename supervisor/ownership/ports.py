@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from proto.common import procfs
+from proto.common.machine import procfs
 from supervisor.ownership import processes
 from supervisor.ownership.policy import Port, Process
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from proto.common import procfs
+from proto.common.machine import procfs
 from supervisor.ownership.policy import Process
 
 MAX_READ = 65_536

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from proto.agent.actor import Dumped, MemoryUse
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.waits import table
 from proto.waits.chain import seconds
 from proto.waits.record import RUNNING, Wait

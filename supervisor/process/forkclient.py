@@ -24,8 +24,8 @@ import msgpack
 import msgspec
 
 from proto.agent.settings import Settings
-from proto.common import procfs
 from proto.common.interpreter import clear_type_cache
+from proto.common.machine import procfs
 from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
 

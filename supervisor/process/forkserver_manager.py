@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 import zmq
 
 from proto.agent.settings import Settings
-from proto.common import procfs
 from proto.common.backoff import Backoff, BackoffHistory
+from proto.common.machine import procfs
 from supervisor.process import state
 from supervisor.process.forkclient import ForkClient, Report
 

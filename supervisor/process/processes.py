@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import zmq
 
 from proto.agent.actor import Dumped, MemoryUse
-from proto.common import procfs
+from proto.common.machine import procfs
 from supervisor.process.evidence import Begun
 from supervisor.process.links import Link
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from proto.common import procfs, untrusted
+from proto.common import untrusted
+from proto.common.machine import procfs
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actors._base.messaging import waits
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.waits import table
 from proto.waits.record import Wait
 from tests.harness import wait_for

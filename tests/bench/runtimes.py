@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proto.common import procfs
+from proto.common.machine import procfs
 from tests.bench import agent, floor
 from tests.bench.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from proto.common import procfs
+from proto.common.machine import procfs
 
 K = TypeVar("K", bound=Hashable)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

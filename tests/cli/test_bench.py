@@ -19,7 +19,7 @@ from proto.agent.actor import Ping, Pong
 from proto.agent.remote_console import ConsoleKey
 from proto.agent.settings import Settings
 from proto.agent.supervisor import ListActors
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.pods.status import ListPods, Pods
 from proto.wire.errors import Refused
 from proto.wire.message import Message

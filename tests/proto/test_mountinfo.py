@@ -10,7 +10,7 @@ import pytest
 
 from actors._cgroup.hierarchy import parse_mountinfo
 from actors._host.files.mounts import mounts_under
-from proto.common import mountinfo
+from proto.common.machine import mountinfo
 from supervisor.host.rootdir import around
 
 HOSTILE = [b"a\fb", b"a\rb", b"\xff", "a\u2028b".encode(), "a\x85b".encode(), b"a\x1cb", b" - cgroup c rw,x"]

@@ -23,7 +23,7 @@ from proto.agent.supervisor import (
     StopActor,
     StopAgent,
 )
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.wire import codec
 from proto.wire.envelope import Kind
 from proto.wire.errors import Failure, Refused

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.common import mountinfo
+from proto.common.machine import mountinfo
 from supervisor.host import rootdir
 from supervisor.host.rootdir import around
 

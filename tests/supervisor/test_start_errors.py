@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from proto.agent.settings import Settings
-from proto.common import procfs
+from proto.common.machine import procfs
 from supervisor.host.rundir import RunDir, StartError, check_socket_paths, make_private
 from supervisor.process import state
 from supervisor.supervision.specs import ChildSpec

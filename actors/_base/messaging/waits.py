@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.waits.record import RUNNING, AskId, Kind, Wait
 from proto.waits.table import RUNNING_SLOT, Slots
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from proto.common import mountinfo
-from proto.common.mountinfo import Mount
+from proto.common.machine import mountinfo
+from proto.common.machine.mountinfo import Mount
 
 UMOUNT_NOFOLLOW = 8
 MNT_FORCE = 1

@@ -15,7 +15,7 @@ import msgspec
 from actors._host.files import checkpoint
 from actors.objects.parsing.load import Loaded
 from actors.objects.policy import FileState
-from proto.common import mountinfo
+from proto.common.machine import mountinfo
 
 NAME = "objects-last-good.json"
 VERSION = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import time
@@ -16,6 +17,10 @@ _MACHINES_USERS = 0xEFFFFFFD
 """Inode of the user namespace that is not in another one; PROC_USER_INIT_INO of Linux."""
 _REMOVE_S = 5.0
 """Waits this long for killed processes to disappear."""
+_MOST_CGROUPS = 10_000
+"""Cgroups looked at in one pass: a container with the right to make some could make more without end."""
+_MOST_NAMED = 20
+"""Processes named in an error."""
 Write = tuple[str, str, str]
 """Controller, file, text."""
 
@@ -157,18 +162,66 @@ def update(path: str, resources: Mapping[str, Any]) -> None:
     _write_all(name_of(path), writes(resources, unified=is_unified(hierarchies)), hierarchies)
 
 
-def enter(path: str) -> None:
-    """Move the calling process into the cgroup. Raises OSError."""
-    for _, directory, _ in mounted(path):
-        _write(f"{directory}/cgroup.procs", "0")
+def enter(path: str, first: int = 0) -> None:
+    """Move the calling process into the cgroup. Raises OSError.
+
+    v2 refuses processes in a cgroup with controllers below it, as systemd in a container makes it. Then the cgroup of
+    the container's first process `first` is entered, as runc does.
+    """
+    for label, directory, _ in mounted(path):
+        try:
+            _write(f"{directory}/cgroup.procs", "0")
+        except OSError as error:
+            if error.errno != errno.EBUSY or label or not first:
+                raise
+            inner = inner_name(_text_of(f"/proc/{first}/cgroup"), name_of(path))
+            if not inner:
+                raise
+            _write(f"{directory}{inner}/cgroup.procs", "0")
+
+
+def inner_name(cgroups: str, name: str) -> str:
+    """The path below the cgroup `name` of v2's cgroup in a /proc/PID/cgroup, with a leading slash; else empty. Pure."""
+    for line in cgroups.split("\n"):
+        found = line.removeprefix("0::")
+        if found != line and found.startswith(f"{name}/") and ".." not in found.split("/"):
+            return found.removeprefix(name)
+    return ""
+
+
+def tree(directory: str) -> list[str]:
+    """A cgroup and those below it, each before its own; _MOST_CGROUPS at most. Their container may have made many."""
+    found: list[str] = []
+    todo = [directory]
+    while todo and len(found) < _MOST_CGROUPS:
+        here = todo.pop()
+        found.append(here)
+        with contextlib.suppress(OSError), os.scandir(here) as entries:
+            inner = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            todo += itertools.islice(inner, _MOST_CGROUPS - len(todo))
+    return found
+
+
+def pids(directory: str) -> Iterator[int]:
+    """The processes of a cgroup and of those below it; 0 for a process of another PID namespace."""
+    for one in tree(directory):
+        with contextlib.suppress(OSError), open(f"{one}/cgroup.procs", encoding="ascii") as file:
+            yield from map(int, file.read().split())
 
 
 def kill(path: str) -> None:
-    """SIGKILL all processes of the cgroup."""
+    """SIGKILL all processes of the cgroup, and of those below it."""
     for _, directory, _ in mounted(path):
-        for pid in filter(None, _pids(directory)):  # 0 is of another PID namespace; kill(0) signals our own group
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_in(directory)
+
+
+def kill_in(directory: str) -> None:
+    """SIGKILL all processes of the cgroup at a directory, and of those below it."""
+    with contextlib.suppress(OSError):  # of v2 since Linux 5.14
+        _write(f"{directory}/cgroup.kill", "1")
+    for pid in filter(None, pids(directory)):  # kill(0) signals our own group
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def remove(path: str) -> None:
@@ -176,27 +229,30 @@ def remove(path: str) -> None:
     deadline = time.monotonic() + _REMOVE_S
     while left := [directory for _, directory, _ in mounted(path) if not _is_removed(directory)]:
         if time.monotonic() > deadline:
-            raise OSError(errno.EBUSY, f"processes in it do not end: {', '.join(map(str, _pids(left[0])))}", left[0])
+            stay = ", ".join(map(str, itertools.islice(pids(left[0]), _MOST_NAMED)))
+            raise OSError(errno.EBUSY, f"processes in it do not end: {stay}", left[0])
         kill(path)
         time.sleep(0.01)
 
 
 def _is_removed(directory: str) -> bool:
-    for parent, _, _ in list(os.walk(directory, topdown=False)):
+    """Remove the cgroup and those below it, the deepest first; False when some stay. Raises OSError."""
+    for one in reversed(tree(directory)):
         try:
-            os.rmdir(parent)
+            os.rmdir(one)
         except FileNotFoundError:
             pass
         except OSError as error:
             if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
                 raise
-            return False
+            if one == directory:
+                return False
     return True
 
 
-def _pids(directory: str) -> Iterator[int]:
-    with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", encoding="ascii") as file:
-        yield from map(int, file.read().split())
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _make_v1(path: str, *, cpuset: bool) -> None:

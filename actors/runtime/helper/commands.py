@@ -116,7 +116,7 @@ def execute(options: Options) -> int:
 
     def run_child(keep: int) -> None:
         if saved["cgroup"]:
-            cgroups.enter(saved["cgroup"])
+            cgroups.enter(saved["cgroup"], saved["pid"])
         _set_oom_score(process)
         _protect_process()
         for kind in _JOINED:

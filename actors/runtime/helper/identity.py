@@ -38,9 +38,11 @@ class Identity:
         syscalls.close_all(directory, keep)
         self._limit()
         self._chown_standard_files()
+        entered = _enter(directory)  # before the rights are gone: the directory may be of another user
         self._privileges()
         os.umask(self._process.get("user", {}).get("umask", UMASK))
-        os.fchdir(directory)
+        if not entered:
+            os.fchdir(directory)
         os.close(directory)
         self._execute(self._environment(), "")
 
@@ -101,6 +103,15 @@ class Identity:
         for number in range(len(CAPABILITIES)):
             if mask(granted.get("ambient", ())) >> number & 1:
                 syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_RAISE, number)
+
+
+def _enter(directory: int) -> bool:
+    """Make `directory` the working directory; False without the right. As on NFS, only the container's user has it."""
+    try:
+        os.fchdir(directory)
+    except PermissionError:
+        return False
+    return True
 
 
 def plain_path(path: str, root: str) -> str:

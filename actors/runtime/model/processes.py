@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from actors._cgroup.hierarchy import hierarchy
-from actors.runtime.helper import state
+from actors.runtime.helper import cgroups, state
 
 start_ticks = state.ticks
 """Start time of a process in clock ticks; empty for an ended process or a zombie."""
@@ -68,8 +68,7 @@ def session_of(pid: int, cgroup: str) -> list[int]:
 def _members(cgroup: str) -> set[int]:
     found: set[int] = set()
     for path in hierarchy().paths(cgroup):
-        with contextlib.suppress(OSError):
-            found.update(map(int, Path(path, "cgroup.procs").read_text().split()))
+        found.update(cgroups.pids(path))
     return found
 
 
@@ -78,7 +77,6 @@ def _all() -> list[int]:
 
 
 def kill_cgroup(name: str) -> None:
-    """SIGKILL every member: a container in a shared pid namespace may leave processes behind."""
-    for pid in _members(name) - {0}:  # 0 is a process of another PID namespace; kill(0) signals our own group
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """SIGKILL every member: a container in a shared pid namespace may leave processes, also in cgroups of its own."""
+    for path in hierarchy().paths(name):
+        cgroups.kill_in(path)

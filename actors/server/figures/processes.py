@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from proto.common import procfs
+from proto.common.machine import procfs
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -12,7 +12,7 @@ from actors.stats import measure
 from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
 from proto.agent.settings import Settings
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.node.stats import FsStats
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from actors._host.files import checkpoint
-from proto.common import procfs
+from proto.common.machine import procfs
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from proto.agent.actor import Inspect, ListMailbox, MailboxContent, Stacks
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.wire.errors import AskTimeout
 from supervisor.cli.common import complete_actor, connect, output_option, run_dir_option
 from supervisor.cli.views import render

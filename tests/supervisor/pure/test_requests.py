@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from proto.agent.supervisor import ActorRow, ListActors
-from proto.common import procfs
+from proto.common.machine import procfs
 from proto.wire.envelope import Header
 from supervisor.core import requests
 from supervisor.health import memory_sizes

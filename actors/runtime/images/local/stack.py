@@ -60,7 +60,8 @@ class Stack:
     def resolve(self, path: str) -> tuple[str, os.stat_result | None]:
         """Resolve all links of `path` in the stack: (relative path, status or None).
 
-        `..` at the root stays there. Raises OSError for a loop of links, and for a parent that is a file.
+        `..` at the root stays there. Raises OSError for a loop of links, for a parent that is a file, and for a missing
+        parent before `..`.
         """
         todo = [part for part in path.split("/") if part not in ("", ".")][::-1]
         done: list[str] = []
@@ -75,8 +76,9 @@ class Stack:
             here = "/".join([*done, part])
             shown = self.find(here)
             if shown is None:
-                # Nothing exists below it; `..` in the rest is resolved by text.
-                return _plain([*done, part, *reversed(todo)]), None
+                if ".." in todo:  # by text it could lead to a link
+                    raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                return "/".join([*done, part, *reversed(todo)]), None
             real, found = shown
             if stat.S_ISLNK(found.st_mode):
                 links += 1
@@ -132,13 +134,3 @@ def _resolve_in(layer: Layer, relative: str) -> tuple[str, bool]:
             return "", True
         covered = covered or place in layer.hidden.opaque
     return layer.path, True
-
-
-def _plain(parts: list[str]) -> str:
-    done: list[str] = []
-    for part in parts:
-        if part == "..":
-            del done[-1:]
-        else:
-            done.append(part)
-    return "/".join(done)

@@ -1,13 +1,15 @@
 """Unpacks a layer, a tar stream with changes to the layers below it, into a directory.
 
 The format: https://github.com/opencontainers/image-spec/blob/main/layer.md. The stream is hostile: nothing is read or
-written outside the directory. The kernel never follows a link; each is resolved within the layers (stack.py). Device
-files are left out: the OCI runtime gives containers theirs. A whiteout becomes overlayfs's, a character device 0:0. An
-opaque directory gets overlayfs's attribute. Both are also returned to the caller.
+written outside the directory. The kernel never follows a link. Each is resolved within the layers (stack.py), and
+parents are opened without links (beneath.py). Device files are left out: the OCI runtime gives containers theirs. A
+whiteout becomes overlayfs's, a character device 0:0. An opaque directory gets overlayfs's attribute. Both are also
+returned to the caller.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -18,6 +20,7 @@ from typing import IO
 from actors.runtime.images.errors import BadImage, ImageError, StoreFull
 from actors.runtime.images.headers import ArchiveReader, Member, Readable, next_member, opened
 from actors.runtime.images.limits import Budget
+from actors.runtime.images.local.beneath import Beneath
 from actors.runtime.images.local.sparse import copy_file
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 
@@ -42,13 +45,13 @@ def unpack(stream: Readable, target: str, below: Stack, budget: Budget) -> Hidde
     root = below.find("")
     if root is not None:
         _copy_attributes(root[0], target, root[1])
-    work = _Unpacking(target, below, budget)
     try:
         source = ArchiveReader(stream, budget)
-        with opened(source) as tar:
+        with contextlib.closing(Beneath(target, budget.work)) as beneath, opened(source) as tar:
+            work = _Unpacking(target, beneath, below, budget)
             while (member := next_member(tar, source)) is not None:
                 work.add(source, member)
-        work.finish()
+            work.finish()
     except ImageError:
         raise
     except OSError as error:
@@ -67,9 +70,9 @@ _REMOVAL_STEPS = 500
 class _Unpacking:
     """The state of unpacking one layer."""
 
-    def __init__(self, target: str, below: Stack, budget: Budget) -> None:
+    def __init__(self, target: str, beneath: Beneath, below: Stack, budget: Budget) -> None:
         self.hidden = Hidden()
-        self._target = target
+        self._beneath = beneath
         self._stack = Stack([Layer(target, self.hidden), *below.layers], budget.work)
         self._budget = budget
         self._real = {""}
@@ -108,6 +111,7 @@ class _Unpacking:
     def finish(self) -> None:
         """Set the times of directories last: each file added changes its directory's."""
         for place, when in reversed(self._times.items()):
+            self._beneath.trim()
             os.utime(self._in_target(place), (when, when), follow_symlinks=False)
 
     # Names
@@ -122,26 +126,33 @@ class _Unpacking:
         return "/".join(parts)
 
     def _in_target(self, place: str) -> str:
-        return os.path.join(self._target, place)
+        """The path for system calls to `place`, valid until the next `_directory`. Raises OSError for a link above."""
+        return self._beneath.path(place)
 
     def _directory(self, path: str) -> str:
         """The path of the directory `path` with links resolved, created in this layer if only a lower one has it.
 
         Links are resolved within the image: layers on top of a merged /usr need it.
         """
+        self._beneath.trim()
         if path in self._real:
             return path
         self._budget.work(path.count("/") + 1)
         relative, status = self._stack.resolve(path)
-        if status is not None and not stat.S_ISDIR(status.st_mode):
-            raise BadImage(f"a file in {path[:200]!r}, which is no directory")
+        if status is not None:
+            self._require_directory(path, status)
         made = ""
         for part in relative.split("/") if relative else ():
             made = f"{made}/{part}" if made else part
             if made not in self._real:
+                self._beneath.trim()
                 self._ensure(made)
                 self._know(made)
         return relative
+
+    def _require_directory(self, place: str, status: os.stat_result) -> None:
+        if not stat.S_ISDIR(status.st_mode):
+            raise BadImage(f"a file in {place[:200]!r}, which is no directory")
 
     def _know(self, place: str) -> None:
         if len(self._real) >= _KNOWN:
@@ -158,18 +169,20 @@ class _Unpacking:
         self._times[place] = when
 
     def _ensure(self, place: str) -> None:
-        """Make `place` a directory of this layer, with its attributes in the lower ones."""
+        """Make `place` a directory of this layer, with its attributes in the lower ones. Raises BadImage for a file."""
         path = self._in_target(place)
-        if os.path.lexists(path):
-            if not is_whiteout(path):
-                return
+        if place in self.hidden.whiteouts:
             self._make_room(place)
             self._make_opaque(place, new=True)
+            return
+        if os.path.lexists(path):
+            self._require_directory(place, os.lstat(path))
             return
         shown = self._stack.find(place)
         self._budget.entry()
         os.mkdir(path, 0o755)
-        if shown is not None and stat.S_ISDIR(shown[1].st_mode):
+        if shown is not None:
+            self._require_directory(place, shown[1])
             _copy_attributes(shown[0], path, shown[1])
             if place not in self._times:
                 self._note_time(place, shown[1].st_mtime)
@@ -178,7 +191,7 @@ class _Unpacking:
 
     def _add_directory(self, place: str, member: Member) -> None:
         path = self._in_target(place)
-        hidden = is_whiteout(path)
+        hidden = place in self.hidden.whiteouts
         if not os.path.lexists(path) or hidden or not stat.S_ISDIR(os.lstat(path).st_mode):
             self._make_room(place)
             os.mkdir(path, 0o755)
@@ -224,9 +237,9 @@ class _Unpacking:
             raise BadImage(f"a hard link {place[:200]!r} to {member.linkname[:200]!r}, which is no file of the image")
         if source == place:
             return
+        self._directory(relative)
         path = self._in_target(source)
         if not os.path.lexists(path):
-            self._directory(relative)
             self._copy_up(shown[0], path, shown[1])
         self._make_room(place)
         os.link(path, self._in_target(place), follow_symlinks=False)
@@ -246,11 +259,13 @@ class _Unpacking:
         if stat.S_ISDIR(status.st_mode):
             self._remove_tree(place)
             self._real = {""}
+            self._beneath.forget()
         else:
             os.unlink(path)
 
     def _remove_tree(self, place: str) -> None:
         """Remove a directory of this layer and all notes on it, in about the time that creating it took."""
+        top = self._in_target(place)
         todo = [place]
         emptied = []
         while todo:
@@ -264,7 +279,7 @@ class _Unpacking:
             if here in self.hidden.opaque:
                 self.hidden.opaque.discard(here)
                 self._budget.forget(here)
-            with os.scandir(self._in_target(here)) as entries:
+            with os.scandir(top + here.removeprefix(place)) as entries:
                 for entry in entries:
                     inner = f"{here}/{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
@@ -273,7 +288,7 @@ class _Unpacking:
                         os.unlink(entry.path)
                         self._show(inner)
         for here in reversed(emptied):
-            os.rmdir(self._in_target(here))
+            os.rmdir(top + here.removeprefix(place))
 
     def _show(self, place: str) -> None:
         if place in self.hidden.whiteouts:

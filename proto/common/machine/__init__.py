@@ -1,0 +1,1 @@
+"""Readers of proc(5): processes and mount tables."""
