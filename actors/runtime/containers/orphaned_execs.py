@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from actors.runtime.engine.engine import Engine
@@ -32,7 +32,7 @@ def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
     orphans = {}
     for file in files:
         pid = read_pid(file) if file.suffix == ".pid" else 0
-        if pid and _began_with(pid, file) and ("" in known or processes.cgroup_of(pid) in known):
+        if pid and _began_with(pid, file) and ("" in known or is_in(processes.cgroup_of(pid), known)):
             orphans[pid] = processes.cgroup_of(pid) if "" not in known else ""
 
     def work() -> None:
@@ -55,6 +55,13 @@ def end(pids: Mapping[int, str]) -> None:
         time.sleep(0.02)
     for pid, ticks in known.items():
         processes.send_signal(pid, ticks, signal.SIGKILL)
+
+
+def is_in(cgroup: str, known: Collection[str]) -> bool:
+    """Return True for one of these cgroups and for one below: a container may make cgroups of its own."""
+    while cgroup and cgroup not in known:
+        cgroup = cgroup.rpartition("/")[0]
+    return bool(cgroup)
 
 
 def read_pid(file: Path) -> int:
