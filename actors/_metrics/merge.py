@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from actors._metrics.registry import Family, Labels, Numbers
 
+BY_POD = frozenset({"pod", "pod_uid"})
+"""Labels of series that end with their pod. A dead incarnation's are dropped: nothing would ever remove them."""
 Samples = dict[str, dict[Labels, Numbers]]
 SourceSamples = Mapping[str, Iterable[tuple[Labels, Numbers]]]
 """The samples of one process, as in `proto.agent.actor.Metrics.samples`."""
@@ -65,7 +67,8 @@ class Merged:
 
     def _retire(self, samples: Samples) -> None:
         for name, counts in samples.items():
-            if self._families[name].kind != "gauge":
+            family = self._families[name]
+            if family.kind != "gauge" and not BY_POD.intersection(family.labels):
                 _add(self._retired.setdefault(name, {}), counts)
 
     def age(self, source: str, now: float) -> float | None:

@@ -22,12 +22,14 @@ class Names:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[str, list[Future[str]]] = {}
+        self._asked: dict[str, list[Future[tuple[str, ...]]]] = {}
 
-    def address(self, host: str) -> Future[str]:
-        """The first address that the node's resolver returns for `host`; fails with OSError. Without a deadline: the
-        caller sets one."""
-        future: Future[str] = Future()
+    def addresses(self, host: str) -> Future[tuple[str, ...]]:
+        """The addresses that the node's resolver returns for `host`, at least one, best first.
+
+        Fails with OSError; EAGAIN says that this process has no room for the lookup. The caller sets a deadline.
+        """
+        future: Future[tuple[str, ...]] = Future()
         with self._lock:
             waiting = self._asked.get(host)
             if waiting is not None:
@@ -50,9 +52,11 @@ class Names:
         return future
 
     def _look_up(self, host: str) -> None:
-        address, error = "", None
+        found: tuple[str, ...] = ()
+        error = None
         try:
-            address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+            listed = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found = tuple(dict.fromkeys(str(one[4][0]) for one in listed))
         except (OSError, UnicodeError) as failure:  # UnicodeError: labels that are too long or empty
             error = failure if isinstance(failure, OSError) else OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         with self._lock:
@@ -61,4 +65,4 @@ class Names:
             if error is not None:
                 future.set_error(error)
             else:
-                future.set(address)
+                future.set(found)

@@ -141,10 +141,16 @@ class Pleg(Actor):
             return True
         self._fds[watch.id], self._ids[fd] = fd, watch.id
         # Read after the pidfd is open, so that a later reuse of the PID cannot go unnoticed.
-        return not is_another(_cgroup(watch.pid), watch.id, self._own_cgroup)
+        if is_another(_cgroup(watch.pid), watch.id, self._own_cgroup):
+            self._close(watch.id)
+        return True
 
     def _forget(self, id_: str) -> None:
         self._watches.pop(id_, None)
+        self._close(id_)
+
+    def _close(self, id_: str) -> None:
+        """Watch without a process from now on: the runtime's events and the relist report the end."""
         fd = self._fds.pop(id_, None)
         if fd is not None:
             del self._ids[fd]

@@ -62,8 +62,9 @@ _OWNER = re.compile(r"[0-9a-f]{64}|[^/:\s]+\.(?:scope|service)")
 
 
 def is_another(cgroup: str, id_: str, own_cgroup: str = "") -> bool:
-    """True when /proc/PID/cgroup proves that a process does not belong to the container `id_`: its PID was reused.
+    """True when /proc/PID/cgroup proves that a process does not belong to the container `id_`.
 
+    Its PID was reused, or the runtime names the sandbox's process as that of each container (gVisor, Kata).
     A file without an owner proves nothing. Neither do owners in `own_cgroup`, the agent's own file: they are above
     every process of an agent in a container.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from actors._cri.call import Call, beside
 from actors._cri.client import Cri
 from actors._cri.errors import CriDeadline, CriError
 from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
+from proto.v1.scalars.duration import SECOND, format_duration
 
 _SLACK_S = 1.0
 """Time for the runtime to kill a command after its timeout and to answer."""
@@ -107,4 +109,6 @@ class ExecProbes:
 
 
 def _timed_out(command: Sequence[str], timeout_s: float) -> Outcome:
-    return Outcome("failure", f'command timed out: "{" ".join(command)}" timed out after {timeout_s:g}s')
+    quoted = json.dumps(" ".join(command), ensure_ascii=False)  # as Go's %q, for most commands
+    lasted = format_duration(round(timeout_s * SECOND))
+    return Outcome("failure", f"command timed out: {quoted} timed out after {lasted}")

@@ -71,11 +71,15 @@ class HealthClient:
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="grpc-probe")
         answered: Future[Outcome] = Future()
         self._starter.submit(_start, peer, service, timeout_s, answered)
-        return await answered
+        try:
+            return await answered
+        except BaseException:  # the probe was cancelled: its call ends, too
+            answered.set(Outcome("errored", "the probe was cancelled"))
+            raise
 
 
 def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome]) -> None:
-    """Start a call. gRPC's thread sets the outcome. The call of a cancelled probe ends at its deadline."""
+    """Start a call. gRPC's thread sets the outcome. The call ends when `answered` is set before."""
     import grpc  # noqa: PLC0415 - not before the first gRPC probe
 
     try:
@@ -99,6 +103,7 @@ def _start(peer: str, service: str, timeout_s: float, answered: Future[Outcome])
             channel.close()
 
     rpc.add_done_callback(ended)
+    answered.on_end(lambda _: rpc.cancel())  # does nothing after its end
 
 
 def _address(peer: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -21,7 +22,7 @@ from proto.v1 import Probe
 from proto.wire.errors import AskTimeout
 
 Cancel = Callable[[], None]
-Make = Callable[[str, Done], TcpProbe]
+Make = Callable[[tuple[str, ...], Done], TcpProbe]
 """Makes a network probe of an address, which is not started yet."""
 
 
@@ -53,12 +54,12 @@ class Runner:
             url = url_of(probe.http_get, pod.pod_ip, container.ports)
             headers = probe.http_get.http_headers
             return self._network(
-                url.host, timeout_s, lambda ip, end: HttpProbe(self.poller, ip, url, headers, end), done
+                url.host, timeout_s, lambda ips, end: HttpProbe(self.poller, ips, url, headers, end), done
             )
         if probe.tcp_socket is not None:
             host = probe.tcp_socket.host or _required(pod.pod_ip)
             port = resolve_port(probe.tcp_socket.port, container.ports)
-            return self._network(host, timeout_s, lambda ip, end: TcpProbe(self.poller, ip, port, end), done)
+            return self._network(host, timeout_s, lambda ips, end: TcpProbe(self.poller, ips, port, end), done)
         if probe.grpc is not None:
             peer = joined(_required(pod.pod_ip), resolve_port(probe.grpc.port, ()))
             return self._spawn(self._health.check(peer, probe.grpc.service or "", timeout_s), done)
@@ -74,7 +75,7 @@ class Runner:
         if host == "localhost":
             host = "127.0.0.1"
         if is_address(host):
-            return self._with_deadline(timeout_s, lambda end: make(host, end), done)
+            return self._with_deadline(timeout_s, lambda end: make((host,), end), done)
         return self._spawn(self._by_name(host, timeout_s, make), done)
 
     def _with_deadline(self, timeout_s: float, make: Callable[[Done], TcpProbe], done: Done) -> Cancel:
@@ -93,11 +94,13 @@ class Runner:
 
     async def _by_name(self, host: str, timeout_s: float, make: Make) -> Outcome:
         began = time.monotonic()
-        found = self._names.address(host)
+        found = self._names.addresses(host)
         late = self._timers.at(began + timeout_s, lambda: found.set_error(AskTimeout("i/o timeout")))
         try:
-            address = await found
+            addresses = await found
         except OSError as error:
+            if error.errno == errno.EAGAIN:  # this process's limit, and no answer of the resolver
+                return Outcome("errored", f"lookup {host}: {error.strerror}")
             return Outcome("failure", f"dial tcp: lookup {host}: {error.strerror or error}")
         except AskTimeout as error:
             return Outcome("failure", f"dial tcp: lookup {host}: {error}")
@@ -105,7 +108,7 @@ class Runner:
             late.cancel()
         ended: Future[Outcome] = Future()
         left_s = timeout_s - (time.monotonic() - began)
-        cancel = self._with_deadline(left_s, lambda end: make(address, end), ended.set)
+        cancel = self._with_deadline(left_s, lambda end: make(addresses, end), ended.set)
         try:
             return await ended
         except BaseException:

@@ -11,6 +11,7 @@ from actors._base.messaging.mailbox import MailboxActor, TimerHandle
 
 _TOGETHER_S = 0.002
 """Entries that are due within this time run now, so that probes that began together cause one wake-up."""
+_MIN_COMPACTED = 256
 
 
 class TimerEntry:
@@ -33,6 +34,7 @@ class TimerQueue:
         self._actor = actor
         self._heap: list[tuple[float, int, TimerEntry]] = []
         self._order = itertools.count()
+        self._compact_at = _MIN_COMPACTED
         self._timer: TimerHandle | None = None
         self._armed_for = float("inf")
         self.max_lateness_s = 0.0
@@ -41,6 +43,10 @@ class TimerQueue:
     def at(self, due: float, action: Callable[[], None]) -> TimerEntry:
         """Run `action` in the actor's thread at `due`, monotonic seconds; at once when that is past."""
         entry = TimerEntry(action)
+        if len(self._heap) >= self._compact_at:  # a probe with a long timeout leaves a cancelled deadline each period
+            self._heap = [one for one in self._heap if one[2].action is not None]
+            heapq.heapify(self._heap)
+            self._compact_at = max(_MIN_COMPACTED, 2 * len(self._heap))
         heapq.heappush(self._heap, (due, next(self._order), entry))
         self._arm()
         return entry

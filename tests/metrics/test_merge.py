@@ -88,3 +88,13 @@ def test_samples_of_another_version_are_left_out():
     assert all(not samples for samples in merged.samples(["a"]).values())
     merged.restore([["unknown", []], ["calls_total", [[["x", "y"], [1.0]]]]])
     assert calls(merged) == 0
+
+
+def test_series_of_pods_end_with_their_process():
+    registry = Registry()
+    registry.counter("probes_total", "p", "pod")
+    merged = Merged(registry)
+    merged.take("a", 1, {"probes_total": ((("web",), (3.0,)),)}, 0)
+    assert merged.samples(["a"])["probes_total"] == {("web",): (3.0,)}
+    assert merged.replaced("a", 2)
+    assert "probes_total" not in merged.samples(["a"])

@@ -253,3 +253,22 @@ def test_containerd_exits_come_from_pidfds_then_events_or_relist(containerd: Con
         wait_for(lambda: state(pleg)["last_relist_error"])
         containerd.start()
         wait_for(lambda: not state(pleg)["last_relist_error"])
+
+
+@pytest.mark.needs("cgroups")
+def test_process_of_another_owner_is_no_end(pleg: ActorProcess) -> None:
+    """gVisor and Kata name the sandbox's process as the one of each container."""
+    cgroup = Path("/sys/fs/cgroup/pids" if Path("/sys/fs/cgroup/pids").is_dir() else "/sys/fs/cgroup") / ("a" * 64)
+    cgroup.mkdir()
+    try:
+        with sleepers(2) as (inner, plain):
+            (cgroup / "cgroup.procs").write_text(str(inner.pid))
+            watches = [Watch(pod_uid="u", id=id_, pid=one.pid) for id_, one in (("b" * 64, inner), ("c" * 64, plain))]
+            pleg.tell(WatchProcesses(watches=tuple(watches)))
+            plain.kill()
+            wait_for(lambda: "c" * 64 in exited(pleg), 10)
+            assert exited(pleg) == {"c" * 64}
+            assert (state(pleg)["watches"], state(pleg)["without_pidfd"]) == (1, 1)
+    finally:
+        wait_for(lambda: not (cgroup / "cgroup.procs").read_text(), 10)
+        cgroup.rmdir()

@@ -161,7 +161,7 @@ class Semaphore:
 
     def __init__(self, width: int) -> None:
         self._free = width
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a coroutine that garbage collection ends gives its permit back
         self._waiting = _Waiting(self)
         self.ahead = _Waiting(self)
 
@@ -211,7 +211,7 @@ class _Waiting:
         permit = self._semaphore._acquire(self.queue)
         try:
             await permit
-        except Cancelled:
+        except BaseException:  # also GeneratorExit, when the actor has ended
             self._semaphore._withdraw(permit, self.queue)
             raise
 

@@ -21,12 +21,14 @@ Done = Callable[[Outcome], None]
 class TcpProbe:
     """Success as soon as the port accepts. `done` gets the outcome once, in the actor's thread, unless cancelled."""
 
-    def __init__(self, poller: Poller, address: str, port: int, done: Done) -> None:
+    def __init__(self, poller: Poller, addresses: Sequence[str], port: int, done: Done) -> None:
+        """`addresses`: of the host, best first. As in Go, the next one is tried when one refuses the connection."""
         self._poller = poller
         self._done: Done | None = done
         self._connection: Connection | None = None
-        self._address, self._port = address, port
-        self._peer = joined(address, port)
+        self._address, *self._others = addresses
+        self._port = port
+        self._peer = joined(self._address, port)
 
     def start(self) -> None:
         """Begin; `done` may be called before this returns."""
@@ -36,7 +38,7 @@ class TcpProbe:
         try:
             self._connection = Connection(address, port)
         except Failed as failure:
-            self._finish(self._failed(str(failure)))
+            self._fail(str(failure))
         else:
             self._step()
 
@@ -49,7 +51,7 @@ class TcpProbe:
         except Wait as wait:
             self._poller.wait(connection.fileno(), wait.event, self._step)
         except (Failed, http.BadResponse) as failure:
-            self._finish(self._failed(str(failure)))
+            self._fail(str(failure))
         except Exception as error:  # a container may cause it: it ends this request, not the process
             _limited_log.log(logging.WARNING, "%s: cannot read the answer: %s", self._peer, error, exc_info=True)
             self._finish(self._failed(f"cannot read the answer: {type(error).__name__}"))
@@ -61,6 +63,19 @@ class TcpProbe:
         """Advance as far as possible. The outcome, or None when the probe goes on with a new connection."""
         connection.connect()
         return Outcome("success")
+
+    def _fail(self, text: str) -> None:
+        if not self._others or not self._is_first_connection():
+            self._finish(self._failed(text))
+            return
+        self._close()
+        self._address = self._others.pop(0)
+        self._peer = joined(self._address, self._port)
+        self._open(self._address, self._port)
+
+    def _is_first_connection(self) -> bool:
+        """Return True while the connection is not established and no redirect was followed."""
+        return True
 
     def _failed(self, text: str) -> Outcome:
         return Outcome("failure", text)
@@ -95,12 +110,17 @@ class HttpProbe(TcpProbe):
 
     agent = http.PROBE_AGENT
 
-    def __init__(self, poller: Poller, address: str, url: Url, headers: Sequence[HTTPHeader], done: Done) -> None:
-        super().__init__(poller, address, url.port, done)
+    def __init__(
+        self, poller: Poller, addresses: Sequence[str], url: Url, headers: Sequence[HTTPHeader], done: Done
+    ) -> None:
+        super().__init__(poller, addresses, url.port, done)
         self._url, self._first_host = url, url.host
         self._headers = headers
         self._hops = 0
         self._begin()
+
+    def _is_first_connection(self) -> bool:
+        return self._stage == "connect" and not self._hops
 
     def _begin(self) -> None:
         self._stage = "connect"

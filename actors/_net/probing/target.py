@@ -86,4 +86,6 @@ def redirected(url: Url, location: str) -> Url | None:
     path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (
         f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else ""
     )
-    return Url(parts.scheme, parts.hostname, port, path, parts.netloc.rpartition("@")[2])
+    peer = parts.netloc.rpartition("@")[2]
+    host = peer.partition("]")[0].removeprefix("[") if peer.startswith("[") else peer.partition(":")[0]  # as written
+    return Url(parts.scheme, host, port, path, peer)

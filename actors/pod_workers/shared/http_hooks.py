@@ -52,9 +52,10 @@ class HttpHooks:
 
     async def _get(self, url: Url, headers: Sequence[HTTPHeader], timeout_s: float, answer: _Answer) -> None:
         host = "127.0.0.1" if url.host == "localhost" else url.host
+        addresses: tuple[str, ...] = (host,)
         if not is_address(host):
             try:
-                host = await self._address(host)
+                addresses = await self._addresses(host)
             except OSError as error:
                 answer.set(Outcome("failure", f'Get "{url}": dial tcp: lookup {host}: {error.strerror or error}'))
                 return
@@ -64,7 +65,7 @@ class HttpHooks:
         if self._poller is None:
             self._poller = Poller(self._actor.bus, self._actor.post)
         ended: Future[Outcome] = Future()
-        request = HttpHook(self._poller, host, url, headers, ended.set)
+        request = HttpHook(self._poller, addresses, url, headers, ended.set)
         timer: TimerHandle = self._actor.after(timeout_s, request.expire)
         try:
             request.start()
@@ -73,9 +74,9 @@ class HttpHooks:
             timer.cancel()
             request.cancel()
 
-    async def _address(self, host: str) -> str:
+    async def _addresses(self, host: str) -> tuple[str, ...]:
         """Raises OSError, AskTimeout."""
-        found = self._names.address(host)
+        found = self._names.addresses(host)
         late = self._actor.after(LOOKUP_S, found.set_error, AskTimeout("i/o timeout"))
         try:
             return await found

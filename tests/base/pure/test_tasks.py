@@ -199,3 +199,24 @@ def test_tasks_ahead_get_a_permit_before_those_that_came_first():
     first.set(None)
     mailbox.run()
     assert order == ["c ahead", "d ahead", "a", "b"]
+
+
+def test_coroutine_of_an_ended_actor_gives_its_permit_back():
+    mailbox, gate = Mailbox(), Semaphore(1)
+    held: Future[None] = Future()
+
+    async def hold():
+        async with gate:
+            await held
+
+    async def wait():
+        async with gate:
+            pass
+
+    mailbox.spawn(hold())
+    waiting = wait()
+    waiting.send(None)
+    held.set(None)
+    mailbox.run()
+    waiting.close()  # garbage collection ends it, as nothing steps a task of an ended actor
+    assert gate._free == 1

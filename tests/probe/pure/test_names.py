@@ -30,21 +30,21 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_slow_name_lookup_delays_no_other(resolver: Any) -> None:
     subject = Names()
-    slow = [subject.address(f"slow{number}") for number in range(20)]
-    assert subject.address("quick").result(5) == "192.0.2.1"
+    slow = [subject.addresses(f"slow{number}") for number in range(20)]
+    assert subject.addresses("quick").result(5) == ("192.0.2.1",)
     with pytest.raises(OSError, match="Name or service not known"):
-        subject.address("none").result(5)
+        subject.addresses("none").result(5)
     assert not any(one.done() for one in slow)
     resolver[1].set()
-    assert [one.result(5) for one in slow] == ["192.0.2.1"] * 20
+    assert [one.result(5) for one in slow] == [("192.0.2.1",)] * 20
 
 
 def test_concurrent_requests_share_one_lookup(resolver: Any) -> None:
     asked, released = resolver
     subject = Names()
-    futures = [subject.address("slow") for _ in range(50)]
+    futures = [subject.addresses("slow") for _ in range(50)]
     released.set()
-    assert {one.result(5) for one in futures} == {"192.0.2.1"}
+    assert {one.result(5) for one in futures} == {("192.0.2.1",)}
     assert asked == ["slow"]
 
 
@@ -56,14 +56,14 @@ def test_missing_thread_refuses_one_lookup(resolver: Any, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(names.threading.Thread, "start", start)
         with pytest.raises(OSError, match="can't start new thread"):
-            subject.address("quick").result(5)
-    assert subject.address("quick").result(5) == "192.0.2.1"
+            subject.addresses("quick").result(5)
+    assert subject.addresses("quick").result(5) == ("192.0.2.1",)
 
 
 def test_lookups_past_the_bound_are_refused(resolver: Any) -> None:
     subject = Names()
-    slow = [subject.address(f"slow{number}") for number in range(names.MAX_AT_ONCE)]
+    slow = [subject.addresses(f"slow{number}") for number in range(names.MAX_AT_ONCE)]
     with pytest.raises(OSError, match="other names are being looked up"):
-        subject.address("quick").result(5)
+        subject.addresses("quick").result(5)
     resolver[1].set()
-    assert slow[0].result(5) == "192.0.2.1"
+    assert slow[0].result(5) == ("192.0.2.1",)
