@@ -21,7 +21,7 @@ from proto.agent.settings import DEFAULT_EVICTION_HARD
 from supervisor.config.flags import table
 from supervisor.config.kubeletconfig import defaults, loading, validation
 from supervisor.config.kubeletconfig.fields import without_effect
-from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, located
+from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin, Problem, file_name, located
 from supervisor.config.kubeletconfig.typed import decode, schema
 from supervisor.config.kubeletconfig.typed.scalars import ConversionError
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
@@ -93,9 +93,11 @@ def _files(config: str, config_dir: str) -> tuple[list[loading.Loaded], list[str
     try:
         names, others = drop_ins(config_dir)
     except OSError as error:
-        problem = Problem("", f"cannot be read: {error.strerror}; give a directory with --config-dir", config_dir)
+        problem = Problem(
+            "", f"cannot be read: {error.strerror}; give a directory with --config-dir", file_name(config_dir)
+        )
         raise ConfigurationError([*(files[0].errors if files else ()), problem]) from error
-    notes = [f"{name}: ignored, a drop-in has to end in {EXTENSION}" for name in others]
+    notes = [f"{file_name(name)}: ignored, a drop-in has to end in {EXTENSION}" for name in others]
     return files + [loading.load(name) for name in names], notes
 
 

@@ -263,11 +263,14 @@ class Daemon:
         while self._events:
             event = self._events.popleft()
             for instruction in self.tree.handle(event, time.monotonic()):
-                self._carry_out(instruction)
+                try:
+                    self._carry_out(instruction)
+                except Exception:  # without the others, a Fork may be lost, and its child waits for ever
+                    log.exception("cannot carry out %s of %s", type(instruction).__name__, type(event).__name__)
         if self._dirty:
             self._save()  # before the forks: an incarnation in use must never be given again
-        forks, self._forks = self._forks, []
-        for fork in forks:
+        while self._forks:
+            fork = self._forks.pop(0)
             self.forkserver.fork(fork.name, fork.incarnation)
 
     def push(self, event: Event) -> None:

@@ -102,7 +102,7 @@ class Faults:
                 (self._daemon.run_dir / f"{fault.actor}.sock").unlink(missing_ok=True)
 
     def _end(self, ids: tuple[int, ...]) -> None:
-        ended = [self._active.pop(number) for number in ids]
+        ended = [self._active.pop(number) for number in dict.fromkeys(ids)]  # a request may repeat a number
         for fault in ended:
             incarnation = self._stopped.pop(fault.id, 0)
             process = self._daemon.processes.get(fault.actor, incarnation)

@@ -38,6 +38,14 @@ def state_dir(environment: Mapping[str, str], home: str) -> str:
     return os.path.join(above, "nodevisor")
 
 
+def root_dir(configured: str) -> str:
+    """The root directory of an agent of this user. `configured` is the flag's value; empty: none."""
+    settings = Settings(root_dir=os.path.abspath(configured)) if configured else Settings()
+    if is_ordinary_user():
+        settings = adapted(settings, state_dir(os.environ, os.path.expanduser("~")))
+    return settings.root_dir
+
+
 def adapted(settings: Settings, directory: str) -> Settings:
     """Adapt settings to an ordinary user: unconfigured directories move to `directory`, and cgroups are off."""
     usual = Settings()

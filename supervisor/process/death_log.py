@@ -46,7 +46,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def append(directory: Path, death: Death) -> None:
     """Add a line."""
     path = directory / NAME
-    death = msgspec.structs.replace(death, reason=death.reason[:_MAX_TEXT], call=death.call[:200])
+    death = msgspec.structs.replace(death, reason=_plain(death.reason)[:_MAX_TEXT], call=_plain(death.call)[:200])
     try:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > MAX_BYTES:
@@ -58,6 +58,11 @@ def append(directory: Path, death: Death) -> None:
             os.close(fd)
     except OSError as error:
         log.error("cannot write %s: %s; free space there", path, error.strerror)
+
+
+def _plain(text: str) -> str:
+    """The text with escapes for bytes that are not UTF-8, as in names of files: JSON has none."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _halve(path: Path) -> None:

@@ -94,9 +94,10 @@ def _kib(text: str) -> int:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)[:200]
+        target = os.readlink(path)
     except OSError:
         return ""
+    return os.fsencode(target).decode(errors="backslashreplace")[:200]  # a path may be any bytes, and JSON may not
 
 
 def _read(path: str) -> str:

@@ -27,6 +27,7 @@ EVIDENCE_WAIT_S = 0.6
 """The longest delay of a hung child's end for saving evidence."""
 STALL_S = 1.0
 """A tick this late shows that the supervisor itself did not run. That time counts against no child."""
+LONG_IN_SERVICE = "in service for long enough"
 
 
 class ProcessTree:
@@ -221,7 +222,7 @@ class ProcessTree:
         if not self.stopping and (why := memory.why_replace(child, self.children.values(), self._now)):
             self._begin_to_replace(child, why)
         if child.history.degraded and self._now - (child.ready or self._now) >= child.spec.intensity_period_s:
-            self.forgive(child, "in service for long enough")
+            self.forgive(child, LONG_IN_SERVICE)
 
     def _on_suspected(self, child: Child) -> None:
         """An asker alone ends no child: the watchdog asks it now, and waits for a shorter time."""
@@ -233,7 +234,10 @@ class ProcessTree:
         """Forget the restarts so far."""
         degraded, child.history = child.history.degraded, History()
         if degraded:
-            self.note("info", "Recovered", child, f"{why}, no longer degraded")
+            self._note_recovery(child, why)
+
+    def _note_recovery(self, child: Child, why: str) -> None:
+        self.note("info", "Recovered", child, f"{why}, no longer degraded")
 
     def _on_tick(self) -> None:
         late_s = self._now - self._wanted if self._wanted is not None else 0.0
@@ -346,8 +350,10 @@ class ProcessTree:
         self._out.append(transitions.WriteOff(child.name, child.incarnation))
         reason = f"SIGKILL did not end process {child.pid} within {KILL_WAIT_S:g} s, written off"
         self.note("error", "WrittenOff", child, reason)
-        cause = Cause.HUNG if child.hung else Cause.SHUTDOWN
-        self._end(child, cause, f"{child.hung}; {reason}" if child.hung else reason)
+        # Past its memory ceiling, a child was asked to end too; but it was not by a request, so it starts again.
+        cause = Cause.HUNG if child.hung else Cause.MEMORY if child.outgrown else Cause.SHUTDOWN
+        why = child.hung or child.outgrown
+        self._end(child, cause, f"{why}; {reason}" if why else reason)
 
     def _on_ended(self, child: Child, event: transitions.Ended) -> None:
         status, child.call = event.wait_status, event.call
@@ -401,6 +407,8 @@ class ProcessTree:
             return
         delay_s = decision.start_at - self._now
         degraded = decision.history.degraded
+        if was_degraded and not degraded:  # it ended between its recovery and the heartbeat that reports it
+            self._note_recovery(child, LONG_IN_SERVICE)
         if degraded and not was_degraded:
             self.note(
                 "error",

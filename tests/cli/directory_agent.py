@@ -32,7 +32,7 @@ class Directory:
         self.told: dict[str, float] = {}
 
     def look(self) -> None:
-        present = {file.stem for file in self.path.iterdir()}
+        present = {file.stem for file in self.path.iterdir() if file.is_file()}
         if "complain" in present - self.removed.keys():
             print(
                 "W1120 10:00:00.000000    1234 files.py:1] config: cannot use complain.yaml: line 1",

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from supervisor.cli import group
+from supervisor.cli.run import session
 from supervisor.cli.run.command import copy
 from tests.harness import alive, wait_for
 
@@ -183,6 +185,30 @@ def test_next_session_clears_a_killed_one(start: Callable[[], Run]) -> None:
         assert run.process.wait(DEADLINE_S) == 0
     assert killed.directories() == []
     assert not (killed.tmp / "sessions").exists()
+
+
+def test_session_that_cannot_be_cleared_stops_no_other(start: Callable[[], Run], run_dir: Path) -> None:
+    """Its interpreter is gone."""
+    dead = run_dir / "t" / "nodevisor-abcdefgh"
+    (dead / "root" / "pods" / "uid").mkdir(parents=True)
+    (dead / "manifests").mkdir()
+    records = run_dir / "t" / "sessions"
+    records.mkdir(mode=0o700)
+    record = session.Record(directory=str(dead), command=("/gone/bin/python",), cgroup_root="", boot=session.boot_id())
+    (records / "nodevisor-abcdefgh.json").write_bytes(msgspec.json.encode(record))
+    run = start()
+    run.wait_for(rf"^Cannot clear {dead} of an earlier session: .*/gone/bin/python")
+    run.wait_for("All pods are ready")
+    assert (records / "nodevisor-abcdefgh.json").exists()
+
+
+def test_directory_beside_manifests_does_not_stop_the_end(start: Callable[[], Run]) -> None:
+    run = start()
+    run.wait_for("All pods are ready")
+    (run.directories()[0] / "manifests" / "more").mkdir()
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(DEADLINE_S) == 0
+    assert run.directories() == []
 
 
 def test_warnings_of_the_agent_are_shown(start: Callable[[], Run], manifests: Path) -> None:

@@ -119,13 +119,22 @@ class Session:
         """Start the agent, show its pods until interrupted, end both, and return the exit code."""
         with self._interrupts, self._client:
             for dead in leftovers.dead_sessions():
-                leftovers.clear(dead, self._say)
+                self._clear(dead)
             self._agent.start()
             try:
                 self._print_introduction()
                 return self._follow()
             finally:
                 self._show(lambda view: view.close())
+
+    def _clear(self, dead: session.Claim) -> None:
+        """Clear a dead session. An error is reported, and does not end this session."""
+        try:
+            leftovers.clear(dead, self._say)
+        except OSError as error:
+            dead.release()
+            text = f"Cannot clear {dead.record.directory} of an earlier session: {error}; the next session tries again."
+            self._say(text, error=True)
 
     def _say(self, text: str, *, error: bool = False) -> None:
         self._show(lambda view: view.say(text, error=error))
@@ -220,8 +229,7 @@ class Session:
 
     def _end_pods(self) -> int:
         self._say("Ending the pods, each within its grace period (Ctrl-C again leaves them running).")
-        for path in self.manifests.iterdir():
-            path.unlink()
+        session.remove_manifests(self.manifests)
         graces = [pod.spec.termination_grace_period_seconds for pod in self._pods]
         allowed_s = max((DEFAULT_GRACE_S if g is None else g for g in graces), default=0) + GRACE_MARGIN_S
         deadline = time.monotonic() + allowed_s

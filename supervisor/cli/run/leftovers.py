@@ -60,7 +60,8 @@ def dead_sessions() -> Iterator[Claim]:
 def clear(claim: Claim, say: Say) -> None:
     """End the pods of a dead session, and remove its cgroups and its directory.
 
-    It reports by `say` the parts that cannot be removed. The next session tries again.
+    It reports by `say` the parts that cannot be removed. The next session tries again. Without cgroups, the directory
+    stays while pods have not ended. Raises OSError when no agent can be started.
     """
     record = claim.record
     directory = Path(record.directory)
@@ -68,6 +69,10 @@ def clear(claim: Claim, say: Say) -> None:
         if _is_own(directory) and _has_pods(directory):
             say(f"Ending what an earlier session left in {directory}, which was killed ...")
             _end_pods(record)
+            if not record.cgroup_root and _has_pods(directory):  # no cgroup shows their processes, to kill them
+                say(f"{directory} stays: its pods have not ended, and may still run.")
+                claim.release()
+                return
         if not session.remove_cgroups(record.cgroup_root, kill=True):
             say(f"Its cgroup {record.cgroup_root} stays: what is in it does not end.")
             claim.release()
@@ -96,8 +101,7 @@ def _end_pods(record: Record) -> None:
     directory = Path(record.directory)
     if not _answers(record.command) or not _is_free(directory / "run" / "lock"):
         return
-    for manifest in (directory / "manifests").iterdir():
-        manifest.unlink()
+    session.remove_manifests(directory / "manifests")
     agent = Agent(record.command, directory / "agent.log")
     agent.start()
     try:

@@ -77,9 +77,10 @@ class Claim:
             self.release()
 
     def release(self) -> None:
-        """Unlock the record, so that the next session clears this one."""
-        os.close(self._descriptor)
-        self._descriptor = -1
+        """Unlock the record, so that the next session clears this one. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _locked_file(path: Path, content: bytes) -> int:
@@ -118,6 +119,14 @@ def boot_id() -> str:
 
 
 # Removal at the session's end
+
+
+def remove_manifests(directory: Path) -> None:
+    """Remove the files of the manifests, so that the agent ends their pods. It reads no directories there."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            if path.is_symlink() or not path.is_dir():
+                path.unlink(missing_ok=True)  # its user may remove files meanwhile
 
 
 def remove_cgroups(name: str, *, kill: bool = False) -> bool:

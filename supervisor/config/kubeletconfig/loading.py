@@ -14,7 +14,7 @@ import stat
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Origin, Problem
+from supervisor.config.kubeletconfig.problems import MAX_PROBLEMS, Origin, Problem, file_name
 from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import KubeletConfiguration
 
@@ -56,9 +56,8 @@ class ReadError(Exception):
 
 def load(path: str | os.PathLike[str]) -> Loaded:
     """Read and decode a YAML or JSON file. Errors are in `errors`; it raises none."""
-    file = os.fspath(path)
     try:
-        return parse(file, read(file))
+        return parse(file_name(os.fspath(path)), read(os.fspath(path)))
     except ReadError as error:
         return _failed(error.problem)
 
@@ -126,8 +125,8 @@ def read(path: str) -> bytes:
             if data is not None:
                 return data
     except (OSError, ValueError) as error:
-        raise ReadError(Problem("", _reason(path, error), path)) from error
-    raise ReadError(Problem("", "is being written; write another file and rename it over this one", path))
+        raise ReadError(Problem("", _reason(path, error), file_name(path))) from error
+    raise ReadError(Problem("", "is being written; write another file and rename it over this one", file_name(path)))
 
 
 def _read_once(path: str) -> bytes | None:
@@ -138,14 +137,15 @@ def _read_once(path: str) -> bytes | None:
         if stat.S_ISDIR(before.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(before.st_mode):
-            raise ReadError(Problem("", "is not a regular file", path))
+            raise ReadError(Problem("", "is not a regular file", file_name(path)))
         parts = []
         size = 0
         while size <= MAX_BYTES and (part := file.read(MAX_BYTES + 1 - size)):
             parts.append(part)
             size += len(part)
         if size > MAX_BYTES:
-            raise ReadError(Problem("", f"is larger than a configuration may be ({MAX_BYTES} bytes)", path))
+            text = f"is larger than a configuration may be ({MAX_BYTES} bytes)"
+            raise ReadError(Problem("", text, file_name(path)))
         after = os.fstat(descriptor)
     same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and size == after.st_size
     return b"".join(parts) if same else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,11 @@ MAX_PROBLEMS = 100
 """Limit of reported errors, which also limits the work that a hostile file can cause."""
 
 _MAX_SHOWN = 300
+
+
+def file_name(path: str) -> str:
+    """The path as text for people and JSON, with escapes for bytes that are not UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 class Problem(NamedTuple):

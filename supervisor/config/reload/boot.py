@@ -19,6 +19,7 @@ from supervisor.config.flags.parser import Given
 from supervisor.config.reload import look, store
 from supervisor.config.reload.candidate import Candidate, Entry, Resolved
 from supervisor.config.reload.start import Start
+from supervisor.host import unprivileged
 
 if TYPE_CHECKING:
     from supervisor.config.configuration import Effective
@@ -55,8 +56,7 @@ def choose(given: Given, loader: Loader) -> Choice:
         effective = loader.configuration(given)
         return Choice(effective, loader.settings(effective, given), None)
     flags = hashlib.sha256(json.dumps(given.line).encode()).hexdigest()
-    root_dir = given.values.get("root-dir") or Settings().root_dir
-    saved = store.load(root_dir, flags)
+    saved = store.load(unprivileged.root_dir(given.values.get("root-dir", "")), flags)
     seen = look.stat_files(config, config_dir)
     try:
         effective, result = read(given, loader)

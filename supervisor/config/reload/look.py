@@ -14,8 +14,10 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
+from supervisor.config.kubeletconfig.problems import file_name
+
 Seen = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, mtime in ns and size of every file; equal when nothing has changed."""
+"""Path as `file_name` gives it, inode, mtime in ns and size of every file; equal when nothing has changed."""
 
 ALARM_S = 20
 """Ends this process when its parent has died. The parent waits for less."""
@@ -48,7 +50,7 @@ class Found(TypedDict):
 
 
 class Places(TypedDict):
-    """The watches."""
+    """The watches. Names are as `file_name` gives them: JSON has no bytes that are not UTF-8."""
 
     watched: dict[str, str]
     """Directory by watch descriptor."""
@@ -97,13 +99,14 @@ def stat_files(config: str, config_dir: str) -> Seen:
 
 
 def _stat(path: str) -> tuple[str, int, int, int]:
+    name = file_name(path)
     try:
         found = os.stat(path)
     except OSError:
-        return path, 0, 0, 0
+        return name, 0, 0, 0
     if os.path.isdir(path):
-        return path, found.st_ino, 0, 0
-    return path, found.st_ino, found.st_mtime_ns, found.st_size
+        return name, found.st_ino, 0, 0
+    return name, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _directories(top: str, depth: int = _DEPTH) -> Iterator[str]:
@@ -167,7 +170,12 @@ def _watch(request: Request) -> Places:
             names |= places(path)
             wanted |= {directory for directory, _ in places(path)}
     watched = _set(request, wanted) if request["inotify"] >= 0 else {}
-    return {"watched": watched, "names": sorted(names), "top": top, "moved": False}
+    return {
+        "watched": {number: file_name(directory) for number, directory in watched.items()},
+        "names": sorted((file_name(directory), file_name(name)) for directory, name in names),
+        "top": file_name(top),
+        "moved": False,
+    }
 
 
 def _set(request: Request, wanted: set[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from operator import or_
 
 from inotify_simple import INotify, flags
 
+from supervisor.config.kubeletconfig.problems import file_name
 from supervisor.config.reload.look import Found, Request, Seen
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Watch:
         """Read inotify events."""
         for event in self._inotify.read(timeout=0) if self._inotify is not None else ():
             directory = self._watched.get(event.wd, "")
-            if event.name and directory and not self._concerns(directory, event.name):
+            if event.name and directory and not self._concerns(directory, file_name(event.name)):
                 continue
             key = event.wd, event.name
             if event.mask & flags.MODIFY:
