@@ -13,7 +13,7 @@ import pytest
 from actors.runtime.images.errors import NoSuchImage, RegistryError
 from actors.runtime.images.limits import Limits
 from actors.runtime.images.local.store import Image, ImageStore
-from actors.runtime.images.sources import client, connections
+from actors.runtime.images.sources import client, connections, partial
 from actors.runtime.images.sources.client import Credentials
 from actors.runtime.images.sources.hosts import BadHosts, Host, hosts_of
 from actors.runtime.images.sources.mirrors import Mirrored
@@ -256,7 +256,7 @@ def test_a_slow_registry_does_not_hold_up_others_pulls_of_a_layer(
     slow: Callable[[], Pull],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "SHARE_S", 0.3)
+    monkeypatch.setattr(partial, "SHARE_S", 0.3)
     first = slow()
     own = fakes[1]
     image = only(store, own, Pull(f"{own.host}/team/app:1"))
@@ -276,7 +276,7 @@ def test_pull_that_waits_for_another_can_be_cancelled(
     began = time.monotonic()
     with pytest.raises(Cancelled):
         only(store, own, waiting)
-    assert time.monotonic() - began < client.SHARE_S
+    assert time.monotonic() - began < partial.SHARE_S
     timer.join()
 
 

@@ -1,5 +1,10 @@
 """Errors of images and of the store, by which callers decide what to do."""
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of OSErrors for a disk or a quota without room."""
+
 
 class ImageError(Exception):
     """An image cannot be used. The message names the part of it, and the error."""

@@ -98,7 +98,20 @@ class Budget:
 
 def check_room(path: str, reserve_bytes: int) -> None:
     """Raise StoreFull when the file system of `path` has less free space than `reserve_bytes`."""
-    system = os.statvfs(path)
-    free = system.f_bavail * system.f_frsize
+    free = _free_bytes(path)
     if free < reserve_bytes:
         raise StoreFull(f"no room for it: {free} bytes are free at {path}; {reserve_bytes} must stay free")
+
+
+def check_room_for(count: int, path: str, reserve_bytes: int) -> None:
+    """Raise StoreFull when `count` more bytes do not fit into the file system of `path` besides `reserve_bytes`."""
+    free = _free_bytes(path)
+    if count > free - reserve_bytes:
+        raise StoreFull(
+            f"no room for it: {count} bytes are needed, {free} are free at {path}; {reserve_bytes} must stay free"
+        )
+
+
+def _free_bytes(path: str) -> int:
+    system = os.statvfs(path)
+    return system.f_bavail * system.f_frsize

@@ -14,6 +14,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.images import names
 from actors.runtime.images.errors import BadImage, ImageError, NoSuchImage, RegistryError, StoreFull
 from actors.runtime.images.local.store import Image
+from actors.runtime.images.sources import partial
 from actors.runtime.images.sources.hosts import hosts_of
 from actors.runtime.images.sources.layout import import_all, import_one
 from actors.runtime.images.sources.progress import Cancelled, Pull, Pulls
@@ -49,6 +50,7 @@ class ImageService:
         self._importing = threading.Lock()
         self._dropped: dict[str, Path] = {}
         """File by tag and digest of imported images: no registry is asked for them."""
+        partial.clear(engine.store.partial_dir)
 
     def ListImages(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
         """List all images, or the one in the filter."""
@@ -117,10 +119,12 @@ class ImageService:
         full, store = pull.name, self._engine.store
         try:
             hosts = hosts_of(full.partition("/")[0], self._registries_dir)
+            partial.clear(store.partial_dir)
             source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
             image = add_image(store, source, full, source.resolve(), pull)
-            client.clear_partial(store.partial_dir)
         except (ImageError, OSError) as error:
+            if isinstance(error, StoreFull):
+                partial.clear(store.partial_dir, kept_s=0)  # the next pull needs the room more than their resumption
             raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
         log.info("pulled %s: %s", full, image.id)
         return image
@@ -140,7 +144,10 @@ class ImageService:
         return self._stats.image_fs()
 
     def import_dropped(self) -> None:
-        """Import new files of the drop-in directory. A bad file is logged once and stays."""
+        """Import new files of the drop-in directory. A bad file is logged once and stays.
+
+        After another error, such as a full disk, the next call tries again.
+        """
         with self._importing:  # a waiting thread finds the images imported
             self._import_dropped()
 
@@ -148,15 +155,23 @@ class ImageService:
         if not self._drop_in.is_dir():
             return
         for path in sorted(self._drop_in.iterdir()):
-            status = path.stat()
+            if path.name.startswith("."):
+                continue
+            try:
+                status = path.stat()
+            except OSError as error:  # a dangling link, or a file that has just gone
+                log.debug("cannot look at %s: %s", path, error)
+                continue
             version = (status.st_mtime_ns, status.st_size)
-            if path.name.startswith(".") or self._seen.get(path) == version:
+            if self._seen.get(path) == version:
                 continue
             self._seen[path] = version
             try:
                 self._import(path)
             except RpcError as error:
                 log.error("%s", error)
+                if error.code != "INVALID_ARGUMENT":  # the next look may succeed, as with more room
+                    del self._seen[path]
 
     def _import(self, path: Path) -> list[Image]:
         try:

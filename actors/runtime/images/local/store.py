@@ -29,7 +29,7 @@ import msgspec
 from actors._host.files import checkpoint
 from actors.runtime.images import names
 from actors.runtime.images.blobs import Documents
-from actors.runtime.images.errors import BadImage, NoSuchImage
+from actors.runtime.images.errors import FULL, BadImage, NoSuchImage
 from actors.runtime.images.limits import Budget, Limits, check_room
 from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
@@ -145,11 +145,14 @@ class ImageStore:
             return []
         whole = []
         for image in found:
-            if lacking := [layer for layer in image.layers if not (self.layers_dir / layer / "layer.json").exists()]:
+            if lacking := self._lacking(image):
                 log.warning("image %s has lost its layers %s; pull it again", image.tags or image.id, lacking)
                 continue
             whole.append(image)
         return whole
+
+    def _lacking(self, image: Image) -> list[str]:
+        return [layer for layer in image.layers if not (self.layers_dir / layer / "layer.json").exists()]
 
     def clear_leftovers(self) -> None:
         """Remove unused files: at start, once the containers' layers are known."""
@@ -351,8 +354,26 @@ class ImageStore:
                 images[image.id] = msgspec.structs.replace(image, tags=tags)
             else:
                 del images[image.id]
-            self._save(images)
+            try:
+                self._save(images)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._save_when_collected(images)
         self._collect()
+
+    def _save_when_collected(self, images: dict[str, Image]) -> None:
+        """Save the index to a full disk, which has room for it once unused layers are gone. Raises OSError.
+
+        A kill in between leaves an image without its layers in the index, which the next start leaves out.
+        """
+        before, self._images = self._images, images
+        try:
+            self._collect_layers()
+            self._save(images)
+        except OSError:
+            self._images = {id_: image for id_, image in before.items() if not self._lacking(image)}
+            raise
 
     def collect(self) -> None:
         """Remove unused layers and documents, such as those of a removed container."""
@@ -360,15 +381,18 @@ class ImageStore:
 
     def _collect(self) -> None:
         with self._lock:
-            used = {layer for image in self._images.values() for layer in image.layers}
-            used |= {layer for layer, count in self._leased.items() if count > 0}
-            used |= set(self.in_use())
-            for name in set(os.listdir(self.layers_dir)) - used:
-                discard(self.layers_dir / name, self.incoming)
+            self._collect_layers()
             if not +self._leased:  # the index does not have the documents of a running pull
                 self.documents.keep_only(
                     {image.id for image in self._images.values()} | {one.manifest for one in self._images.values()}
                 )
+
+    def _collect_layers(self) -> None:
+        used = {layer for image in self._images.values() for layer in image.layers}
+        used |= {layer for layer, count in self._leased.items() if count > 0}
+        used |= set(self.in_use())
+        for name in set(os.listdir(self.layers_dir)) - used:
+            discard(self.layers_dir / name, self.incoming)
 
     def hold(self, layer: str, layers: Counter[str]) -> None:
         """Count a layer as used by a running pull."""

@@ -11,12 +11,10 @@ import base64
 import contextlib
 import hashlib
 import io
-import os
 import re
-import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,13 +23,15 @@ import msgspec
 import urllib3
 
 from actors.runtime.images.blobs import checked_digest, digest_of
-from actors.runtime.images.errors import BadImage, Denied, NoSuchImage, RegistryError
-from actors.runtime.images.limits import check_room
+from actors.runtime.images.errors import FULL, BadImage, Denied, NoSuchImage, RegistryError, StoreFull
+from actors.runtime.images.limits import check_room, check_room_for
 from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
-from actors.runtime.images.sources.connections import pool_of
+from actors.runtime.images.sources.challenges import choose
+from actors.runtime.images.sources.connections import Pools
 from actors.runtime.images.sources.hosts import Host, hosts_of, is_loopback
+from actors.runtime.images.sources.partial import downloaded
 from actors.runtime.images.sources.progress import Pull
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
@@ -46,18 +46,11 @@ MOST_REDIRECTS = 5
 SLOW_S = 60.0
 """A download of fewer than SLOW_BYTES in this time has stalled."""
 SLOW_BYTES = 64 * 1024
-SHARE_S = 10.0
-"""Wait for another pull that downloads the same blob."""
-LOOK_S = 0.2
-"""Interval of looking whether the pull is still wanted, in a wait for another one."""
 DOCUMENT_S = 60.0
 """From first to last byte of a manifest or a configuration, which have some KiB."""
 TOKEN_BYTES = 64 * 1024
-PARTIAL_KEPT_S = 24 * 3600.0
 _CHUNK = 256 * 1024
 _ACCEPT = ", ".join((*MANIFESTS, *INDEXES))
-# The look behind lets a search begin at words only: a header of 64 kB of letters took half a minute, with the GIL held.
-_CHALLENGE = re.compile(r'(?<![a-zA-Z])([a-zA-Z]+)="([^"]*)"')
 _CONNECTION = re.compile(r"\A(?:<urllib3[^>]*>|\w+\(host=[^)]*\)): ")
 
 
@@ -114,7 +107,7 @@ class Registry:
         self.plain = place.url.startswith("http:")
         self._base = f"{place.url}/{self._path}"
         self._query = "" if place.registry else f"?ns={urllib.parse.quote(registry)}"
-        self._pool = pool_of(place)
+        self._pools = Pools(place)
         self._authorization = f"Bearer {self._credentials.registry_token}" if self._credentials.registry_token else ""
         self._documents: dict[str, bytes] = {}
 
@@ -153,26 +146,37 @@ class Registry:
         """Download a layer to the file, or resume its download. Raises ImageError, OSError."""
         if descriptor.size > self._store.limits.image_bytes:
             raise BadImage(f"a layer of {descriptor.size} bytes")
+        begun = _size(path)
+        self._fill(path, descriptor)
+        if (found := _digest(path)) == descriptor.digest and _size(path) == descriptor.size:
+            return
+        path.unlink(missing_ok=True)
+        if not begun:
+            raise BadImage(f"registry {self.host} gives a layer of digest {found} for {descriptor.digest}")
+        self.download(descriptor, path)  # the first bytes may be those of another host
+
+    def _fill(self, path: Path, descriptor: Descriptor) -> None:
+        """Download until the file has the layer's size."""
         url = f"{self._base}/blobs/{descriptor.digest}"
         failures, most = 0, 0
         while True:
-            have = path.stat().st_size if path.exists() else 0
+            have = _size(path)
             self._pull.advance(descriptor.digest, have)
             if have >= descriptor.size:
                 break
+            check_room_for(descriptor.size - have, str(path.parent), self._store.limits.reserve_bytes)
             try:
                 self._append(url, path, have, descriptor)
             except (urllib3.exceptions.HTTPError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    raise StoreFull(f"no room for it: {error}") from error
                 check_room(str(path.parent), self._store.limits.reserve_bytes)
-                now = path.stat().st_size if path.exists() else 0
+                now = _size(path)
                 # Progress is a new maximum: a download that restarts again and again would otherwise never fail.
                 failures, most = (0 if now > max(most, have) else failures + 1), max(most, now, have)
                 if failures >= ATTEMPTS:
                     raise RegistryError(f"cannot download a layer from {self.host}: {_plain(error)}") from error
                 time.sleep(BETWEEN_S)
-        if (found := _digest(path)) != descriptor.digest or path.stat().st_size != descriptor.size:
-            path.unlink(missing_ok=True)
-            raise BadImage(f"registry {self.host} gives a layer of digest {found} for {descriptor.digest}")
 
     def _append(self, url: str, path: Path, have: int, descriptor: Descriptor) -> None:
         size = descriptor.size
@@ -200,6 +204,8 @@ class Registry:
                 if unchecked > 64 * _CHUNK:
                     check_room(str(path.parent), self._store.limits.reserve_bytes)
                     unchecked = 0
+            if have < size:  # the end of a body that says that it is complete
+                raise urllib3.exceptions.HTTPError(f"it gives {have} of {size} bytes")
 
     def _get_document(self, url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
         for attempt in range(ATTEMPTS):
@@ -219,9 +225,9 @@ class Registry:
         """The response of a successful GET. Raises ImageError, urllib3's HTTPError."""
         answer = self._follow(f"{url}{self._query}", headers)
         if answer.status == 401:
-            challenge = answer.headers.get("WWW-Authenticate", "")
+            challenges = answer.headers.getlist("WWW-Authenticate")
             answer.close()
-            self._authorization = self._answer_to(challenge)
+            self._authorization = self._answer_to(challenges)
             answer = self._follow(f"{url}{self._query}", headers)
         try:
             self._check(answer, url)
@@ -248,7 +254,7 @@ class Registry:
 
     def _request(self, url: str, headers: Mapping[str, str], **more: Any) -> Any:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=STALL_S)
-        return self._pool.request(
+        return self._pools.request(
             more.pop("method", "GET"), url, headers={"Accept-Encoding": "identity", **headers}, redirect=False,
             retries=False, preload_content=False, timeout=timeout, **more,
         )  # fmt: skip
@@ -267,14 +273,13 @@ class Registry:
 
     # Credentials
 
-    def _answer_to(self, challenge: str) -> str:
-        """The header Authorization that a 401 asks for. Raises ImageError."""
-        scheme, _, rest = challenge.partition(" ")
-        if scheme.lower() == "basic" and self._credentials.basic:
-            return self._credentials.basic
-        if scheme.lower() == "bearer":
-            return f"Bearer {self._token(dict(_CHALLENGE.findall(rest)))}"
-        raise Denied(f"pull access denied for {self.host}/{self._path}: the registry wants credentials")
+    def _answer_to(self, challenges: Iterable[str]) -> str:
+        """The header Authorization that a 401 asks for by its headers WWW-Authenticate. Raises ImageError."""
+        basic = self._credentials.basic
+        chosen = choose(challenges, with_user=bool(basic))
+        if chosen is None:
+            raise Denied(f"pull access denied for {self.host}/{self._path}: the registry wants credentials")
+        return basic if chosen.scheme == "basic" else f"Bearer {self._token(chosen.fields)}"
 
     def _token(self, challenge: Mapping[str, str]) -> str:
         realm = challenge.get("realm", "")
@@ -331,14 +336,6 @@ def _redirected(url: str, location: str) -> str:
         raise RegistryError(f"cannot use the redirect to {location[:200]!r}: {error}") from error
 
 
-def clear_partial(directory: Path) -> None:
-    """Remove unfinished downloads that are older than a day."""
-    for path in directory.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < time.time() - PARTIAL_KEPT_S:
-                path.unlink()
-
-
 def _whole(answer: Any, most_bytes: int) -> bytes:
     """A document's bytes. Raises BadImage when it is too large, HTTPError when it takes too long."""
     deadline, content = time.monotonic() + DOCUMENT_S, bytearray()
@@ -360,39 +357,8 @@ def _decoded(content: bytes, encoding: str, most_bytes: int) -> bytes:
     return Unpacked(io.BytesIO(content), most_bytes).read(most_bytes + 1)
 
 
-_locks: dict[str, threading.Lock] = {}
-_locks_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def downloaded(path: Path, download: Callable[[Path], None], pull: Pull) -> Iterator[IO[bytes]]:
-    """Download a blob to `path` and open it; remove it at the end of the context. Raises Cancelled.
-
-    One pull at a time uses the file, which a later one resumes. Another pull of the blob waits SHARE_S for it, then
-    downloads to a file of its own. The first one's registry may be slow, by a tenant's choice.
-    """
-    with _locks_lock:
-        lock = _locks.setdefault(str(path), threading.Lock())
-    with contextlib.ExitStack() as stack:
-        if _acquire(lock, pull):
-            own = path
-            stack.callback(lock.release)
-        else:
-            own = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
-            stack.callback(own.unlink, missing_ok=True)  # no pull resumes it
-        download(own)
-        stack.callback(own.unlink, missing_ok=True)
-        yield stack.enter_context(own.open("rb"))
-
-
-def _acquire(lock: threading.Lock, pull: Pull) -> bool:
-    """Wait SHARE_S for the lock; return True when it is held. Raises Cancelled."""
-    deadline = time.monotonic() + SHARE_S
-    while not lock.acquire(timeout=LOOK_S):
-        pull.require_wanted()
-        if time.monotonic() > deadline:
-            return False
-    return True
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _digest(path: Path) -> str:

@@ -11,13 +11,13 @@ import socket
 import ssl
 import threading
 import urllib.parse
-import urllib.request
 from typing import Any
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from actors._host.proxies import Proxy, proxy_for
 from actors._pki.trust import client_context
 from actors.runtime.images.sources.hosts import Host, is_loopback
 
@@ -58,18 +58,31 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _BoundedTls
 
 
-def pool_of(host: Host) -> Any:
-    """A connection pool for `host`. Raises OSError for unreadable certificates."""
-    address = urllib.parse.urlsplit(host.url)
-    context = _context(host)
-    proxy = urllib.request.getproxies().get(address.scheme, "")
-    if proxy and not is_loopback(address.netloc) and not urllib.request.proxy_bypass(address.hostname or ""):
-        to_proxy = client_context() if proxy.startswith("https") else None
-        pool: Any = urllib3.ProxyManager(proxy, proxy_ssl_context=to_proxy, ssl_context=context)
-    else:
-        pool = urllib3.PoolManager(ssl_context=context)
-    pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
-    return pool
+class Pools:
+    """Connections to `host`, and to others that it names. Each URL may have a proxy of its own."""
+
+    def __init__(self, host: Host) -> None:
+        """Opens no connection. Raises OSError for unreadable certificates."""
+        self._context = _context(host)
+        self._pools: dict[Proxy | None, Any] = {}
+
+    def request(self, method: str, url: str, **more: Any) -> Any:
+        """As that of urllib3's PoolManager. Raises OSError for an unusable proxy."""
+        proxy = None if is_loopback(urllib.parse.urlsplit(url).netloc) else proxy_for(url)
+        if proxy not in self._pools:
+            self._pools[proxy] = self._made(proxy)
+        return self._pools[proxy].request(method, url, **more)
+
+    def _made(self, proxy: Proxy | None) -> Any:
+        if proxy is None:
+            pool: Any = urllib3.PoolManager(ssl_context=self._context)
+        else:
+            to_proxy = client_context() if proxy.url.startswith("https:") else None
+            pool = urllib3.ProxyManager(
+                proxy.url, proxy_headers=proxy.headers, proxy_ssl_context=to_proxy, ssl_context=self._context
+            )
+        pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+        return pool
 
 
 def _context(host: Host) -> ssl.SSLContext:

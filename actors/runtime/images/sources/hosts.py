@@ -1,8 +1,9 @@
 """Hosts to pull a registry's images from: mirrors named in hosts.toml files, and the registry itself.
 
 The files are containerd's, https://github.com/containerd/containerd/blob/main/docs/hosts.md: DIR/REGISTRY/hosts.toml,
-or DIR/_default/hosts.toml for other registries. Known fields: `server`, and ordered `host` tables with capabilities,
-override_path, skip_verify, ca, client and header. Each pull reads them: a change needs no restart.
+or DIR/_default/hosts.toml for other registries. The directory of a registry with a port is HOST_PORT_. Known fields:
+`server`, and ordered `host` tables with capabilities, override_path, skip_verify, ca, client and header. Each pull
+reads them: a change needs no restart.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import tomllib
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Host:
 
 def hosts_of(registry: str, directory: str) -> tuple[Host, ...]:
     """Hosts for images of `registry`, in the order to ask them. Raises BadHosts."""
-    for name in (registry, registry.replace(":", "_", 1), "_default"):
+    for name in _directories(registry):
         path = Path(directory, name, "hosts.toml")
         try:
             content = path.read_text()
@@ -59,6 +60,17 @@ def hosts_of(registry: str, directory: str) -> tuple[Host, ...]:
             raise BadHosts(f"cannot read {path}: {error}") from error
         return _parse(content, path, registry)
     return (_itself(registry),)
+
+
+def _directories(registry: str) -> Iterator[str]:
+    """Names of a registry's directory, in the order of looking: HOST_PORT_ is containerd's, HOST_PORT our older one."""
+    host, colon, port = registry.rpartition(":")
+    if colon and host:
+        yield f"{host}_{port}_"
+    yield registry
+    if colon and host:
+        yield f"{host}_{port}"
+    yield "_default"
 
 
 def _itself(registry: str) -> Host:

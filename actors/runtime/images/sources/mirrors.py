@@ -16,8 +16,9 @@ from actors.runtime.images.blobs import checked_digest
 from actors.runtime.images.errors import ImageError, StoreFull
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import Descriptor
-from actors.runtime.images.sources.client import Credentials, Registry, downloaded
+from actors.runtime.images.sources.client import Credentials, Registry
 from actors.runtime.images.sources.hosts import Host
+from actors.runtime.images.sources.partial import downloaded
 from actors.runtime.images.sources.progress import Cancelled, Pull
 
 T = TypeVar("T")
