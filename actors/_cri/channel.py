@@ -19,11 +19,14 @@ from google.protobuf.message_factory import GetMessageClass
 from actors._base.messaging.mailbox import TimerHandle
 from actors._cri.endpoint import normalized
 
+_MAX_METADATA = 1024 * 1024  # bytes: a runtime's error has the whole command of an exec; gRPC drops it above 8 KiB
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes, the kubelet's; a ListContainers of a full node goes over gRPC's usual 4 MiB
 
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_send_message_length", _MAX_MESSAGE),
+    ("grpc.max_metadata_size", _MAX_METADATA),
+    ("grpc.absolute_max_metadata_size", _MAX_METADATA),
     ("grpc.enable_http_proxy", 0),
     # A restarted runtime is found within a second instead of gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -21,8 +21,11 @@ from proto.cri import api_pb2 as pb
 from proto.node.runtime import ListPulls, PullsUnderWay, PullUnderWay, socket_path
 
 BUILD_S = 120.0
-"""A restart recovers some hundred containers in a fraction of a second; removing a kill's leftovers takes longer."""
-NETWORK_PERIOD_S = 60.0
+"""A restart recovers some hundred containers in a fraction of a second; removing a kill's leftovers takes longer.
+
+The supervisor's deadline for this actor's start is above it (supervisor/supervision/specs.py).
+"""
+REPAIR_PERIOD_S = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -49,11 +52,15 @@ class RuntimeActor(Actor):
     def on_ready(self) -> None:
         """Import images that were added to the drop-in directory; a request for one of them waits for the import."""
         self.blocking(BUILD_S, self._runtime.images.import_dropped)
-        self.every(Until(NETWORK_PERIOD_S), self._reconcile_network, "network")
+        self.every(Until(REPAIR_PERIOD_S), self._repair, "repair")
 
-    async def _reconcile_network(self) -> None:
-        """Write the firewall table again: other firewalls flush all tables when they restart."""
-        await self.blocking(NETWORK_PERIOD_S, self._runtime.network.reconcile)
+    async def _repair(self) -> None:
+        """Write the firewall table again, and records that a full disk refused.
+
+        Other firewalls flush all tables when they restart.
+        """
+        await self.blocking(REPAIR_PERIOD_S, self._runtime.network.reconcile)
+        await self.blocking(REPAIR_PERIOD_S, self._runtime.save_unsaved)
 
     @handles(ListPulls)
     async def list_pulls(self, _: ListPulls) -> PullsUnderWay:

@@ -45,8 +45,11 @@ from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.runtime import CDI_DIRECTORIES, ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
-STARTING_S = 60.0
-"""Waits this long for a container that was starting when the actor was killed."""
+STARTING_S = 10.0
+"""Waits this long before it serves for containers that were starting when the actor was killed.
+
+A thread waits for a longer start: the OCI runtime may hang, for example in a mount of a dead NFS server.
+"""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -67,9 +70,16 @@ class Runtime:
     sessions: Sessions
     isolation: Isolation
     stats: Stats
+    sandboxes: Sandboxes
+
+    def save_unsaved(self) -> None:
+        """Write the records that a full disk refused."""
+        self.sandboxes.save_unsaved()
+        self.containers.save_unsaved()
 
     def stop(self) -> None:
         """Leave containers and their monitor running. The server has stopped before."""
+        self.save_unsaved()
         self.sessions.stop()
         self.stats.written.close()
         self.engine.monitor.close()
@@ -116,7 +126,7 @@ def build(settings: Settings) -> Runtime:
     about = _about(engine, isolation, network)
     sessions = Sessions(engine, settings.streaming_idle_timeout_s)
     service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
-    return Runtime(engine, containers, images, service, network, sessions, isolation, stats)
+    return Runtime(engine, containers, images, service, network, sessions, isolation, stats, sandboxes)
 
 
 def data_dir(settings: Settings) -> Path:
@@ -222,7 +232,13 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
 
 
 def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
-    for record in engine.sandboxes.load(sandboxes.release_network):
+    unfinished: list[Path] = []
+
+    def leave(directory: Path) -> bool:
+        unfinished.append(directory)
+        return False
+
+    for record in engine.sandboxes.load(leave):
         engine.state.sandboxes.add(Sandbox(record))
     for record in engine.containers.load():
         if engine.state.sandboxes.find(record.sandbox_id) is None:
@@ -232,15 +248,20 @@ def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> No
         container = Container(record)
         container.started = read_started(engine.containers.path(record.id))
         engine.state.containers.add(container)
-    _meet_monitor(engine, containers, sandboxes)
+    starting = _meet_monitor(engine, containers, sandboxes)
     for container in engine.state.containers.all():
         containers.reconcile(container)
     for sandbox in engine.state.sandboxes.all():
         sandboxes.reconcile(sandbox)
-    _clear(engine, sandboxes)
+    _clear(engine, sandboxes, {one.record.id for one in starting}, {path.name for path in unfinished})
+    for container in starting:
+        containers.finish_start(container)
+    sandboxes.remove_unfinished(unfinished)
 
 
-def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> None:
+def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> list[Container]:
+    """Return the containers whose start still goes on."""
+
     def on_exited(id_: str, code: int, at_ns: int) -> None:
         sandbox = engine.state.sandboxes.find(id_)
         if sandbox is not None:
@@ -252,22 +273,24 @@ def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) 
     engine.monitor.adopt = containers.adopt
     unfinished = [one for one in engine.state.containers.all() if one.record.finished is None]
     if not unfinished:
-        return  # the first container's start starts a monitor
+        return []  # the first container's start starts a monitor
     try:
-        _wait_for_starts(engine, [one for one in unfinished if one.started is None])
+        return _wait_for_starts(engine, [one for one in unfinished if one.started is None])
     except (MonitorError, TimeoutError, OSError) as error:
         log.warning("cannot ask the containers' monitor which containers run: %s", error)
+        return []
 
 
-def _wait_for_starts(engine: Engine, created: list[Container]) -> None:
-    """Wait until each container that the former actor was starting has started or failed."""
+def _wait_for_starts(engine: Engine, created: list[Container]) -> list[Container]:
+    """Wait until each container that the former actor was starting has started or failed. Return the late ones."""
     deadline = time.monotonic() + STARTING_S
-    while time.monotonic() < deadline:
+    while True:
         _, watched = engine.monitor.client.containers()
         for container in created:
             container.started = read_started(engine.containers.path(container.record.id))
-        if not any(one.record.id in watched and one.started is None for one in created):
-            return
+        late = [one for one in created if one.record.id in watched and one.started is None]
+        if not late or time.monotonic() >= deadline:
+            return late
         time.sleep(0.05)
 
 
@@ -279,9 +302,12 @@ def _try_to_remove(remove: Callable[[T], None], leftover: T) -> None:
         log.warning("cannot remove what container %s left: %s; trying again at the next start", leftover, error)
 
 
-def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
-    """Remove mounts, containers and files that no record owns."""
-    running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING}
+def _clear(engine: Engine, sandboxes: Sandboxes, starting: set[str], unfinished: set[str]) -> None:
+    """Remove mounts, containers and files that no record owns.
+
+    Leaves those of containers that are `starting`, and the namespaces of `unfinished` sandboxes.
+    """
+    running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING} | starting
     pauses = {one.record.id for one in engine.state.sandboxes.all() if one.record.pause_pid and not one.record.stopped}
     for id_ in engine.oci.known():
         if id_ not in running | pauses:
@@ -293,7 +319,7 @@ def _clear(engine: Engine, sandboxes: Sandboxes) -> None:
             _try_to_remove(engine.rootfs.remove, path)
     for id_ in engine.volumes.orphaned(running):
         _try_to_remove(engine.volumes.remove, id_)
-    sandboxes.release_orphaned()
+    sandboxes.release_orphaned(unfinished)
     end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     for records in (engine.sandboxes, engine.containers):
         records.empty_trash()

@@ -16,6 +16,10 @@ from proto.agent.settings import Settings
 from proto.common.backoff import Backoff
 from proto.common.until import Until
 
+_START_DEADLINE_S = 30.0
+_START_DEADLINES_S = {"runtime": 130.0}
+"""Of single actors. The embedded runtime removes what a kill left before it serves, for up to 120 s."""
+
 
 class Restart(enum.Enum):
     """The ends of a child that lead to a restart."""
@@ -49,7 +53,7 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """More restarts than this within `intensity_period_s` make the actor degraded, even if it was stable in between."""
     intensity_period_s: float = 30.0
     """Degraded ends after this long in service without a death."""
-    start_deadline_s: float = 30.0
+    start_deadline_s: float = _START_DEADLINE_S
     """From the fork to Ready."""
     shutdown_s: float = 5.0
     """From Stop to SIGKILL."""
@@ -109,6 +113,7 @@ def builtin(heartbeat_period_s: float = 5.0, parts: Collection[str] = ("objects"
             name=entry.name,
             depends_on=tuple(name for name in entry.after if name in present),
             heartbeat_period_s=heartbeat_period_s,
+            start_deadline_s=_START_DEADLINES_S.get(entry.name, _START_DEADLINE_S),
         )
         for entry in present.values()
     )

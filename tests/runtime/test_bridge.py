@@ -250,7 +250,7 @@ def test_flushed_rules_are_restored(node: Node) -> None:
 
 def test_actor_reconciles_its_network_periodically() -> None:
     with ActorProcess("runtime", None, (), container_runtime_endpoint="embedded") as actor:
-        wait_for(lambda: any(one.type == "every:network" and one.handled for one in actor.ask(Describe()).messages))
+        wait_for(lambda: any(one.type == "every:repair" and one.handled for one in actor.ask(Describe()).messages))
 
 
 def test_pods_without_kernel_support_reach_the_node_only(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.containers.log_place import log_place
 from actors.runtime.containers.mount_places import require_proc_uncovered
 from actors.runtime.engine.engine import Engine
-from actors.runtime.engine.monitor_client import MonitorClient, MonitorError, MonitorLost
+from actors.runtime.engine.monitor_client import ANSWER_S, MonitorClient, MonitorError, MonitorLost
 from actors.runtime.images.errors import ImageError
 from actors.runtime.model import oom, processes
 from actors.runtime.model.errors import AtEnd, RpcError, invalid, unmet
@@ -147,6 +148,52 @@ class Containers:
             self._unmount(container)
         self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
 
+    def finish_start(self, container: Container) -> None:
+        """After a restart: wait in a thread for a start that the former actor began. The monitor goes on with it.
+
+        The container is locked until its start has ended, as in `start`.
+        """
+        locked = threading.Event()
+
+        def work() -> None:
+            with container.lock:
+                container.starting = True
+                locked.set()
+                try:
+                    self._await_start(container)
+                except Exception:
+                    log.exception("cannot put the start of container %s on record", container.record.id)
+                finally:
+                    container.starting = False
+
+        threading.Thread(target=work, name="start", daemon=True).start()
+        locked.wait()
+
+    def _await_start(self, container: Container) -> None:
+        deadline = time.monotonic() + ANSWER_S
+        why = "the OCI runtime failed while the runtime was restarted"
+        while self._starts(container):
+            if self._engine.monitor.closed:
+                return  # the next runtime waits
+            if time.monotonic() > deadline:
+                why = f"the OCI runtime has not started it within {ANSWER_S:g} s"
+                break
+            time.sleep(0.2)
+        if container.started is None:
+            self._failed_to_start(container, last_error(self._directory(container) / LOG) or why)
+            self._publish(container, pb.CONTAINER_STOPPED_EVENT)
+            return
+        self._publish(container, pb.CONTAINER_STARTED_EVENT)
+        self._note_cgroup(container, container.started.pid)
+
+    def _starts(self, container: Container) -> bool:
+        """Return False once its start has succeeded, with `started` set, or has failed."""
+        watched = True  # unless the monitor says otherwise
+        with contextlib.suppress(MonitorError, TimeoutError, OSError):
+            watched = container.record.id in self._engine.monitor.client.containers()[1]
+        container.started = read_started(self._directory(container))
+        return watched and container.started is None
+
     def stop(self, container: Container, grace_s: float, at_end: AtEnd = lambda _: None) -> None:
         """StopContainer: the stop signal, the grace period, SIGKILL. Returns after the exit. Raises RpcError.
 
@@ -265,14 +312,28 @@ class Containers:
     def _finish(self, container: Container, finished: Finished) -> None:
         try:
             self._save(container, msgspec.structs.replace(container.record, finished=finished))
-        except OSError as error:  # a full disk: memory has it, and `exit` after a restart
-            log.warning("cannot write the end of container %s: %s", container.record.id, error)
+        except OSError as error:  # a full disk: memory has it until `save_unsaved`, and `exit` after a restart
+            log.warning("cannot write the end of container %s yet: %s", container.record.id, error)
             container.record = msgspec.structs.replace(container.record, finished=finished)
+            container.unsaved = True
         container.ended.set()
 
     def _save(self, container: Container, record: ContainerRecord) -> None:
         self._engine.containers.save(record)
         container.record = record
+        container.unsaved = False
+
+    def save_unsaved(self) -> None:
+        """Write the records that a full disk refused. Those of containers in use wait for the next call."""
+        for container in self._engine.state.containers.all():
+            if container.unsaved and container.lock.acquire(blocking=False):
+                try:
+                    if self._engine.state.containers.find(container.record.id) is container:
+                        self._save(container, container.record)
+                except OSError as error:
+                    log.debug("cannot write the record of container %s yet: %s", container.record.id, error)
+                finally:
+                    container.lock.release()
 
     def refresh(self, container: Container) -> None:
         """Record an exit before the container is shown as running: a client may have seen the exit by a pidfd."""

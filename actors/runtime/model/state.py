@@ -26,6 +26,8 @@ class Sandbox:
         self.record = record
         self.config = pb.PodSandboxConfig.FromString(record.config)
         self.lock = threading.RLock()
+        self.unsaved = False
+        """True when the record in memory is newer than on the disk, which was full."""
 
     @property
     def state(self) -> pb.PodSandboxState.ValueType:
@@ -81,6 +83,8 @@ class Container:
         self.record = record
         self.config = pb.ContainerConfig.FromString(record.config)
         self.lock = threading.RLock()
+        self.unsaved = False
+        """True when the record in memory is newer than on the disk, which was full."""
         self.started: Started | None = None
         self.starting = False
         """True while StartContainer is under way."""

@@ -18,7 +18,7 @@ output waits for an attached client that does not read; the actor has to detach 
     event     `exited` ID CODE NS
     verbs     start ID DIR LOG STDIN CONSOLE COMMAND...;  adopt ID DIR LOG PID;  reopen ID LOG;  close-stdin ID;
               forget ID
-              list: the reply is PID ID...
+              list: the reply is PID ID..., after an `exited` for each exit that could not be written to a full disk
               attach ID STREAMS, with a pipe for each stream: the reply is `open` if the container takes input, and
               carries its terminal if it has one
 

@@ -29,6 +29,7 @@ class Container:
         "slave",
         "stdin",
         "terminal",
+        "unwritten",
         "waiter",
     )
 
@@ -41,3 +42,5 @@ class Container:
         self.waiter: Waiter | None = None
         self.pid = 0
         self.exit_by = 0.0
+        self.unwritten: tuple[()] | tuple[str, str] = ()
+        """Exit code and time in ns, while the file `exit` cannot be written."""

@@ -27,17 +27,20 @@ def start_time(pid: int) -> str:
     return fields[19] if len(fields) > 19 else "0"
 
 
-def write(path: str, text: str) -> None:
-    """Write a file atomically."""
+def write(path: str, text: str) -> bool:
+    """Write a file atomically. Return False without its directory, or on a full disk."""
+    content = text.encode()
     try:
         fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, text.encode())
+            whole = os.write(fd, content) == len(content)
         finally:
             os.close(fd)
-        os.rename(f"{path}.tmp", path)
+        if whole:
+            os.rename(f"{path}.tmp", path)
+        return whole
     except OSError:
-        pass  # no directory, or a full disk: the actor checks the process itself
+        return False
 
 
 def open_log(path: str) -> int:

@@ -19,7 +19,7 @@ from actors.runtime.monitor.sink import Sinks
 TYPE_CHECKING = False
 """Type checkers know this name; importing `typing` would take a megabyte."""
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from actors.runtime.monitor.container import Waiter
@@ -137,7 +137,10 @@ class Monitor:
 
     # Verbs
 
-    def do_list(self, _: Waiter) -> tuple[str, ...]:
+    def do_list(self, waiter: Waiter) -> tuple[str, ...]:
+        for container in self.containers.values():
+            if container.unwritten:  # the client that was told of the exit may be gone
+                self.report(container, container.unwritten, waiter[:1])
         return "ok", str(os.getpid()), *self.containers
 
     def do_start(self, id_: str, directory: str, log: str, stdin: str, console: str, *rest: Any) -> Any:
@@ -403,8 +406,11 @@ class Monitor:
         for output in outputs:
             self.sinks.end(output)
         result = str(code if code >= 0 else 128 - code), str(time.time_ns())
-        write(f"{container.dir}/exit", " ".join(result) + "\n")
-        for fd in list(self.clients):
+        self.report(container, result, list(self.clients))
+
+    def report(self, container: Container, result: tuple[str, str], clients: Sequence[int]) -> None:
+        container.unwritten = () if write(f"{container.dir}/exit", " ".join(result) + "\n") else result
+        for fd in clients:
             self.tell(fd, "exited", container.id, *result)
 
 

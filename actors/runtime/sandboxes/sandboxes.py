@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -132,17 +133,44 @@ class Sandboxes:
         with sandbox.lock:
             attached = self._engine.sandboxes.path(sandbox.record.id) / _ATTACHED
             if sandbox.record.stopped and not sandbox.record.pause_pid and not attached.exists():
+                if sandbox.record.boot != self._engine.boot:
+                    self.release_network(self._engine.sandboxes.path(sandbox.record.id))
                 return
             try:
                 self._tear_down(sandbox)
             except (OSError, NetworkError, MonitorError) as error:
                 raise RpcError("UNKNOWN", f"cannot stop pod sandbox {sandbox.record.id}: {error}") from error
-            record = msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0)
-            self._engine.sandboxes.save(record)
-            sandbox.record = record
+            self._keep(sandbox, msgspec.structs.replace(sandbox.record, stopped=True, ips=(), pause_pid=0))
             attached.unlink(missing_ok=True)
         for container in self._engine.state.containers_of(sandbox.record.id):
             self._containers.stop(container, 0)  # it was being created meanwhile
+
+    def _keep(self, sandbox: Sandbox, record: SandboxRecord) -> None:
+        """Record a change that frees things. A full disk must not prevent it: memory has it until `save_unsaved`.
+
+        After a kill before that, StopPodSandbox is due again, and finds nothing left to do.
+        """
+        sandbox.record = record
+        try:
+            self._engine.sandboxes.save(record)
+        except OSError as error:
+            log.warning("cannot write the end of pod sandbox %s yet: %s", record.id, error)
+            sandbox.unsaved = True
+        else:
+            sandbox.unsaved = False
+
+    def save_unsaved(self) -> None:
+        """Write the records that a full disk refused. Those of sandboxes in use wait for the next call."""
+        for sandbox in self._engine.state.sandboxes.all():
+            if sandbox.unsaved and sandbox.lock.acquire(blocking=False):
+                try:
+                    if self._engine.state.sandboxes.find(sandbox.record.id) is sandbox:
+                        self._engine.sandboxes.save(sandbox.record)
+                        sandbox.unsaved = False
+                except OSError as error:
+                    log.debug("cannot write the record of pod sandbox %s yet: %s", sandbox.record.id, error)
+                finally:
+                    sandbox.lock.release()
 
     def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
         """Record the pod's current resources. Raises RpcError."""
@@ -156,7 +184,7 @@ class Sandboxes:
                 self._engine.sandboxes.save(record)
             except OSError as error:
                 raise RpcError("UNKNOWN", f"cannot record the resources of {sandbox.record.id}: {error}") from error
-            sandbox.record, sandbox.config = record, config
+            sandbox.record, sandbox.config, sandbox.unsaved = record, config, False
 
     def _tear_down(self, sandbox: Sandbox) -> None:
         """Detach the network, end the pause process, remove pins and mounts. Idempotent. Raises OSError, NetworkError,
@@ -165,6 +193,8 @@ class Sandboxes:
         if record.boot == self._engine.boot:
             self._network.detach(sandbox, self._engine.sandboxes.path(record.id))
             self._pause.stop(record.id)
+        else:
+            self.release_network(self._engine.sandboxes.path(record.id))
         self._release(record.id)
 
     def _release(self, id_: str) -> None:
@@ -211,12 +241,15 @@ class Sandboxes:
         with sandbox.lock:
             if self._engine.state.sandboxes.find(sandbox.record.id) is not sandbox:
                 return
-            self.release_network(self._engine.sandboxes.path(sandbox.record.id))
             self._engine.sandboxes.remove(sandbox.record.id)
             self._engine.state.sandboxes.drop(sandbox)
 
     def reconcile(self, sandbox: Sandbox) -> None:
-        """Mark it as stopped if the machine has rebooted or its pause process has ended."""
+        """Mark it as stopped if the machine has rebooted or its pause process has ended.
+
+        After a reboot StopPodSandbox or RemovePodSandbox releases its network. At the start a CNI plugin would keep all
+        pods waiting, and the plugin's daemon may be one of them.
+        """
         with sandbox.lock:
             record = sandbox.record
             gone = record.boot != self._engine.boot
@@ -224,12 +257,8 @@ class Sandboxes:
                 gone = not self._pause.runs(record.id)
             if not gone or record.stopped:
                 return
-            ips = record.ips  # until StopPodSandbox takes its network back
-            if record.boot != self._engine.boot:
-                self.release_network(self._engine.sandboxes.path(record.id))
-                ips = ()
-            sandbox.record = msgspec.structs.replace(record, stopped=True, ips=ips)
-            self._engine.sandboxes.save(sandbox.record)
+            ips = record.ips if record.boot == self._engine.boot else ()  # until StopPodSandbox takes its network back
+            self._keep(sandbox, msgspec.structs.replace(record, stopped=True, ips=ips))
 
     def on_exited(self, sandbox: Sandbox) -> None:
         """Handle the monitor's report that the pause process has exited.
@@ -248,7 +277,7 @@ class Sandboxes:
     def release_network(self, directory: Path) -> bool:
         """Release the addresses that CNI plugins keep on disk for a sandbox that is unfinished or of another boot.
 
-        Returns False on failure; it is retried when the sandbox is removed, and at the next start.
+        Returns False on failure. It is retried when the sandbox is removed, or at the next start if it is unfinished.
         """
         try:
             self._network.release(directory)
@@ -257,9 +286,30 @@ class Sandboxes:
             return False
         return True
 
-    def release_orphaned(self) -> None:
-        """At start: remove pins and mounts that belong to no sandbox."""
+    def remove_unfinished(self, directories: Sequence[Path]) -> None:
+        """At start: remove sandboxes without a record, in a thread, because a CNI plugin may take a minute for each.
+
+        A namespace stays until its plugin has left it.
+        """
+
+        def work() -> None:
+            for directory in directories:
+                try:
+                    released = self.release_network(directory)
+                    self._release_orphan(directory.name)
+                    if released:
+                        log.warning("%s is unfinished or damaged: removed", directory)
+                        self._engine.sandboxes.remove(directory.name)
+                except Exception:
+                    log.exception("cannot remove %s, which is unfinished; trying again at the next start", directory)
+
+        if directories:
+            threading.Thread(target=work, name="unfinished", daemon=True).start()
+
+    def release_orphaned(self, but: Collection[str]) -> None:
+        """At start: remove pins and mounts that belong to no sandbox; those of the IDs in `but` stay."""
         known = {sandbox.record.id for sandbox in self._engine.state.sandboxes.all() if not sandbox.record.stopped}
+        known.update(but)
         for where in ("ns", "shm"):
             directory = self._engine.run / where
             if directory.is_dir():

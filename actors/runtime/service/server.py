@@ -37,6 +37,9 @@ MOST_WAITING = 1000
 """Simultaneous calls of WAITING: a stop of each container on a full node, and others. Further ones are queued."""
 MOST_LOOKING = 50
 """Simultaneous calls of the other methods, which take milliseconds."""
+MOST_ERROR_BYTES = 2048
+"""Of an error's text, in UTF-8. gRPC encodes it to up to three times that, and clients drop answers above 8 KiB."""
+_CUT = " [...] "
 log = logging.getLogger(__name__)
 
 
@@ -90,10 +93,10 @@ def _unary(rpc: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         try:
             return function(request, context.add_callback) if rpc in CANCELLABLE else function(request)
         except RpcError as error:
-            context.abort(getattr(grpc.StatusCode, error.code), str(error))
+            context.abort(getattr(grpc.StatusCode, error.code), shortened(str(error)))
         except Exception as error:
             log.exception("%s failed unexpectedly", rpc)
-            context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            context.abort(grpc.StatusCode.INTERNAL, shortened(f"{type(error).__name__}: {error}"))
 
     return call
 
@@ -105,6 +108,15 @@ def _streaming(function: Callable[..., Iterator[Any]]) -> Callable[[Any, Any], I
         try:
             yield from function(request, context.add_callback)
         except RpcError as error:
-            context.abort(getattr(grpc.StatusCode, error.code), str(error))
+            context.abort(getattr(grpc.StatusCode, error.code), shortened(str(error)))
 
     return call
+
+
+def shortened(text: str) -> str:
+    """The text with its middle cut out above MOST_ERROR_BYTES. Beginning and end say what failed and why."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MOST_ERROR_BYTES:
+        return encoded.decode()
+    half = (MOST_ERROR_BYTES - len(_CUT)) // 2
+    return encoded[:half].decode(errors="ignore") + _CUT + encoded[-half:].decode(errors="ignore")
