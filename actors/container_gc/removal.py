@@ -10,12 +10,14 @@ import contextlib
 import functools
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from actors._host.files import mounts, paths, trees
 from actors._host.files.listing import names
+from actors.container_gc.policy import log_directory_uid
 from proto.wire.errors import AskTimeout
 
 T = TypeVar("T")
@@ -89,9 +91,17 @@ def remove_log_directories(pod_logs_dir: str, directories: Iterable[str]) -> int
     trash = {name for name in wanted if name.startswith(TRASH)}
     moved = []
     for name in sorted(wanted - trash):
-        moved += _move(f"{pod_logs_dir}/{name}", f"{pod_logs_dir}/{TRASH}{name}")
+        moved += _move(f"{pod_logs_dir}/{name}", f"{pod_logs_dir}/{_log_trash(name)}")
     _delete_trash(pod_logs_dir, trash.union(map(os.path.basename, moved)))
     return len(moved)
+
+
+def _log_trash(name: str) -> str:
+    """Return a new trash name for a log directory. `policy.log_directory_uid` finds the pod's UID in it.
+
+    The name itself may be as long as a file's name may be, so only the UID is kept.
+    """
+    return f"{TRASH}{secrets.token_hex(8)}__{log_directory_uid(name)}"
 
 
 def _move(path: str, target: str) -> list[str]:

@@ -89,7 +89,7 @@ class VolumeManager(Actor):
         self.limits = Limits(self, self.pool, self.registry)
         context = self._context(await self._machine())
         self.reconciler = Reconciler(self, self.pool, mounter, self.limits, self.pods, context, path)
-        self.metrics = Metrics(self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
+        self.metrics = Metrics(self, self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
@@ -238,7 +238,7 @@ class VolumeManager(Actor):
             return PodMounted(host_paths={})
         pod = self.pods.get(uid)
         if pod is None:
-            pod = self.pods[uid] = self.reconciler.reporter.new_pod(uid)
+            pod = self.pods[uid] = self.reconciler.reporter.new_pod(uid, scanned=self.scanned)
         pod.desire(request.pod, wanted)
         return self._mounted(pod) if pod.is_settled else self._mount(uid, pod)
 

@@ -10,20 +10,23 @@ from functools import partial
 
 import msgspec
 
-from actors._base import Semaphore
+from actors._base import Actor, Semaphore, gather
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins import binding
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Outcome
-from actors.volume.steps.csi import CsiMeasure
+from actors.volume.steps.csi import CsiMeasure, Volume
 from actors.volume.steps.places import MOUNTED_PLUGINS
 from actors.volume.steps.volumes import Measure, MeasureMount
 from proto.pods.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
 
+DRIVER_S = 10.0
+"""A driver is not asked about further volumes after so long. The last one takes at most MEASURE_S of csi/operations.py.
+The askers wait 25 s for all figures."""
 SILENT_S = 600.0
 """Pause before a mount that did not answer is measured again: each try delays the answer by seconds."""
 
@@ -31,8 +34,11 @@ SILENT_S = 600.0
 class Metrics:
     """The latest figures of each pod. Runs in the mailbox thread."""
 
-    def __init__(self, pool: Pool, registry: Registry, pods: dict[str, PodVolumes], period_s: float) -> None:
+    def __init__(
+        self, actor: Actor, pool: Pool, registry: Registry, pods: dict[str, PodVolumes], period_s: float
+    ) -> None:
         """`period_s`: longest age of figures in seconds; negative: nothing is measured."""
+        self._actor = actor
         self._pool, self._registry, self._pods, self._period_s = pool, registry, pods, period_s
         self._latest: dict[str, PodVolumeUsage] = {}
         self._blocked_pods: set[str] = set()
@@ -129,21 +135,30 @@ class Metrics:
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
     async def _measure_drivers(self, uids: list[str]) -> None:
-        """Add the figures of CSI drivers; a driver that fails once is not asked about further volumes now."""
-        silent: set[str] = set()
+        """Add the figures of CSI drivers. All drivers are asked at the same time, so that none waits for another."""
+        by_driver: dict[str, list[tuple[str, str, Volume]]] = {}
         for uid in uids:
             pod = self._pods.get(uid)
-            for name, volume in list(pod.published.items()) if pod is not None else ():
-                endpoint = self._registry.endpoint(volume.driver)
-                if not endpoint or volume.driver in silent or name in (pod.driver_calls if pod is not None else ()):
-                    continue
-                try:
-                    (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)
-                    error = outcome.error
-                except (HelperGone, HelperHung) as gone:
-                    error = str(gone)
-                if error:
-                    log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
-                    silent.add(volume.driver)
-                else:
-                    self._add(uid, name, outcome)
+            for name, volume in pod.published.items() if pod is not None else ():
+                by_driver.setdefault(volume.driver, []).append((uid, name, volume))
+        await gather(*[self._actor.spawn(self._measure_driver(one), "csi usage") for one in by_driver.values()])
+
+    async def _measure_driver(self, volumes: list[tuple[str, str, Volume]]) -> None:
+        """Add one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod."""
+        deadline = time.monotonic() + DRIVER_S
+        for uid, name, volume in volumes:
+            pod, endpoint = self._pods.get(uid), self._registry.endpoint(volume.driver)
+            if pod is None or not endpoint or name in pod.driver_calls:
+                continue
+            if time.monotonic() > deadline:
+                log.warning("cannot measure all volumes of driver %s: it is too slow", volume.driver)
+                return
+            try:
+                (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)
+                error = outcome.error
+            except (HelperGone, HelperHung) as gone:
+                error = str(gone)
+            if error:
+                log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
+                return
+            self._add(uid, name, outcome)

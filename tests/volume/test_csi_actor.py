@@ -25,7 +25,7 @@ QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
     "from actors.volume.csi import driver, registration; from actors.volume.reconcile import mounter, publisher; "
     "mounter.PATIENCE_S = 1.0; registration.MEET_S = 1.0; "
-    "driver.Plugin.node.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
+    "driver.Plugin.node.__defaults__ = driver.Plugin.capabilities.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
 )
 """Shorter deadlines, and imports that the forkserver has loaded for every actor."""
 

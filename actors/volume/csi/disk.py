@@ -6,6 +6,7 @@ All of them are below directories that only root may enter; containers see only 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,8 @@ from actors.volume.steps import places
 from actors.volume.steps.csi import Volume
 from actors.volume.steps.errors import VolumeError
 from proto.common import untrusted
+
+log = logging.getLogger(__name__)
 
 DATA = "vol_data.json"
 MOST_DATA_BYTES = 1024 * 1024
@@ -45,7 +48,9 @@ def read_data(place: str) -> dict[str, str]:
         return {}
     except (OSError, msgspec.DecodeError) as error:
         raise VolumeError(f"failed to open volume data file [{place}/{DATA}]: {error}") from error
-    return {str(key): str(value) for key, value in data.items()} if isinstance(data, dict) else {}
+    if not isinstance(data, dict) or not data:
+        raise VolumeError(f"failed to open volume data file [{place}/{DATA}]: it has no fields")
+    return {str(key): str(value) for key, value in data.items()}
 
 
 def is_mount(path: str) -> bool:
@@ -73,27 +78,45 @@ def remove_place(place: str, mount: str) -> None:
 
 
 def find(root: str, uid: str) -> tuple[Volume, ...]:
-    """CSI volumes that a pod has or may have. Raises VolumeError."""
+    """CSI volumes that a pod has or may have. Raises VolumeError when the record of a mounted volume is unreadable.
+
+    An unreadable record of a volume that is not mounted is left out: it must not hold up all volumes of the node.
+    """
     found = []
-    for directory in names(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"):
-        data = read_data(f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}/{directory}")
+    top = f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"
+    for directory in names(top):
+        data = _record(f"{top}/{directory}", f"{top}/{directory}/mount")
         if data:
             name = data.get("specVolID", directory)
             found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", "")))
     return (*found, *_find_raw(root, uid))
 
 
+def _record(place: str, *mount_points: str) -> dict[str, str] | None:
+    """Content of vol_data.json; None when it is unreadable and nothing is mounted there. Raises VolumeError."""
+    try:
+        return read_data(place)
+    except VolumeError as error:
+        if any(is_mount(one) for one in mount_points):
+            raise
+        log.warning("%s; leaving the volume out, since it is not mounted", error)
+        return None
+
+
 def _find_raw(root: str, uid: str) -> Iterator[Volume]:
     top = places.csi_block_volumes_dir(root)
     for directory in names(top):
         if os.path.lexists(f"{top}/{directory}/dev/{uid}"):
-            data = read_data(f"{top}/{directory}/data")
+            target = places.csi_block_target(root, directory, uid)
+            data = _record(f"{top}/{directory}/data", f"{top}/{directory}/dev/{uid}", target)
+            if data is None:
+                continue
             name = data.get("specVolID", directory)
             yield Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", ""), block=True)
 
 
 def users(root: str, volume: Volume) -> list[Volume]:
-    """Records of the same volume in other pods."""
+    """Records of the same volume in other pods. Raises VolumeError as `find` does."""
     return [
         one
         for uid in names(paths.pods_dir(root))

@@ -60,9 +60,9 @@ class Plugin:
         """Call an rpc of CSI's Node service. Raises CallFailed."""
         return self.call(NODE, rpc, request, timeout_s)
 
-    def capabilities(self) -> frozenset[str]:
+    def capabilities(self, timeout_s: float = CALL_S) -> frozenset[str]:
         """The driver's Node capabilities, by the specification's names. Raises CallFailed."""
-        answer = self.node("NodeGetCapabilities", csi_pb2.NodeGetCapabilitiesRequest())
+        answer = self.node("NodeGetCapabilities", csi_pb2.NodeGetCapabilitiesRequest(), timeout_s)
         names = csi_pb2.NodeServiceCapability.RPC.Type
         known = set(names.values())
         return frozenset(names.Name(one.rpc.type) for one in answer.capabilities if one.rpc.type in known)

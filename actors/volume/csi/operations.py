@@ -8,6 +8,7 @@ unknown outcome is undone like a successful one. Source: pkg/volume/csi of Kuber
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
 from actors.volume.csi import disk, policy, raw_block, requests
@@ -133,6 +134,7 @@ def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
 # Figures
 
 MEASURE_S = 5.0
+"""Deadline of a measurement, with both of its calls."""
 
 
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
@@ -141,11 +143,12 @@ def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     path = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
     if volume.block:
         path = places.csi_block_target(root, volume.spec_name, volume.uid)
+    deadline = time.monotonic() + MEASURE_S
     with connected(step.socket, mark) as plugin:
-        if "GET_VOLUME_STATS" not in plugin.capabilities():
+        if "GET_VOLUME_STATS" not in plugin.capabilities(MEASURE_S):
             return None
         request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume.handle, volume_path=path)
-        answer = plugin.node("NodeGetVolumeStats", request, MEASURE_S)
+        answer = plugin.node("NodeGetVolumeStats", request, max(0.0, deadline - time.monotonic()))
     by_unit = {one.unit: one for one in answer.usage}
     size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
     inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())

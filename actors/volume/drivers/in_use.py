@@ -24,7 +24,10 @@ def unique_name(driver: str, handle: str) -> str:
 
 
 def find(root: str) -> dict[str, set[str]]:
-    """Names of the persistent CSI volumes on disk, by pod UID. Blocks; reads vol_data.json of each."""
+    """Names of the persistent CSI volumes on disk, by pod UID. Blocks; reads vol_data.json of each.
+
+    Raises VolumeError when the record of a mounted volume is unreadable: a report without it would let it be detached.
+    """
     uids = os.listdir(paths.pods_dir(root)) if os.path.isdir(paths.pods_dir(root)) else []
     found = {uid: {_name(one) for one in disk.find(root, uid)} - {""} for uid in uids}
     return {uid: names for uid, names in found.items() if names}

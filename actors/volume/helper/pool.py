@@ -13,7 +13,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,12 +35,14 @@ IDLE_S = 5.0
 """A helper without work for so long ends; another fork costs a few milliseconds, its memory is worth more."""
 OWNING_S, OWNING_AGAIN_S = 30.0, 60.0
 """A change of ownership is reported after so long, and again every so often (pkg/volume/volume_linux.go)."""
+FORK_AGAIN_S = 1.0
+"""Pause after a failed fork, while other helpers are at work."""
 WIDTH = 8
 """Most helpers at work at once, without those written off."""
 
 
 class HelperGone(Exception):
-    """The helper died or failed before it answered; its steps may have been done or not."""
+    """The helper died or failed before it answered, or could not start; its steps may have been done or not."""
 
 
 class HelperHung(Exception):
@@ -77,20 +79,28 @@ class Helper:
     """One helper process, from its fork to its end."""
 
     def __init__(self, root: str, *, dedicated: bool, niced: bool) -> None:
-        """Fork from the mailbox thread: the helper ends with the thread that forked it. `dedicated`: for one job."""
+        """Fork from the mailbox thread: the helper ends with the thread that forked it. `dedicated`: for one job.
+
+        Raises OSError when the machine has no process, memory or descriptor left for it.
+        """
         self.dedicated = dedicated
-        self.sock, theirs = channel.pair()
-        self.progress = Progress()
         self.job: Job | None = None
         self.began = 0.0
         self.killed = self.hangs = self.exited = False
         actor_pid = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.sock.close()
-            process.main(theirs, self.progress, root, actor_pid, niced=niced)
-        theirs.close()
-        self.pidfd = os.pidfd_open(self.pid)
+        with ExitStack() as undo:
+            self.sock, theirs = channel.pair()
+            undo.callback(self.sock.close)
+            with closing(theirs):
+                self.progress = Progress()
+                undo.callback(self.progress.close)
+                self.pid = os.fork()
+                if self.pid == 0:
+                    self.sock.close()
+                    process.main(theirs, self.progress, root, actor_pid, niced=niced)
+            undo.callback(_end_child, self.pid)
+            self.pidfd = os.pidfd_open(self.pid)
+            undo.pop_all()
 
     def kill(self) -> None:
         """Send SIGKILL; the pidfd reports the end."""
@@ -133,7 +143,7 @@ class Pool:
         """
         job = Job(steps, Future(), dedicated or niced)
         if job.dedicated:
-            self._assign(self._fork(dedicated=True, niced=niced), job)
+            self._assign_new(job, niced=niced)
         else:
             self._queue.append(job)
             self._dispatch()
@@ -167,8 +177,11 @@ class Pool:
 
     def _dispatch(self) -> None:
         while self._queue and (self._idle or not self._busy):
-            one = self._idle.pop() if self._idle else self._fork()
-            self._assign(one, self._queue.popleft())
+            job = self._queue.popleft()
+            if self._idle:
+                self._assign(self._idle.pop(), job)
+            else:
+                self._assign_new(job)
         if self._queue and not self._growing and len(self._busy) < WIDTH:
             self._growing = True
             self._actor.after(BUSY_S, self._grow)
@@ -176,8 +189,25 @@ class Pool:
     def _grow(self) -> None:
         self._growing = False
         if self._queue and not self._idle and len(self._busy) < WIDTH:
-            self._assign(self._fork(), self._queue.popleft())
+            try:
+                one = self._fork()
+            except OSError as error:
+                log.warning("cannot start another volume helper: %s; waiting for the others", error)
+                self._growing = True
+                self._actor.after(FORK_AGAIN_S, self._grow)
+                return
+            self._assign(one, self._queue.popleft())
         self._dispatch()
+
+    def _assign_new(self, job: Job, *, niced: bool = False) -> None:
+        """Give the job to a new helper. It fails when none can start: its request is repeated later."""
+        try:
+            one = self._fork(dedicated=job.dedicated, niced=niced)
+        except OSError as error:
+            log.error("cannot start a volume helper: %s", error)
+            job.future.set_error(HelperGone(f"cannot start a helper: {error}"))
+        else:
+            self._assign(one, job)
 
     def _fork(self, *, dedicated: bool = False, niced: bool = False) -> Helper:
         one = Helper(self._root, dedicated=dedicated, niced=niced)
@@ -254,11 +284,11 @@ class Pool:
         self._bus.unwatch_fd(one.pidfd, lambda: self._actor.post(self._exited, one, name="helper_exited"))
 
     def _answered(self, one: Helper, packet: bytes) -> None:
+        if one.job is None or one.killed:
+            return  # its exit or its end as written off completes the job
         job, one.job = one.job, None
         _end_record(job)
         self._busy.discard(one)
-        if job is None or one.killed:
-            return
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
             if one.dedicated:
@@ -316,6 +346,13 @@ class Pool:
                 one.sock.shutdown(socket.SHUT_RDWR)  # it reads the end of file and exits; its pidfd reports it
         if self._idle:
             self._retire_later()
+
+
+def _end_child(pid: int) -> None:
+    """Kill a helper that has no job yet, and wait for its end."""
+    os.kill(pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def _end_record(job: Job | None) -> None:

@@ -8,12 +8,11 @@ https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from actors.volume.ops.commands import Progress
@@ -48,7 +47,7 @@ def set_ownership(
     if policy == "OnRootMismatch" and matches(directory, group, read_only=read_only):
         return
     with _refusals(directory) as refused:
-        _walk(directory, group, read_only, progress, itertools.count(1), refused)
+        _Walk(directory, group, read_only, progress, refused).run()
 
 
 def set_directory(directory: int, group: int, *, read_only: bool) -> None:
@@ -94,21 +93,105 @@ def _path_of(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
-def _walk(
-    directory: int, group: int, read_only: bool, progress: Progress, files: Iterator[int], refused: _Refusals
-) -> None:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            progress(next(files))
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    with opened(entry.name, DIRECTORY, directory) as child:
-                        _walk(child, group, read_only, progress, files, refused)
+class _Level:
+    """A directory on the way from the top to the present one."""
+
+    __slots__ = ("ahead", "inode", "name")
+
+    def __init__(self, name: str, inode: tuple[int, int]) -> None:
+        self.name = name
+        self.inode = inode
+        """Device and number."""
+        self.ahead: list[str] = []
+        """Names of the directories in it that are still to be entered."""
+
+
+class _Walk:
+    """Changes all files below an open directory, and each directory after its content.
+
+    A container may nest directories deeper than a process may open files or call functions. So at any depth only the
+    present directory is open. The way back is `..`. It leads elsewhere once the directory was moved. Then the way is
+    taken again from the top, as far as it still exists.
+    """
+
+    def __init__(self, top: int, group: int, read_only: bool, progress: Progress, refused: _Refusals) -> None:
+        self._top = self._here = top
+        self._group, self._read_only, self._progress, self._refused = group, read_only, progress, refused
+        self._levels = [_Level("", _inode(top))]
+        self._files = 0
+
+    def run(self) -> None:
+        """Change everything. Raises OSError when something cannot be opened or listed."""
+        try:
+            self._change_files()
+            while self._levels:
+                self._progress(self._files)
+                if self._enter_next():
+                    self._change_files()
                 else:
-                    _set_file(directory, entry.name, group, read_only, refused)
-            except FileNotFoundError:
-                continue  # a container of the pod removed it meanwhile
-    _change(directory, group, read_only, refused)
+                    _change(self._here, self._group, self._read_only, self._refused)
+                    self._leave()
+        finally:
+            self._go(self._top)
+
+    def _change_files(self) -> None:
+        """Change the files in the present directory, and note the directories in it."""
+        with os.scandir(self._here) as entries:
+            for entry in entries:
+                self._files += 1
+                self._progress(self._files)
+                with suppress(FileNotFoundError):  # a container of the pod removed it meanwhile
+                    if entry.is_dir(follow_symlinks=False):
+                        self._levels[-1].ahead.append(entry.name)
+                    else:
+                        _set_file(self._here, entry.name, self._group, self._read_only, self._refused)
+
+    def _enter_next(self) -> bool:
+        ahead = self._levels[-1].ahead
+        while ahead:
+            name = ahead.pop()
+            with suppress(FileNotFoundError):  # removed meanwhile
+                child = os.open(name, DIRECTORY, dir_fd=self._here)
+                self._levels.append(_Level(name, _inode(child)))
+                self._go(child)
+                return True
+        return False
+
+    def _leave(self) -> None:
+        self._levels.pop()
+        if len(self._levels) < 2:
+            self._go(self._top)
+            return
+        with suppress(FileNotFoundError):  # removed meanwhile
+            parent = os.open("..", DIRECTORY, dir_fd=self._here)
+            if _inode(parent) == self._levels[-1].inode:
+                self._go(parent)
+                return
+            os.close(parent)
+        self._return()
+
+    def _return(self) -> None:
+        way, self._levels = self._levels[1:], self._levels[:1]
+        self._go(self._top)
+        with suppress(FileNotFoundError, NotADirectoryError):  # the rest of the way was removed or moved
+            for level in way:
+                self._progress(self._files)
+                child = os.open(level.name, DIRECTORY, dir_fd=self._here)
+                if _inode(child) != level.inode:
+                    os.close(child)
+                    return
+                self._levels.append(level)
+                self._go(child)
+
+    def _go(self, directory: int) -> None:
+        if self._here not in (self._top, directory):
+            os.close(self._here)
+        self._here = directory
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def _set_file(directory: int, name: str, group: int, read_only: bool, refused: _Refusals) -> None:

@@ -186,11 +186,14 @@ class FailureReporter:
             pod.stuck_pid, pod.error = 0, ""
         self._recheck(uid, pod)
 
-    def new_pod(self, uid: str) -> PodVolumes:
-        """State of a new pod; a static pod's UID may be in quarantine from an earlier run."""
+    def new_pod(self, uid: str, *, scanned: bool) -> PodVolumes:
+        """State of a new pod; a static pod's UID may be in quarantine from an earlier run.
+
+        `scanned`: the disk was read at the start. Otherwise the pod may have CSI volumes of an earlier incarnation.
+        """
         now = time.monotonic()
         hung = {stuck.name: policy.hung(NEW, stuck.since, stuck.pid, now) for stuck in self._quarantine.of(uid)}
-        return PodVolumes(actual=dict(hung), csi=bool(hung))
+        return PodVolumes(actual=dict(hung), csi=bool(hung) or not scanned)
 
     def take_over(self) -> None:
         """Restore the quarantine of earlier incarnations."""

@@ -14,7 +14,7 @@ from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
 from actors.volume.ops import setup
 from actors.volume.policy import Actual
-from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_volume_dir
+from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_block_dir, csi_volume_dir
 from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 
 MOST_NAME_BYTES = 4096
@@ -58,7 +58,10 @@ def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) ->
             )
             if f"{pod_dir}/volumes/{CSI}/{directory}/mount" in mounted:
                 found[name] = Actual(mounted=True, path=f"{csi_volume_dir(root, uid, directory)}/mount")
-            elif os.path.islink(device := paths.pod_device(root, uid, CSI, directory)):
+                continue
+            # After a reboot the link is still there, but no device is bound.
+            device = paths.pod_device(root, uid, CSI, directory)
+            if os.path.islink(device) and mounts.type_at(f"{csi_block_dir(root, directory)}/dev/{uid}"):
                 found[name] = Actual(mounted=True, path=device)
     return found
 

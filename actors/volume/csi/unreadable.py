@@ -1,0 +1,69 @@
+"""Drops records of CSI volumes that cannot be read and whose volume is not mounted. Blocks: runs in a helper process.
+
+Without its record a driver cannot be asked to unpublish the volume, and the pod would stay forever. The kubelet removes
+vol_data.json of an orphaned pod likewise, once nothing is mounted (pkg/kubelet/kubelet_volumes.go).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from actors._host.files import paths
+from actors._host.files.listing import names
+from actors.volume.csi import disk
+from actors.volume.ops import block
+from actors.volume.steps import places
+from actors.volume.steps.csi import Volume
+from actors.volume.steps.errors import VolumeError
+
+log = logging.getLogger(__name__)
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EWOULDBLOCK, errno.EINTR)
+"""Errors of the machine, not of the file."""
+
+
+def drop(root: str, uid: str, progress: Callable[[str], object]) -> None:
+    """Drop the pod's unreadable records of volumes that are not mounted. Raises VolumeError, OSError."""
+    top = f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"
+    for directory in names(top):
+        if _is_lost(f"{top}/{directory}", f"{top}/{directory}/mount"):
+            disk.unmark(root, Volume(uid, directory, "", ""))
+            disk.remove_place(f"{top}/{directory}", "mount")
+    top = places.csi_block_volumes_dir(root)
+    for directory in names(top):
+        device, target = f"{top}/{directory}/dev/{uid}", places.csi_block_target(root, directory, uid)
+        if os.path.lexists(device) and _is_lost(f"{top}/{directory}/data", device, target):
+            progress(directory)
+            _drop_raw(root, uid, directory, target, partial(progress, directory))
+
+
+def _is_lost(place: str, *mount_points: str) -> bool:
+    try:
+        disk.read_data(place)
+    except VolumeError as error:
+        passes = isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING
+        if passes or any(disk.is_mount(one) for one in mount_points):
+            return False
+        log.warning("%s; dropping the record, since the volume is not mounted", error)
+        return True
+    return False
+
+
+def _drop_raw(root: str, uid: str, directory: str, target: str, progress: Callable[[], object]) -> None:
+    place = f"{places.csi_block_volumes_dir(root)}/{directory}"
+    disk.unmark(root, Volume(uid, directory, "", "", block=True))
+    block.unmap_device(root, uid, places.CSI, directory, f"{place}/dev", progress)
+    with suppress(FileNotFoundError):
+        os.unlink(target)
+    block.give_back(f"{place}/dev", uid)
+    with suppress(OSError):
+        os.rmdir(os.path.dirname(target))
+    if not os.path.isdir(f"{place}/dev"):  # it was the last pod's
+        disk.remove_place(f"{place}/data", "")
+        with suppress(OSError):
+            os.rmdir(place)

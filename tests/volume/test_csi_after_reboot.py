@@ -1,0 +1,96 @@
+"""CSI volumes after a reboot, or after a start that could not read the disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._host.files.mounts import mounts_under
+from actors.volume.reconcile import reconstruct
+from proto.pods.objects import GetObjects
+from proto.pods.volume import MountPod, UnmountPod
+from tests.harness import ActorProcess
+from tests.volume.csi_driver import Driver, bound
+from tests.volume.devices import loop_device, loops_below
+from tests.volume.test_csi_actor import (
+    QUICK,
+    UID,
+    claim,
+    in_default,
+    new_driver,
+    objects,
+    refused,
+    registered,
+    retry_forbidden,
+)
+from tests.volume.test_csi_operations import plugin, root
+from tests.volume.test_csi_raw import PLACE, mount, unmount
+
+__all__ = ["plugin", "root"]  # fixtures
+
+
+def reboot(root: str) -> None:
+    """Lose all mounts and loop devices; files stay."""
+    for device in loops_below(root):
+        subprocess.run(["losetup", "-d", device], check=True)
+    for one in reversed(mounts_under(root)):
+        subprocess.run(["umount", one.mount_point], check=True)
+
+
+@pytest.mark.needs("loop devices")
+def test_raw_device_is_published_anew_after_a_reboot(root: str, plugin: Driver, tmp_path: Path) -> None:
+    with loop_device(tmp_path / "disk") as device:
+        plugin.devices["vol-1"] = device
+        mount(root, plugin)
+        link = f"{root}/pods/uid-1/volumeDevices/kubernetes.io~csi/pv-1"
+        assert {name: one.path for name, one in reconstruct.find_volumes(root)["uid-1"].items()} == {"v": link}
+        reboot(root)
+        assert os.path.islink(link)
+        assert reconstruct.find_volumes(root) == {"uid-1": {}}
+        mount(root, plugin)
+        assert Path(link).is_block_device()
+        assert bound(f"{root}/{PLACE}/pv-1/dev/uid-1")
+        assert plugin.names().count("NodeStageVolume") == plugin.names().count("NodePublishVolume") == 2
+        assert list(reconstruct.find_volumes(root)["uid-1"]) == ["v"]
+        unmount(root, plugin)
+
+
+UNREADABLE = """
+from actors.volume.reconcile import reconstruct
+def find_volumes(root):
+    raise OSError(5, "Input/output error")
+reconstruct.find_volumes = find_volumes
+"""
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    peers = ("pod_workers", "objects", "events")
+    with ActorProcess("volume", None, peers, prelude=QUICK, objects_dir="/objects") as process:
+        process.peers["objects"].answers[GetObjects] = objects
+        yield process
+        assert mounts_under(process.dir) == []
+
+
+@pytest.mark.needs("mounts")
+def test_volume_is_unpublished_after_a_start_without_the_scan(actor: ActorProcess) -> None:
+    driver, spec = new_driver(actor).start(), in_default(claim())
+    try:
+        registered(actor, driver)
+        retry_forbidden(actor, MountPod(pod=spec))
+        driver.stop()
+        actor.kill()
+        actor.prelude = QUICK + UNREADABLE
+        actor.start()
+        refused(actor, MountPod(pod=spec))
+        assert "not found in the list of registered CSI drivers" in refused(actor, UnmountPod(pod_uid=UID))
+        driver.start()
+        registered(actor, driver)
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
+        assert driver.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+    finally:
+        driver.close()

@@ -1,0 +1,142 @@
+"""Records of CSI volumes that cannot be read: they hold up their own volume only, and go once it is not mounted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors._host.files.mounts import mounts_under
+from actors.volume.csi import disk, unreadable
+from actors.volume.drivers import in_use
+from actors.volume.steps.csi import Volume
+from actors.volume.steps.errors import VolumeError
+from proto.pods.objects import GetObjects
+from proto.pods.volume import MountPod, UnmountPod
+from tests.harness import ActorProcess
+from tests.volume.csi_driver import Driver
+from tests.volume.devices import loop_device
+from tests.volume.test_csi_actor import QUICK, UID, claim, in_default, new_driver, objects, registered, retry_forbidden
+from tests.volume.test_csi_after_reboot import reboot
+from tests.volume.test_csi_operations import plugin, root
+from tests.volume.test_csi_raw import left
+from tests.volume.test_csi_raw import mount as mount_raw
+
+__all__ = ["plugin", "root"]  # fixtures
+
+VOLUME = Volume("uid-1", "pv-1", "csi.test", "vol-1")
+OTHER = Volume("uid-2", "pv-1", "csi.test", "vol-1")
+CONTENTS = [b"", b"{", b"\0" * 100, b'"text', b"{}"]
+
+
+def ignore(name: str) -> None:
+    """Ignores marks of progress."""
+
+
+def record(root: str, uid: str, content: bytes, name: str = "pv-1") -> Path:
+    place = Path(root, "pods", uid, "volumes/kubernetes.io~csi", name)
+    (place / "mount").mkdir(parents=True)
+    (place / disk.DATA).write_bytes(content)
+    return place
+
+
+GOOD = b'{"specVolID": "pv-1", "driverName": "csi.test", "volumeHandle": "vol-1"}'
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_unreadable_record_does_not_hide_other_volumes(root: str, content: bytes) -> None:
+    record(root, "uid-1", GOOD)
+    record(root, "uid-1", content, "bad")
+    record(root, "uid-2", GOOD)
+    assert disk.find(root, "uid-1") == (VOLUME,)
+    assert disk.users(root, OTHER) == [VOLUME], "the other record of the same pod counts"
+    name = "kubernetes.io/csi/csi.test^vol-1"
+    unreadable.drop(root, "uid-1", ignore)
+    assert os.listdir(f"{root}/pods/uid-1/volumes/kubernetes.io~csi") == ["pv-1"]
+    assert in_use.find(root) == {"uid-1": {name}, "uid-2": {name}}
+
+
+@pytest.mark.needs("mounts")
+def test_unreadable_record_of_a_mounted_volume_is_an_error(root: str) -> None:
+    place = record(root, "uid-1", b"")
+    subprocess.run(["mount", "-t", "tmpfs", "none", place / "mount"], check=True)
+    for look in (lambda: disk.users(root, OTHER), lambda: disk.find(root, "uid-1"), lambda: in_use.find(root)):
+        with pytest.raises(VolumeError, match="failed to open volume data file"):
+            look()
+    unreadable.drop(root, "uid-1", ignore)
+    assert (place / disk.DATA).exists()
+    subprocess.run(["umount", place / "mount"], check=True)
+    unreadable.drop(root, "uid-1", ignore)
+    assert not place.exists()
+
+
+def test_content_below_an_unreadable_record_is_not_deleted(root: str) -> None:
+    place = record(root, "uid-1", b"")
+    (place / "mount/precious").touch()
+    with pytest.raises(VolumeError, match="failed to clean up"):
+        unreadable.drop(root, "uid-1", ignore)
+    assert (place / "mount/precious").exists()
+    assert (place / disk.DATA).exists()
+
+
+def test_record_of_a_machine_without_descriptors_stays(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = record(root, "uid-1", GOOD)
+
+    def failing(path: str, limit: int) -> bytes:
+        raise OSError(24, os.strerror(24), path)
+
+    monkeypatch.setattr(disk, "read_regular", failing)
+    unreadable.drop(root, "uid-1", ignore)
+    assert (place / disk.DATA).read_bytes() == GOOD
+
+
+@pytest.mark.needs("loop devices")
+def test_unreadable_record_of_a_raw_device_goes(root: str, plugin: Driver, tmp_path: Path) -> None:
+    with loop_device(tmp_path / "disk") as device:
+        plugin.devices["vol-1"] = device
+        mount_raw(root, plugin)
+        data = Path(root, "plugins/kubernetes.io/csi/volumeDevices/pv-1/data", disk.DATA)
+        data.write_bytes(b"")
+        with pytest.raises(VolumeError, match="failed to open volume data file"):
+            disk.find(root, "uid-1")
+        unreadable.drop(root, "uid-1", ignore)
+        assert data.exists()
+        reboot(root)
+        assert disk.find(root, "uid-1") == ()
+        unreadable.drop(root, "uid-1", ignore)
+        assert not data.exists()
+        assert [one for one in left(root) if "staging" not in one] == []
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    peers = ("pod_workers", "objects", "events")
+    with ActorProcess("volume", None, peers, prelude=QUICK, objects_dir="/objects") as process:
+        process.peers["objects"].answers[GetObjects] = objects
+        yield process
+        assert mounts_under(process.dir) == []
+
+
+@pytest.mark.needs("mounts")
+def test_volumes_come_and_go_beside_an_unreadable_record(actor: ActorProcess) -> None:
+    driver = new_driver(actor).start()
+    try:
+        registered(actor, driver)
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
+        place = record(actor.settings.root_dir, "dead-pod", b"")
+        ready = Path(actor.settings.root_dir, "pods/dead-pod/plugins/kubernetes.io~csi/pv-1/ready")
+        ready.parent.mkdir(parents=True)
+        ready.touch()
+        retry_forbidden(actor, MountPod(pod=in_default(claim(), uid="new-pod")))
+        for uid in (UID, "new-pod"):
+            retry_forbidden(actor, UnmountPod(pod_uid=uid))
+        assert driver.names()[-1] == "NodeUnstageVolume"
+        assert place.exists()
+        actor.restart()
+        actor.ask(UnmountPod(pod_uid="dead-pod"))
+        assert list(Path(actor.settings.root_dir, "pods/dead-pod").iterdir()) == []
+    finally:
+        driver.close()

@@ -1,0 +1,85 @@
+"""Usage of volumes while CSI drivers do not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from actors._host.files.mounts import mounts_under
+from actors.volume.csi import operations
+from actors.volume.csi.driver import CallFailed
+from actors.volume.steps.csi import CsiMeasure
+from proto.pods.objects import GetObjects
+from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
+from tests.harness import PATIENCE, ActorProcess
+from tests.volume.csi_driver import ALL, Driver, Fault
+from tests.volume.test_actor import empty
+from tests.volume.test_csi_actor import UID, claim, in_default, new_driver, objects, registered, retry_forbidden
+from tests.volume.test_csi_operations import VOLUME, mount, nothing, plugin, root, unmount
+
+__all__ = ["plugin", "root"]  # fixtures
+
+PRELUDE = (
+    "import grpc; from proto.plugins import csi_pb2; from actors.volume.csi import operations; "
+    "from actors.volume.reconcile import publisher; operations.MEASURE_S = 2.0; publisher.REPUBLISH_S = 3600.0\n"
+)
+"""With the real deadline of the calls that mount."""
+
+
+@pytest.fixture
+def actor() -> Iterator[ActorProcess]:
+    peers = ("pod_workers", "objects", "events")
+    with ActorProcess(
+        "volume", None, peers, prelude=PRELUDE, objects_dir="/objects", volume_stats_agg_period_s=0.0
+    ) as process:
+        process.peers["objects"].answers[GetObjects] = objects
+        yield process
+        assert mounts_under(process.dir) == []
+
+
+def found(actor: ActorProcess) -> dict[str, set[str]]:
+    pods = actor.ask(GetVolumeUsages(), 25 * PATIENCE).pods
+    return {one.pod_uid: {volume.name for volume in one.volumes} for one in pods}
+
+
+@pytest.mark.needs("mounts")
+def test_hung_driver_keeps_no_figures_from_others(actor: ActorProcess) -> None:
+    hung = new_driver(actor, capabilities=ALL).start()
+    well = new_driver(actor, "csi.again", capabilities=ALL).start()
+    try:
+        for one in (hung, well):
+            registered(actor, one)
+        retry_forbidden(actor, MountPod(pod=in_default(claim(), empty("e"))))
+        retry_forbidden(actor, MountPod(pod=in_default(claim("again"), uid="again")))
+        assert found(actor) == {UID: {"e", "v"}, "again": {"v"}}
+        for rpc in ("NodeGetCapabilities", "NodeGetVolumeStats"):
+            hung.faults[rpc] = Fault(hang=True)
+            assert found(actor) == {UID: {"e"}, "again": {"v"}}
+            hung.faults.clear()
+        assert found(actor) == {UID: {"e", "v"}, "again": {"v"}}
+    finally:
+        hung.release.set()
+        for uid in (UID, "again"):
+            retry_forbidden(actor, UnmountPod(pod_uid=uid))
+        hung.close()
+        well.close()
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("rpc", ["NodeGetCapabilities", "NodeGetVolumeStats"])
+def test_both_calls_of_a_measurement_share_a_deadline(
+    root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch, rpc: str
+) -> None:
+    plugin.capabilities = ALL
+    mount(root, plugin)
+    monkeypatch.setattr(operations, "MEASURE_S", 0.5)
+    plugin.faults[rpc] = Fault(hang=True)
+    began = time.monotonic()
+    with pytest.raises(CallFailed, match="DeadlineExceeded"):
+        operations.measure(root, CsiMeasure(VOLUME, "v", plugin.socket), nothing)
+    assert time.monotonic() - began < 2 * PATIENCE
+    plugin.release.set()
+    plugin.faults.clear()
+    unmount(root, plugin)
