@@ -1,4 +1,4 @@
-"""X.509 for actors: each call runs in its own process. Blocks for up to DEADLINE_S.
+"""X.509 for actors: each call runs in its own process. Blocks for up to DEADLINE_S. Raises PkiError, PkiUnavailable.
 
 Keys pass through pipes, never through arguments, environment or disk.
 """
@@ -22,6 +22,10 @@ DEADLINE_S = 30.0
 
 class PkiError(Exception):
     """The certificate or key cannot be used. The message says why."""
+
+
+class PkiUnavailable(OSError):
+    """The process for certificates did not start, was killed, or took too long. A repeat may succeed."""
 
 
 class Names(Record, frozen=True, kw_only=True):
@@ -106,7 +110,10 @@ def _ask(question: MakeRequest | Read | SelfSign, answer: type[T]) -> T:
             capture_output=True, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PkiError(f"cannot run the process for certificates: {type(error).__name__}") from error
+        why = type(error).__name__ if isinstance(error, subprocess.TimeoutExpired) else error.strerror
+        raise PkiUnavailable(f"cannot run the process for certificates: {why}") from error
+    if done.returncode < 0:  # as by the OOM killer; this says nothing about the certificate
+        raise PkiUnavailable(f"the process for certificates was ended by signal {-done.returncode}")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise PkiError(f"the process for certificates failed: {said}")

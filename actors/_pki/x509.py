@@ -135,7 +135,8 @@ def _pem_of(key: CertificateIssuerPrivateKeyTypes) -> str:
 
 def _subject(names: Names) -> x509.Name:
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in names.organizations]
-    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, names.common_name)])
+    # Unchecked: a node's name may have 253 characters. RFC 5280 allows 64 here, and Go does not look.
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, names.common_name, _validate=False)])
 
 
 def _alternatives(names: Names) -> x509.SubjectAlternativeName | None:

@@ -256,6 +256,8 @@ class _ClientCertificate(_ManagedCertificate):
         self._embedded = b""
         """Certificate and key that are in the kubeconfig itself (PEM); looked at with rotation only."""
         self._unwritable = False
+        self._bootstraps = bool(actor.settings.bootstrap_kubeconfig)
+        """As of the last replacement; see `_can_bootstrap`."""
 
     def _wanted(self) -> Names | None:
         return policy.client_names(self._actor.settings.node_name)
@@ -275,10 +277,12 @@ class _ClientCertificate(_ManagedCertificate):
         # As the kubelet: an embedded certificate goes to the store unless a good one is there, and is replaced at once.
         # kubeadm init waits for the file, and the certificate in its kubeconfig is not to stay in use.
         known = self._embedded
-        stored, self._embedded = await self._actor.blocking(DISK_S, self._stored_and_embedded)
-        if not self._embedded or self._embedded == stored or (self._embedded == known and stored and self._valid()):
+        stored, embedded = await self._actor.blocking(DISK_S, self._stored_and_embedded)
+        if not embedded or embedded == stored or (embedded == known and stored and self._valid()):
+            self._embedded = embedded
             return
-        found = await self._read(self._embedded)
+        found = await self._read(embedded)
+        self._embedded = embedded  # not before: after PkiUnavailable it is read again
         if found is None or (stored and self._has and not policy.replaces(found, self._has, time.time())):
             return
         self._pem = await self._actor.blocking(DISK_S, self._store.keep, self._embedded, time.time())
@@ -296,7 +300,7 @@ class _ClientCertificate(_ManagedCertificate):
 
     def _advice(self) -> str:
         settings = self._actor.settings
-        if settings.bootstrap_kubeconfig:
+        if self._bootstraps:
             return f": is the token in {settings.bootstrap_kubeconfig} good, and this machine's clock right?"
         return (
             f": is this machine's clock right? If so, have a new certificate for {settings.kubeconfig}, or start with "
@@ -340,7 +344,8 @@ class _ClientCertificate(_ManagedCertificate):
     async def _replace(self, wanted: Names) -> None:
         # With the present certificate while it is valid, else with the bootstrap kubeconfig.
         settings = self._actor.settings
-        if self._valid() or not settings.bootstrap_kubeconfig:
+        self._bootstraps = await self._actor.blocking(DISK_S, self._can_bootstrap)
+        if self._valid() or not self._bootstraps:
             await super()._replace(wanted)
             return
         try:
@@ -352,6 +357,12 @@ class _ClientCertificate(_ManagedCertificate):
             # The token has expired. The present certificate may still be valid, if only this machine's clock is wrong.
             log.warning("%s is refused (%s): trying the present certificate", settings.bootstrap_kubeconfig, refused)
             await super()._replace(wanted)
+
+    def _can_bootstrap(self) -> bool:
+        # kubeadm deletes the bootstrap kubeconfig after joining. When both are missing, the error names this one.
+        settings = self._actor.settings
+        path = settings.bootstrap_kubeconfig
+        return bool(path) and (os.path.exists(path) or not os.path.exists(settings.kubeconfig))
 
     def _write_kubeconfig(self) -> None:
         # Points the kubeconfig at our file, if that is in use; an operator's kubeconfig keeps everything else.

@@ -80,7 +80,7 @@ async def obtain(
     """Request a certificate, and wait for its signature without limit; `waiting` gets the request's name.
 
     `changed`: other names are wanted, so wait no longer. Raises NamesChanged then, and ApiError, NotSigned, PkiError,
-    OSError, AskTimeout.
+    OSError, AskTimeout. After PkiUnavailable, an OSError, the key and the request stay for a repeat.
     """
     purpose, client, _, store, prefix = source
     signing = await actor.blocking(pki.DEADLINE_S + DISK_S, _request, store, names)

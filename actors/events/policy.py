@@ -157,7 +157,8 @@ class Correlator:
         refilled = max(0, entry.last_ns - bucket.at_ns) / 1e9 / self.limits.refill_s
         tokens = min(self.limits.burst, bucket.tokens + refilled)
         passes = tokens >= 1
-        self._buckets.keep(key, _Bucket(tokens - passes, max(bucket.at_ns, entry.last_ns)))
+        # Not the later of the two times: after a clock that was ahead, the bucket would not fill until that time.
+        self._buckets.keep(key, _Bucket(tokens - passes, entry.last_ns))
         return passes
 
     def sizes(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ Source: pkg/volume/csi/nodeinfomanager of Kubernetes 1.36, and the reference of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -26,12 +26,16 @@ _MAX_COUNT = 2**31 - 1
 
 
 def wanted(
-    node_name: str, node_uid: str, existing: Object | None, drivers: Iterable[CsiDriver], *, all_: bool
-) -> Object:
-    """The desired CSINode. `all_`: `drivers` is complete; otherwise other existing entries stay."""
+    node_name: str, node_uid: str, existing: Object | None, drivers: Iterable[CsiDriver], *, all_: bool,
+    left: Collection[str] = (),
+) -> Object:  # fmt: skip
+    """The desired CSINode. `all_`: `drivers` is complete; otherwise other existing entries stay.
+
+    `left`: names of drivers whose existing entries stay in any case.
+    """
     own = {one.name: _entry(one) for one in drivers}
     before = {one["name"]: one for one in ((existing or {}).get("spec") or {}).get("drivers") or ()}
-    kept = {} if all_ else {name: one for name, one in before.items() if name not in own}
+    kept = {name: one for name, one in before.items() if name not in own and (not all_ or name in left)}
     entries = kept | {name: _unchanged(before.get(name), entry) for name, entry in own.items()}
     metadata = dict((existing or {}).get("metadata") or {"name": node_name})
     metadata["annotations"] = {**(metadata.get("annotations") or {}), MIGRATED_ANNOTATION: MIGRATED_PLUGINS}
@@ -66,17 +70,21 @@ def _unchanged(before: Object | None, entry: Object) -> Object:
     return before if plain == entry else entry
 
 
-def node_patch(node: Object, drivers: Iterable[CsiDriver], *, all_: bool) -> tuple[Object | None, list[str]]:
+def node_patch(
+    node: Object, drivers: Iterable[CsiDriver], *, all_: bool, left: Collection[str] = ()
+) -> tuple[Object | None, list[str]]:
     """(merge patch for the Node or None, topology values of drivers that contradict its labels).
 
-    Labels of removed drivers stay, as in the kubelet, since volumes may still be bound to them.
+    `all_` and `left` are as in `wanted`. Labels of removed drivers stay, as in the kubelet, since volumes may still be
+    bound to them.
     """
     meta = node["metadata"]
     drivers = tuple(drivers)
     labels, collisions = _labels(meta.get("labels") or {}, drivers)
     text = (meta.get("annotations") or {}).get(NODE_ID_ANNOTATION, "")
     before = _node_ids(text)
-    ids = ({} if all_ else before) | {one.name: one.node_id for one in drivers}
+    kept = {name: one for name, one in before.items() if not all_ or name in left}
+    ids = kept | {one.name: one.node_id for one in drivers}
     patch: Object = {}
     if ids != before or (text and not before and not ids):
         encoded = json.dumps(ids, separators=(",", ":"), sort_keys=True) if ids else None

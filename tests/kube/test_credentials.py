@@ -148,13 +148,34 @@ def test_missing_plugin_has_its_install_hint_in_the_error(tmp_path: Path) -> Non
 
 
 def test_passwords_and_impersonation_become_headers(tmp_path: Path) -> None:
-    user = {"username": "a", "password": "b", "as": "x", "as-groups": ["g", "h"], "as-user-extra": {"k": ["v"]}}
+    user = {"username": "a", "password": "b", "as": "x", "as-groups": ["g", "h"], "as-user-extra": {"k/v": ["v"]}}
     assert credentials(tmp_path, user, Clock()).current().headers == {
         "Authorization": "Basic YTpi",
         "Impersonate-User": "x",
-        "Impersonate-Group": "g,h",
-        "Impersonate-Extra-k": "v",
+        "Impersonate-Group": "g, h",  # as the two are shown
+        "Impersonate-Extra-k%2Fv": "v",
     }
+
+
+@pytest.mark.parametrize("first", [{"token": "good"}, None])
+def test_kubeconfig_is_read_again_after_a_wrong_path(tmp_path: Path, first: dict[str, Any] | None) -> None:
+    wrong = {"client-certificate": "/nonexistent/c.pem", "client-key": "/nonexistent/k.pem"}
+    who = credentials(tmp_path, first or wrong, Clock())
+    if first is not None:
+        assert who.current().headers == {"Authorization": "Bearer good"}
+        credentials(tmp_path, wrong, Clock())
+    for _ in range(2):
+        with pytest.raises(KubeconfigError, match=r"/nonexistent/c\.pem"):
+            who.current()
+    credentials(tmp_path, {"token": "corrected"}, Clock())
+    assert who.current().headers == {"Authorization": "Bearer corrected"}
+
+
+def test_plugin_with_a_nul_is_a_kubeconfig_error(tmp_path: Path) -> None:
+    user = plugin(tmp_path, printed('{"token":"t"}'))
+    user["exec"]["args"] = ["a\0b"]
+    with pytest.raises(KubeconfigError, match="cannot run the credential plugin"):
+        credentials(tmp_path, user, Clock()).current()
 
 
 def pem(authority: Authority, name: str) -> bytes:

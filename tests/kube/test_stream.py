@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._host.proxies import Proxy
 from actors._kube.connection import stream as stream_module
 from actors._kube.connection.stream import Chunks, Endpoint, Stream, Streams, open_stream
 from actors._kube.errors import ApiError
@@ -126,21 +127,25 @@ def answering(answer: bytes) -> tuple[str, threading.Thread]:
 
 
 def open_(server: str) -> Stream:
-    return open_stream(Endpoint(server, None, "", "").connect(5, ()), "/x?watch=true", {"Accept": "application/json"})
+    return open_stream(Endpoint(server, None, "", None).connect(5, ()), "/x?watch=true", {"Accept": "application/json"})
 
 
-def test_bytes_after_the_head_are_left_to_the_stream() -> None:
-    server, thread = answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
-    stream = open_(server)
-    thread.join()
+def lines_of(stream: Stream) -> list[bytes]:
     lines: list[bytes] = []
     ended = False
     while not ended:
         select.select([stream], [], [], 5)
         new, ended = stream.read()
         lines += new
-    assert lines == [b"{}"]
     stream.close()
+    return lines
+
+
+def test_bytes_after_the_head_are_left_to_the_stream() -> None:
+    server, thread = answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+    stream = open_(server)
+    thread.join()
+    assert lines_of(stream) == [b"{}"]
 
 
 def test_an_answer_that_is_an_error_is_raised() -> None:
@@ -149,3 +154,31 @@ def test_an_answer_that_is_an_error_is_raised() -> None:
         open_(server)
     thread.join()
     assert (caught.value.status, caught.value.retry_after_s, str(caught.value)) == (429, 3.0, "HTTP 429: late")
+
+
+def test_answer_with_connection_close_is_a_stream() -> None:
+    """A server that is being stopped sends the header."""
+    server, thread = answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}\n")
+    stream = open_(server)
+    thread.join()
+    assert lines_of(stream) == [b"{}"]
+
+
+def test_proxy_of_a_stream_gets_its_credentials() -> None:
+    heads: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                heads.append(client.recv(65536))
+                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        proxy = Proxy.of(f"http://me:secret@127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(OSError, match="407"):
+            Endpoint("http://api.example:6443", None, "", proxy).connect(5, ())
+        thread.join(5)
+    assert heads[0].startswith(b"CONNECT api.example:6443 ")
+    assert b"\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n" in heads[0]

@@ -373,6 +373,28 @@ def test_drivers_are_written_to_the_cluster(control_plane: ControlPlane) -> None
         assert set(drivers_of(own)) == {"b.csi"}
 
 
+def test_refused_driver_blocks_no_other(control_plane: ControlPlane) -> None:
+    """A label's value has at most 63 characters, and a node may not set labels of this prefix."""
+    good = CsiDriver(name="good.csi", node_id="n", topology={"t/rack": "r"})
+    late = CsiDriver(name="late.csi", node_id="n")
+    long = CsiDriver(name="long.csi", node_id="n", topology={"t/zone": "z" * 64})
+    forbidden = CsiDriver(name="own.csi", node_id="n", topology={"node-restriction.kubernetes.io/zone": "z"})
+    with world(control_plane) as own:
+        own.process.tell(SetCsiDrivers(drivers=(long, forbidden, good), complete=True))
+        wait_for(lambda: set(drivers_of(own)) == {"good.csi"}, 20, "it is written")
+        own.process.tell(SetCsiDrivers(drivers=(long, forbidden, good, late), complete=True))
+        wait_for(lambda: set(drivers_of(own)) == {"good.csi", "late.csi"}, 20, "so is a later one")
+        assert own.process.ask(GetCsiNodeState()).written
+        said = wait_for(lambda: "left out" in own.api()["csi"] and own.api()["csi"], 10, "reported")
+        assert "CSI driver long.csi is left out: " in said
+        assert "CSI driver own.csi is left out: " in said
+        metadata = own.server.call("GET", f"/api/v1/nodes/{own.node}")["metadata"]
+        assert metadata["labels"]["t/rack"] == "r"
+        assert metadata["annotations"]["csi.volume.kubernetes.io/nodeid"] == '{"good.csi":"n","late.csi":"n"}'
+        own.process.tell(SetCsiDrivers(drivers=(good, late), complete=True))
+        wait_for(lambda: own.api()["csi"] == "written", 20, "without them")
+
+
 def test_after_kill_9_everything_is_followed_again(one: World) -> None:
     one.config_map("survives", "1")
     uid = one.pod("survivor", config_maps=("survives",))

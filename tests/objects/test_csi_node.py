@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.objects.csi_node import MIGRATED_ANNOTATION, same, wanted
+from actors.objects.csi_node import MIGRATED_ANNOTATION, NODE_ID_ANNOTATION, node_patch, same, wanted
 from actors.volume import policy
 from proto.pods.objects import CsiDriver
 from proto.v1.volumes.migrated import MIGRATED
@@ -55,3 +55,12 @@ def test_driver_is_announced_with_topology_and_limit() -> None:
         "topologyKeys": ["rack", "zone"],
         "allocatable": {"count": 3},
     }
+
+
+def test_entries_of_drivers_that_are_left_stay() -> None:
+    entries = [{"name": name, "nodeID": "old"} for name in ("gone", "left")]
+    found = wanted("node", "u", {"metadata": {}, "spec": {"drivers": entries}}, (DRIVER,), all_=True, left={"left"})
+    assert [one["name"] for one in found["spec"]["drivers"]] == ["d.example", "left"]
+    node = {"metadata": {"annotations": {NODE_ID_ANNOTATION: '{"gone":"old","left":"old"}'}}}
+    patch, _ = node_patch(node, (DRIVER,), all_=True, left={"left"})
+    assert patch == {"metadata": {"annotations": {NODE_ID_ANNOTATION: '{"d.example":"n","left":"old"}'}}}

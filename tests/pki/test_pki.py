@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from actors._pki import pki
-from actors._pki.pki import Names, PkiError
+from actors._pki.pki import Names, PkiError, PkiUnavailable
+from actors._pki.trust import client_context
+from tests.pki.test_trust import handshake
 
 NODE = Names(
     common_name="system:node:n",
@@ -57,3 +59,36 @@ def test_unusable_key_or_certificate_is_named_in_the_error(tmp_path: Path) -> No
         pki.read(one.certificate.encode())
     with pytest.raises(PkiError, match="its key cannot be used"):
         pki.request(NODE, "rubbish")
+
+
+@pytest.mark.needs("openssl")
+def test_longest_node_name_gets_its_certificates(tmp_path: Path) -> None:
+    """RFC 5280 allows a common name of 64 characters. Go, Python's ssl and openssl take longer ones."""
+    name = ".".join(["n" * 62] * 4) + "n"
+    assert len(name) == 252
+    user = Names(common_name=f"system:node:{name}", organizations=("system:nodes",))
+    made = pki.request(user)
+    assert f"CN = {user.common_name}" in openssl("req", "-noout", "-text", "-verify", stdin=made.request)
+    served = pki.self_signed(Names(common_name=name, dns_names=(name,)))
+    assert f"CN = {name}" in openssl("x509", "-noout", "-subject", stdin=served.certificate)
+    assert pki.read((served.certificate + served.key).encode()).names.common_name == name
+    for file, content in (("tls.crt", served.certificate), ("tls.key", served.key)):
+        (tmp_path / file).write_text(content)
+    handshake(client_context(served.certificate), tmp_path / "tls.crt", tmp_path / "tls.key", name)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["sh", "-c", "kill -9 $$"], "was ended by signal 9"),
+        (["sleep", "30"], "TimeoutExpired"),
+        (["/nonexistent/python"], "No such file or directory"),
+    ],
+)
+def test_failed_process_says_nothing_about_the_certificate(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], said: str
+) -> None:
+    monkeypatch.setattr(pki, "command", lambda _: command)
+    monkeypatch.setattr(pki, "DEADLINE_S", 0.5)
+    with pytest.raises(PkiUnavailable, match=said):
+        pki.read(b"rubbish")

@@ -17,12 +17,14 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+import urllib.parse
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from urllib3 import HTTPHeaderDict
 
 from actors._host.files.stamp import Stamp, stamp
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
@@ -37,6 +39,8 @@ PLUGIN_S = 60.0
 EXPIRY_MARGIN_S = 10.0
 _HEADER = re.compile(r"[^\x00\r\n\u0100-\U0010ffff]*")
 """A header's value that http.client sends."""
+_LEGAL_IN_NAMES = "!#$&'*+^`|"
+"""Characters of a header's name beside letters, digits and `_.-~` (RFC 9110, 5.6.2), without the escape sign."""
 
 
 class Identity(NamedTuple):
@@ -44,7 +48,8 @@ class Identity(NamedTuple):
 
     certificate: bytes
     key: bytes
-    headers: dict[str, str]
+    headers: HTTPHeaderDict
+    """Each group and each extra value has a header of its own."""
 
 
 class PluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,7 +95,7 @@ class Credentials:
         with self._lock:
             self._look_at_files()
             if self._rotated and not (self._rotated == self._refused and self._has_others()):
-                return Identity(self._rotated, self._rotated, {})
+                return Identity(self._rotated, self._rotated, HTTPHeaderDict())
             return self._of_kubeconfig()
 
     def _of_kubeconfig(self) -> Identity:
@@ -105,7 +110,7 @@ class Credentials:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         elif self.access.user.username:
-            pair = f"{self.access.user.username}:{self.access.user.password}".encode()
+            pair = f"{self.access.user.username}:{self.access.user.password}".encode(errors="replace")
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         _check(headers, self.access.path)
         return Identity(certificate, key, headers)
@@ -134,7 +139,10 @@ class Credentials:
         with self._lock:
             pair = identity[:2]
             if pair[0] and self._read[0] != pair:
-                self._read = (pair, _validity(*pair))
+                try:
+                    self._read = (pair, _validity(*pair))
+                except OSError:  # the next refusal tells
+                    return ""
             validity = self._read[1] if pair[0] else None
             path = self._rotated_path if pair[0] == self._rotated else self.access.path
         return "" if validity is None else _words(*validity, self._now(), path)
@@ -158,17 +166,16 @@ class Credentials:
     def _look_at_files(self) -> None:
         """Read changed files again. A file that is missing during its replacement changes nothing."""
         self._look_at_rotated()
+        found = stamp(self.access.path)
+        if found is not None and found != self.access.stamp:
+            with contextlib.suppress(KubeconfigError):  # it is read again with the next call
+                self._use(load_kubeconfig(self.access.path))
         user = self.access.user
-        stamps = tuple(map(stamp, (self.access.path, user.client_certificate, user.client_key)))
+        # Taken before reading: files that change meanwhile are read again with the next call, so that a certificate
+        # does not stay with the key of another.
+        stamps = (stamp(user.client_certificate), stamp(user.client_key))
         if stamps == self._stamps:
             return
-        if self._stamps is not None and stamps[0] != self._stamps[0]:
-            with contextlib.suppress(KubeconfigError):
-                self._use(load_kubeconfig(self.access.path))
-                user = self.access.user
-                # Taken before reading: files that change meanwhile are read again with the next call, so that a
-                # certificate does not stay with the key of another.
-                stamps = tuple(map(stamp, (self.access.path, user.client_certificate, user.client_key)))
         try:
             pair = (
                 self.access.data(user.client_certificate_data, user.client_certificate, "client-certificate"),
@@ -178,8 +185,7 @@ class Credentials:
             if not self._pair[0]:
                 raise
             return
-        self._pair = pair
-        self._stamps = stamps
+        self._pair, self._stamps = pair, stamps
 
     def _static_token(self) -> str:
         user = self.access.user
@@ -189,13 +195,21 @@ class Credentials:
                 self._token, self._token_read = found, self._now()
         return self._token or user.token
 
-    def _impersonation(self) -> dict[str, str]:
+    def _impersonation(self) -> HTTPHeaderDict:
+        # As client-go's transport/round_trippers.go: a header for each value, and an escaped key.
         user = self.access.user
-        headers = {"Impersonate-User": user.impersonate, "Impersonate-Uid": user.impersonate_uid}
-        headers["Impersonate-Group"] = ",".join(user.impersonate_groups or ())
+        headers = HTTPHeaderDict()
+        if user.impersonate:
+            headers["Impersonate-User"] = user.impersonate
+        if user.impersonate_uid:
+            headers["Impersonate-Uid"] = user.impersonate_uid
+        for group in user.impersonate_groups or ():
+            headers.add("Impersonate-Group", group)
         for key, values in (user.impersonate_extra or {}).items():
-            headers[f"Impersonate-Extra-{key}"] = ",".join(values)
-        return {name: value for name, value in headers.items() if value}
+            name = urllib.parse.quote(key, safe=_LEGAL_IN_NAMES, errors="replace")
+            for value in values:
+                headers.add(f"Impersonate-Extra-{name}", value)
+        return headers
 
     def _of_plugin(self, plugin: Exec) -> PluginStatus:
         if self._plugin is None or _expired(self._plugin, self._now()):
@@ -234,7 +248,7 @@ def run_plugin(plugin: Exec, access: Access) -> PluginStatus:
     except FileNotFoundError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
         raise KubeconfigError(f"cannot run the {where}: it is not there{hint}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:  # ValueError: a NUL in an argument
         raise KubeconfigError(f"cannot run the {where}: {error}") from error
     if done.returncode != 0:
         said = done.stderr[-500:].decode(errors="replace").strip()
@@ -270,7 +284,7 @@ def _cluster_info(access: Access) -> dict[str, Any]:
 
 
 def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
-    """The certificate's validity (Unix seconds); None when it cannot be read."""
+    """The certificate's validity (Unix seconds); None when it cannot be read. Raises pki.PkiUnavailable."""
     from actors._pki import pki  # noqa: PLC0415 - seldom needed
 
     try:
@@ -280,7 +294,7 @@ def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
     return found.not_before, found.not_after
 
 
-def _check(headers: Mapping[str, str], path: str) -> None:
+def _check(headers: HTTPHeaderDict, path: str) -> None:
     """Raise KubeconfigError for values that http.client refuses with a ValueError."""
     for name, text in headers.items():
         if not _HEADER.fullmatch(text):

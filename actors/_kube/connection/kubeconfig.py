@@ -7,7 +7,6 @@ reads the files that it names, runs plugins and follows rotation.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from actors._host.files.stamp import Stamp, stamp
 from proto.common import untrusted
 
 T = TypeVar("T")
@@ -89,13 +89,15 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     cluster: Cluster
     user: User
+    stamp: Stamp | None = None
+    """Of the file, from before it was read; None for a content that was given."""
 
     def data(self, inline: str, path: str, what: str) -> bytes:
         """The inline data, or the content of the file at `path`; empty without both. Raises KubeconfigError."""
         if inline:
             try:
                 return base64.b64decode(inline, validate=True)
-            except binascii.Error as error:
+            except ValueError as error:  # binascii.Error, or text that is not ASCII
                 raise KubeconfigError(f"cannot use {self.path}: {what}-data: {error}") from error
         if not path:
             return b""
@@ -107,11 +109,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(path: str) -> Access:
     """The current context of the file. May block as the file does. Raises KubeconfigError."""
+    before = stamp(path)
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         raise KubeconfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
-    return parse(text, path)
+    return msgspec.structs.replace(parse(text, path), stamp=before)
 
 
 def parse(text: bytes, path: str) -> Access:
@@ -157,10 +160,17 @@ def _named(config: dict[str, Any], list_: str, key: str, name: str, kind: type[T
     for index, entry in enumerate(entries):
         if isinstance(entry, dict) and entry.get("name") == name:
             try:
-                return msgspec.convert(entry.get(key) or {}, kind)
+                return msgspec.convert(_without_nulls(entry.get(key) or {}), kind)
             except msgspec.ValidationError as error:
                 raise KubeconfigError(f"cannot use the kubeconfig {path}: {list_}[{index}].{key}: {error}") from error
     raise KubeconfigError(f"cannot use the kubeconfig {path}: {list_}: there is none called {name!r}")
+
+
+def _without_nulls(part: Any, depth: int = 4) -> Any:
+    """The part without its null fields, which Go takes as missing. users[].user.exec.env has the deepest ones."""
+    if depth and isinstance(part, dict):
+        return {name: _without_nulls(field, depth - 1) for name, field in part.items() if field is not None}
+    return [_without_nulls(one, depth - 1) for one in part] if depth and isinstance(part, list) else part
 
 
 _PATHS = ("certificate_authority", "client_certificate", "client_key", "token_file")
@@ -184,6 +194,10 @@ def _check(access: Access) -> None:
             _ = urlsplit(url).port  # urlsplit checks the port when it is read
         except ValueError as error:
             raise KubeconfigError(f"{where}: {field}: {url!r} is no URL: {error}") from error
+    for name in _PATHS:
+        if not _is_path(getattr(cluster, name, "") or getattr(user, name, "")):
+            field = "tokenFile" if name == "token_file" else name.replace("_", "-")
+            raise KubeconfigError(f"{where}: {field}: it is no path")
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
         raise KubeconfigError(f"{where}: insecure-skip-tls-verify and a certificate authority exclude each other")
     if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):
@@ -194,3 +208,11 @@ def _check(access: Access) -> None:
         raise KubeconfigError(f"{where}: user.exec.apiVersion: {user.exec.api_version!r} is not supported")
     if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
         raise KubeconfigError(f"{where}: proxy-url: only http:// and https:// proxies are supported")
+
+
+def _is_path(text: str) -> bool:
+    """False for what the calls of the operating system cannot take: a NUL, or half of a surrogate pair."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

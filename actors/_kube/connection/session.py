@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import http.client
 import logging
-import os
 import socket
 import ssl
 import threading
@@ -22,6 +21,8 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 
 from actors._base.messaging import tracing
+from actors._host.proxies import Proxy, proxy_for
+from actors._kube.connection import deadlines
 from actors._kube.connection.counters import counted
 from actors._kube.connection.credentials import Credentials, Identity, load_certificate
 from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
@@ -145,7 +146,7 @@ class Session:
                 target,
                 body=body,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left),
+                timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left, total=left),
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -159,7 +160,7 @@ class Session:
             with self._unreachable("GET", path):
                 connected, target, headers = self._prepared(path, query, identity)
                 connection = connected.endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
-                connection.sock.settimeout(left)
+                connection.sock.settimeout(max(0.01, deadline - time.monotonic()))
                 with counted("GET", 0) as counting:
                     counting.server = self.server
                     stream = open_stream(connection, target, headers)
@@ -176,9 +177,10 @@ class Session:
 
     def _prepared(
         self, path: str, query: Mapping[str, str] | None, identity: Identity
-    ) -> tuple[Connections, str, dict[str, str]]:
+    ) -> tuple[Connections, str, urllib3.HTTPHeaderDict]:
         """The connections, request target and headers of a request. Raises KubeconfigError."""
-        headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **identity.headers}
+        headers = urllib3.HTTPHeaderDict({"Accept": "application/json", "User-Agent": USER_AGENT})
+        headers.extend(identity.headers)
         if context := tracing.CURRENT.get():
             headers["traceparent"] = context
         target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
@@ -189,7 +191,8 @@ class Session:
         """Raise Unreachable for errors of the connection and of the kubeconfig."""
         try:
             yield
-        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+            # ValueError: text of the kubeconfig that a library refuses, as a NUL in the server's name
             raise Unreachable(f"{method} {self.server or self._path}{path}: {error}") from error
         except KubeconfigError as error:
             raise Unreachable(str(error)) from error
@@ -216,6 +219,7 @@ class Session:
             old, self._used = self._used, connections(access, identity)
             self._made_for = wanted
             made = self._used
+            deadlines.bind(made.pool)
         if old is not None:
             old.pool.close()
         return made
@@ -224,7 +228,7 @@ class Session:
 def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     """The rest of the body. Raises the connection's errors, OSError over MAX_BYTES, TimeoutError at the deadline."""
     parts, size = [], 0
-    while part := response.read(CHUNK_BYTES):
+    while part := response.read1(CHUNK_BYTES):  # read() would not return before it has all of them
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
@@ -250,11 +254,11 @@ def connections(access: Access, identity: Identity) -> Connections:
             options["assert_hostname"] = False
             log.warning("the API server %s is not verified: insecure-skip-tls-verify", access.cluster.server)
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # logged above, once
-    proxy = access.cluster.proxy_url or _proxy_of_environment(url.scheme, url.hostname or "")
+    proxy = _proxy_of(access)
     endpoint = Endpoint(access.cluster.server, context, access.cluster.tls_server_name, proxy)
-    if proxy:
-        to_proxy = client_context() if proxy.startswith("https") else None
-        manager = urllib3.ProxyManager(proxy, proxy_ssl_context=to_proxy, **options)
+    if proxy is not None:
+        to_proxy = client_context() if proxy.url.startswith("https:") else None
+        manager = urllib3.ProxyManager(proxy.url, proxy_headers=proxy.headers, proxy_ssl_context=to_proxy, **options)
         return Connections(manager.connection_from_host(url.hostname, url.port, url.scheme), endpoint)
     kind = urllib3.HTTPSConnectionPool if context is not None else urllib3.HTTPConnectionPool
     return Connections(kind(url.hostname or "", url.port, **options), endpoint)
@@ -276,11 +280,6 @@ def tls(access: Access, identity: Identity) -> ssl.SSLContext:
     return context
 
 
-def _proxy_of_environment(scheme: str, host: str) -> str:
-    """The proxy of HTTPS_PROXY or HTTP_PROXY; empty when NO_PROXY names the host."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return ""
-    import urllib.request  # noqa: PLC0415 - seldom needed
-
-    bypass: bool = urllib.request.proxy_bypass(host)
-    return "" if bypass else urllib.request.getproxies().get(scheme, "")
+def _proxy_of(access: Access) -> Proxy | None:
+    """The proxy of the kubeconfig, else of the environment. Raises OSError for an unusable one."""
+    return Proxy.of(access.cluster.proxy_url) if access.cluster.proxy_url else proxy_for(access.cluster.server)

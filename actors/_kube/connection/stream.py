@@ -15,11 +15,15 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from actors._base.messaging.bus import Bus
+from actors._host.proxies import Proxy
+from actors._kube.connection.deadlines import BoundedAnswer, StreamedAnswer
 from actors._kube.errors import ApiError
 
 READ_BYTES = 64 * 1024
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 """Limit of an event. The largest object has some 3 MiB."""
+LONGEST_ERROR_BYTES = 1024 * 1024
+"""Limit of the answer in place of a stream."""
 _LONGEST_SIZE = 1024
 """Limit of the line with a chunk's size."""
 
@@ -153,9 +157,10 @@ class Streams:
 class Endpoint:
     """The server of streams, how to verify it, and the proxy before it."""
 
-    def __init__(self, server: str, context: ssl.SSLContext | None, name: str, proxy: str) -> None:
-        """`context` and the TLS `name` are for an https server; `proxy` is empty without one."""
-        self._server, self._proxy = urlsplit(server), urlsplit(proxy)
+    def __init__(self, server: str, context: ssl.SSLContext | None, name: str, proxy: Proxy | None) -> None:
+        """`context` and the TLS `name` are for an https server."""
+        self._server, self._proxy = urlsplit(server), urlsplit(proxy.url if proxy else "")
+        self._proxy_headers = proxy.headers if proxy else {}
         self._context, self._name = context, name
 
     def connect(self, timeout_s: float, options: tuple[tuple[int, int, int], ...]) -> http.client.HTTPConnection:
@@ -167,7 +172,8 @@ class Endpoint:
             self._proxy.hostname or host, self._proxy.port or port, timeout=timeout_s
         )
         if self._proxy.hostname:
-            connection.set_tunnel(host, port)
+            connection.set_tunnel(host, port, headers=self._proxy_headers)
+            connection.response_class = BoundedAnswer
         connection.connect()
         for level, option, value in options:
             connection.sock.setsockopt(level, option, value)
@@ -177,12 +183,16 @@ class Endpoint:
 
 
 def open_stream(connection: http.client.HTTPConnection, target: str, headers: Mapping[str, str]) -> Stream:
-    """GET on a new connection, which the stream owns. Raises ApiError, OSError, http.client.HTTPException."""
+    """GET on a new connection, which the stream owns. Its timeout binds the head, or the whole of an error.
+
+    Raises ApiError, OSError, http.client.HTTPException.
+    """
     try:
-        connection.request("GET", target, headers=dict(headers))
+        connection.response_class = StreamedAnswer
+        connection.request("GET", target, headers=headers)
         answer = connection.getresponse()
         if answer.status >= 300:
-            raise ApiError.of(answer.status, answer.read(), answer.headers.get("Retry-After"))
+            raise ApiError.of(answer.status, answer.read(LONGEST_ERROR_BYTES), answer.headers.get("Retry-After"))
         sock = connection.sock
         sock.setblocking(False)
         beginning = b""

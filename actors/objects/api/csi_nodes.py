@@ -9,12 +9,13 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from actors._base import Actor
+from actors._base import Actor, Future
+from actors._base.messaging.tasks import first_of
 from actors._kube.back_off import ApiBackoff
 from actors._kube.client import MERGE, KubeClient
-from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from actors._kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from actors.objects import csi_node
 from proto.pods.objects import CsiDriver, SetCsiDrivers
 
@@ -22,6 +23,26 @@ log = logging.getLogger(__name__)
 
 CONFLICTS = 5
 """Consecutive conflicts before a retry with back-off."""
+
+
+class _Drivers(NamedTuple):
+    """Drivers to write, and the server's refusals."""
+
+    accepted: tuple[CsiDriver, ...]
+    complete: bool
+    """There are no others."""
+    refused: dict[str, ApiError]
+    """By the driver's name. The empty name stands for removed drivers, whose ids then stay in the annotation."""
+
+    def check(self) -> None:
+        """Raise ApiError for refused drivers."""
+        if self.refused:
+            first = next(iter(self.refused.values()))
+            each = "; ".join(
+                f"CSI driver {name} is left out: {error}" if name else f"the ids of removed CSI drivers stay: {error}"
+                for name, error in sorted(self.refused.items())
+            )
+            raise ApiError(first.status, first.reason, each, first.retry_after_s)
 
 
 class CsiNodes:
@@ -37,6 +58,8 @@ class CsiNodes:
         self.was_written = False
         """The CSINode has been written since this actor started."""
         self._busy = self._again = False
+        self._changed: Future[None] = Future()
+        """Completed by other drivers, so that they do not wait for the next try."""
         self._back_off = ApiBackoff()
         self.error = ""
 
@@ -49,6 +72,7 @@ class CsiNodes:
         """Take the drivers, from volume, and write the changes."""
         if (message.drivers, message.complete) != (self._drivers, self._all):
             self._drivers, self._all, self._written_for = message.drivers, message.complete, ""
+            self._changed.set(None)
         self.write_changes()
 
     def write_changes(self) -> None:
@@ -66,16 +90,16 @@ class CsiNodes:
     async def _write_until_done(self) -> None:
         self._busy = True
         while self._again:
-            self._again = False
+            self._again, self._changed = False, Future()
             try:
                 await self._write()
             except ApiError as error:
                 if str(error) != self.error:
                     log.warning("cannot write the CSINode %s: %s; tried again", self._name, error)
                 self.error, self._again = str(error), True
-                await self._actor.sleep(
-                    self._back_off.delay(time.monotonic(), random.random(), error.retry_after_s)
-                )  # fmt: skip
+                pause = self._actor.sleep(self._back_off.delay(time.monotonic(), random.random(), error.retry_after_s))
+                await first_of(pause, self._changed)
+                pause.cancel()
             else:
                 self.error = ""
         self._busy = False
@@ -84,39 +108,67 @@ class CsiNodes:
         node = self._node()
         if node is None:
             return
-        uid, drivers, all_ = node["metadata"].get("uid") or "", self._drivers, self._all
-        patch, collisions = csi_node.node_patch(node, drivers, all_=all_)
-        for problem in collisions:
-            log.error("%s", problem)
-        if patch is not None:
-            await self._client.patch(f"/api/v1/nodes/{self._name}", patch, MERGE)
+        uid, wanted, all_ = node["metadata"].get("uid") or "", self._drivers, self._all
+        drivers = await self._patch_node(node, wanted, all_=all_)
         for attempt in range(CONFLICTS):
             try:
-                await self._write_csi_node(uid, drivers, all_=all_)
+                await self._write_csi_node(uid, drivers)
                 break
             except (Conflict, AlreadyExists):
                 if attempt == CONFLICTS - 1:
                     raise
         self.was_written = True
-        if drivers == self._drivers and all_ == self._all:
+        drivers.check()
+        if wanted == self._drivers and all_ == self._all:
             self._written_for = uid
 
-    async def _write_csi_node(self, uid: str, drivers: tuple[CsiDriver, ...], *, all_: bool) -> None:
+    async def _patch_node(self, node: dict[str, Any], drivers: tuple[CsiDriver, ...], *, all_: bool) -> _Drivers:
+        """Write the drivers' ids and labels. Drivers that the server refuses are left out, as in the kubelet."""
+        patch, collisions = csi_node.node_patch(node, drivers, all_=all_)
+        for problem in collisions:
+            log.error("%s", problem)
+        try:
+            await self._patch(node, patch)
+            return _Drivers(drivers, all_, {})
+        except (Invalid, Forbidden) as error:
+            log.debug("the Node %s is patched for each CSI driver: %s", self._name, error)
+        accepted: tuple[CsiDriver, ...] = ()
+        refused: dict[str, ApiError] = {}
+        for driver in drivers:
+            try:
+                node = await self._patch(node, csi_node.node_patch(node, (driver,), all_=False)[0])
+                accepted += (driver,)
+            except (Invalid, Forbidden) as error:
+                refused[driver.name] = error
+        try:
+            await self._patch(node, csi_node.node_patch(node, accepted, all_=all_, left=refused)[0])
+        except (Invalid, Forbidden) as error:
+            refused[""] = error
+        return _Drivers(accepted, all_, refused)
+
+    async def _patch(self, node: dict[str, Any], patch: dict[str, Any] | None) -> dict[str, Any]:
+        """The Node after the patch."""
+        return node if patch is None else await self._client.patch(f"/api/v1/nodes/{self._name}", patch, MERGE)
+
+    async def _write_csi_node(self, uid: str, drivers: _Drivers) -> None:
         path = f"{csi_node.PATH}/{self._name}"
         try:
             existing = await self._client.get(path)
         except NotFound:
-            node = csi_node.wanted(self._name, uid, None, drivers, all_=all_)
-            await self._client.create(csi_node.PATH, node)
+            await self._client.create(csi_node.PATH, self._wanted(uid, None, drivers))
             return
         if _owner(existing) not in ("", uid):
             # It belongs to an earlier Node of that name, with other drivers.
             await self._client.delete(path)
-            await self._client.create(csi_node.PATH, csi_node.wanted(self._name, uid, None, drivers, all_=all_))
+            await self._client.create(csi_node.PATH, self._wanted(uid, None, drivers))
             return
-        node = csi_node.wanted(self._name, uid, existing, drivers, all_=all_)
+        node = self._wanted(uid, existing, drivers)
         if not csi_node.same(node, existing):
             await self._client.update(path, node)
+
+    def _wanted(self, uid: str, existing: dict[str, Any] | None, drivers: _Drivers) -> dict[str, Any]:
+        accepted, complete, refused = drivers
+        return csi_node.wanted(self._name, uid, existing, accepted, all_=complete, left=refused)
 
 
 def _owner(existing: dict[str, Any]) -> str:

@@ -156,6 +156,14 @@ def test_a_restart_in_between_changes_no_count(seed):
         assert restored.observe(following).count == whole.observe(following).count  # type: ignore[union-attr]
 
 
+def test_events_pass_after_the_clock_is_set_back():
+    """Eight hours ahead at boot, as without a battery; then one event each five minutes, which are all to pass."""
+    correlator = Correlator()
+    assert fed([entry(8 * 3600.0, "ahead")], correlator)
+    later = [entry(300.0 * n, f"m{n}", reason=f"R{n}") for n in range(1, 80)]
+    assert len(fed(later, correlator)) == len(later)
+
+
 # The store
 
 

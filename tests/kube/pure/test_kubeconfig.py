@@ -57,6 +57,8 @@ def test_relative_paths_start_at_the_kubeconfigs_directory() -> None:
         (config({"auth-provider": {"name": "gcp"}}), "use exec"),
         (config({"exec": {"command": "x", "apiVersion": "v0"}}), "'v0' is not supported"),
         (config(**{"proxy-url": "socks5://p"}), "proxy-url"),
+        (config({"tokenFile": "a\0b"}), "tokenFile: it is no path"),
+        (config({"client-certificate": "a\0b", "client-key": "k"}), "client-certificate: it is no path"),
     ],
 )
 def test_invalid_kubeconfig_error_names_the_field(content: Any, said: str) -> None:
@@ -66,6 +68,14 @@ def test_invalid_kubeconfig_error_names_the_field(content: Any, said: str) -> No
     assert said in str(failure.value)
 
 
+def test_null_fields_are_missing_ones_as_in_go() -> None:
+    plugin = {"command": "x", "apiVersion": "client.authentication.k8s.io/v1", "args": None, "installHint": None}
+    content = config({"token": None, "exec": plugin, "as-groups": None}, **{"proxy-url": None})
+    content["contexts"][1]["context"]["namespace"] = None
+    access = of(content)
+    assert (access.user.token, access.user.exec.install_hint, access.cluster.proxy_url) == ("", "", "")
+
+
 def test_missing_file_and_invalid_base64_are_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="No such file"):
         load(str(tmp_path / "none"))
@@ -73,3 +83,5 @@ def test_missing_file_and_invalid_base64_are_named_in_the_error(tmp_path: Path) 
     assert access.data(access.cluster.certificate_authority_data, "", "certificate-authority") == b"PEM"
     with pytest.raises(KubeconfigError, match="client-key-data"):
         access.data("???", "", "client-key")
+    with pytest.raises(KubeconfigError, match="client-key-data"):
+        access.data("\u00e9abc", "", "client-key")
