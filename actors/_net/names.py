@@ -15,6 +15,8 @@ from actors._base import Future
 
 MAX_AT_ONCE = 64
 """Concurrent lookups of different names, to bound the threads."""
+MAX_ADDRESSES = 8
+"""Of one name. The owner of a name may give it thousands, which would be tried one after the other."""
 
 
 class Names:
@@ -25,7 +27,8 @@ class Names:
         self._asked: dict[str, list[Future[tuple[str, ...]]]] = {}
 
     def addresses(self, host: str) -> Future[tuple[str, ...]]:
-        """The addresses that the node's resolver returns for `host`, at least one, best first.
+        """The addresses that the node's resolver returns for `host`, at least one, best first, at most
+        MAX_ADDRESSES.
 
         Fails with OSError; EAGAIN says that this process has no room for the lookup. The caller sets a deadline.
         """
@@ -56,7 +59,7 @@ class Names:
         error = None
         try:
             listed = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            found = tuple(dict.fromkeys(str(one[4][0]) for one in listed))
+            found = tuple(dict.fromkeys(str(one[4][0]) for one in listed))[:MAX_ADDRESSES]
         except (OSError, UnicodeError) as failure:  # UnicodeError: labels that are too long or empty
             error = failure if isinstance(failure, OSError) else OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         with self._lock:

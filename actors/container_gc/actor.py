@@ -204,14 +204,14 @@ class ContainerGc(Actor):
     async def _clean_up(self, reported: dict[str, PodTerminated]) -> None:
         # They are ours: a pod worker reported them.
         pods = await self._ask_pods(reported.keys(), only=tuple(reported))
-        gone = {uid for uid in reported if pods.is_gone(uid)}
-        if gone:
-            await self.blocking(DISK_S, removal.in_time(DISK_S, self._remove_reported), gone)
+        finished = {uid for uid in reported if pods.has_finished(uid)}
+        if finished:
+            await self.blocking(DISK_S, removal.in_time(DISK_S, self._remove_reported), finished)
 
-    def _remove_reported(self, gone: set[str]) -> None:
+    def _remove_reported(self, finished: set[str]) -> None:
         """Remove cgroups and directories of reported pods, without a search for others. Runs in a thread."""
-        self._remove_cgroups(gone)
-        self._remove_directories(gone)
+        self._remove_cgroups(finished)
+        self._remove_directories(finished)
 
     def _remove_directories(self, uids: set[str]) -> int:
         """Remove the pods' directories, which are marks. The record still names logs and busy cgroups."""
@@ -375,7 +375,7 @@ class ContainerGc(Actor):
         links += removal.symlinks_into(settings.container_logs_dir, full)
         removal.remove_symlinks(settings.container_logs_dir, links)
         went = removal.remove_log_directories(settings.pod_logs_dir, [*logs, *trash])
-        return went + self._remove_directories(gone - held)
+        return went + self._remove_directories({uid for uid in gone - held if pods.has_finished(uid)})
 
     def _remove_cgroups(self, uids: set[str]) -> None:
         """Remove the cgroups of these pods. A busy one is handled again in the next full pass."""

@@ -45,6 +45,11 @@ class Pods:
             return uid not in self.waiting
         return state.deleted and state.stage == "terminated"
 
+    def has_finished(self, uid: str) -> bool:
+        """Return True when it is gone, and its worker needs its directory no more."""
+        state = self.states.get(uid)
+        return self.is_gone(uid) and (state is None or state.released)
+
     def has_no_use(self, uid: str) -> bool:
         """Return True when the pod's containers, sandboxes and logs must go: it is gone, or it was evicted.
 

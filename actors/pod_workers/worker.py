@@ -49,6 +49,7 @@ from actors.pod_workers.steps.sync import (
     resync_s,
 )
 from actors.pod_workers.timeline import StartTimeline
+from proto.node.container_gc import PodTerminated
 from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -264,7 +265,7 @@ class PodWorker(PooledActor):
             if self.stage == "terminating":
                 # The current step lasts until the containers end; their readiness is published before that.
                 self.report.publish(self.runtime.view, self.termination)
-            elif self._step is not None:
+            elif self._step is not None and not self._finished:
                 self.report.publish_again(self.termination)  # the step may wait for minutes, such as for a pull
             self._wake()
 
@@ -393,9 +394,8 @@ class PodWorker(PooledActor):
         deleted = self.termination.deleted  # as of now: a deletion that comes meanwhile is handled by the next step
         # A pod that restarts everything keeps its sandboxes, so that restart counts go on, as with the kubelet.
         counts_on = self._is_wanted_again and self.pod.spec.restart_policy == "Always"
-        released = await self.operations.release(deleted=deleted and not counts_on)
+        self.report.released = released = await self.operations.release(deleted=deleted and not counts_on)
         if not deleted:
-            self.report.released = released
             self.report.publish(await self.runtime.current(), self.termination)
             return resync_s(self.context) if released else RETRY_RUNTIME_S
         if not released and self.context.userns.has(self.pod.metadata.uid):
@@ -404,8 +404,12 @@ class PodWorker(PooledActor):
         self.scope.wait_reasons.over()
         if self._deadline is not None:
             self._deadline.cancel()
-        self.context.published.forget(self.pod.metadata.uid)
-        self._on_finished(self.pod.metadata.uid, False)
+        meta = self.pod.metadata
+        self.context.published.forget(meta.uid)
+        self._on_finished(meta.uid, False)
+        if not counts_on:  # told last: container_gc removes nothing of a pod that still has a worker
+            found = PodTerminated(pod_uid=meta.uid, pod_namespace=meta.namespace, pod_name=meta.name)
+            self.context.container_gc.tell(found)
         self.stop()
         return 0.0
 

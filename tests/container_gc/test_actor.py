@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -76,7 +77,7 @@ class Node:
 
     def worker(self, uid: str, stage: Any = "sync", *, deleted: bool = False) -> None:
         self.workers[uid] = PodWorkerState(
-            uid=uid, namespace="ns", name=f"p-{uid}", stage=stage, deleted=deleted, static=True
+            uid=uid, namespace="ns", name=f"p-{uid}", stage=stage, deleted=deleted, released=deleted, static=True
         )
 
     def leave(self, uid: str, *, volume: bool = False) -> None:
@@ -505,6 +506,19 @@ def test_recorded_pod_is_ours_without_its_directory(node: Node, runtime: ListRun
         wait_for(lambda: node.actor.ask(CollectGarbage()) and node.left() == nowhere(), 10, "all of it is gone")
     finally:
         late.close()
+
+
+@pytest.mark.needs("cgroups")
+def test_directory_stays_while_a_worker_needs_it(node: Node) -> None:
+    node.leave("ending")
+    node.worker("ending", "terminated", deleted=True)
+    node.workers["ending"] = msgspec.structs.replace(node.workers["ending"], released=False)
+    node.terminated("ending")
+    node.actor.ask(CollectGarbage())
+    assert node.left()["pods"] == ["ending"], "it may have the IDs of a process that runs"
+    del node.workers["ending"]
+    node.terminated("ending")
+    wait_for(lambda: not node.left()["pods"], 10, "its directory is gone")
 
 
 @pytest.mark.needs("cgroups")

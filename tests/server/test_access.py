@@ -346,6 +346,18 @@ def test_token_reviews_that_wait_are_bounded(loop: Loop) -> None:
     assert run(loop, access.check(with_token("good"), shown(None))).name == "robot"
 
 
+def test_invalid_tokens_displace_no_known_user(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews_module, "MAX_ANSWERS", 8)
+    api = ApiServer()
+    access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
+    assert run(loop, access.check(with_token("good"), shown(None))).name == "robot"
+    for number in range(16):
+        assert run(loop, access.check(with_token(f"bogus-{number}"), shown(None))).status == 401
+    asked = len(api.asked)
+    assert run(loop, access.check(with_token("good"), shown(None))).name == "robot"
+    assert len(api.asked) == asked, "its user is known"
+
+
 def test_token_reviews_delay_no_access_review(loop: Loop) -> None:
     api = ApiServer()
     api.gate = gate = Future()

@@ -29,7 +29,7 @@ ASK_S = 5.0
 LOOK_S = 0.2
 """Poll interval of the pods' progress, during a shutdown only."""
 SETTLE_S = 10.0
-"""Longest wait until a pod_workers that has just started has read all sources. At most half of the whole period."""
+"""Longest wait until a pod_workers that has just started has read all sources."""
 SOON_S = 3.0
 """Longest wait, after that, for the workers of its pods."""
 FLUSH_S = 5.0
@@ -47,6 +47,8 @@ class Shutdown:
         self._task: Task[None] | None = None
         self._problem = "not connected to systemd-logind yet"
         self.under_way = False
+        self._until = 0.0
+        """Monotonic end of the whole period, while pods end."""
         self._logind = Logind(
             policy.total_s(self._graces),
             lambda begins, lock: actor.post(self._begins, begins, lock, name="shutdown"),
@@ -103,6 +105,7 @@ class Shutdown:
 
         Pods are listed again after each group: pod_workers may have been restarted, and know of more.
         """
+        self._until = until
         rows = await self._first_rows(until)
         ended: set[str] = set()
         left: set[str] = set()
@@ -115,17 +118,19 @@ class Shutdown:
         await self._wait(left, time.monotonic() + KILLED_S, policy.running)
 
     async def _first_rows(self, until: float) -> dict[str, PodWorkerState]:
-        """List the pods, by UID, once pod_workers knows all. The wait is part of the period until `until`.
+        """List the pods, by UID, once pod_workers has read its sources. The wait is part of the period until `until`.
 
-        After SETTLE_S the pods known by then. Empty when there is no answer until the period's end.
+        At most SETTLE_S and SOON_S, and parts of the grace of the lowest priority, which pods that are known need.
+        Empty when there is no answer until the period's end.
         """
-        now = time.monotonic()
-        settled_by = now + min(SETTLE_S, (until - now) / 2)
+        grace_s = policy.lowest_grace_s(self._graces)
+        settled_by = time.monotonic() + min(SETTLE_S, grace_s / 2)
         while True:
             workers = await self._workers(with_pods=True)
             now = time.monotonic()
             if workers is not None:
-                settled_by = min(settled_by, now + SOON_S) if workers.sources_ready else settled_by
+                if workers.sources_ready:
+                    settled_by = min(settled_by, now + min(SOON_S, grace_s / 4))
                 if policy.is_settled(workers) or now >= settled_by:
                     return {row.uid: row for row in workers.pods}
             elif now >= until:
@@ -133,10 +138,14 @@ class Shutdown:
                 return {}
             await self._actor.sleep(LOOK_S)
 
+    def _ask_s(self) -> float:
+        """Seconds to wait for an answer, so that a hung pod_workers does not prolong the whole period."""
+        return min(ASK_S, max(LOOK_S, self._until - time.monotonic()))
+
     async def _workers(self, *, with_pods: bool = False) -> PodWorkerStates | None:
         """List the pods of pod_workers. None without an answer: it may be restarting."""
         try:
-            return await self._actor.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), ASK_S)
+            return await self._actor.peer("pod_workers").ask(ListPodWorkers(with_pods=with_pods), self._ask_s())
         except ActorError as error:
             log.info("cannot list the pods: %s", error)
             return None
@@ -173,7 +182,7 @@ class Shutdown:
             with_machine=pod.static,
         )  # fmt: skip
         try:
-            await self._actor.peer("pod_workers").ask(request, ASK_S)
+            await self._actor.peer("pod_workers").ask(request, self._ask_s())
         except ActorError as error:
             log.warning("cannot end pod %s: %s", pod.name, error)
             return isinstance(error, Refused)

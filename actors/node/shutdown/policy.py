@@ -65,6 +65,12 @@ def is_settled(workers: PodWorkerStates) -> bool:
     return workers.sources_ready and not workers.waiting
 
 
+def lowest_grace_s(graces: Iterable[ShutdownGrace]) -> float:
+    """The grace period of the lowest priority, which ends first; 0 without entries."""
+    lowest = min(graces, key=lambda one: one.priority, default=None)
+    return lowest.grace_s if lowest is not None else 0.0
+
+
 def unreleased(stages: Mapping[str, Stage], workers: PodWorkerStates) -> dict[str, Stage]:
     """UID to stage of those of `stages` that run, or have ended and keep volumes or a cgroup.
 

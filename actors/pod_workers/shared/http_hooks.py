@@ -5,6 +5,8 @@ A pod worker awaits the answer in its own mailbox, so a server that never answer
 
 from __future__ import annotations
 
+import errno
+import time
 from collections.abc import Callable, Sequence
 
 from actors._base import Actor, Future
@@ -18,6 +20,8 @@ from proto.v1 import HTTPHeader
 from proto.wire.errors import AskTimeout
 
 LOOKUP_S = 30.0
+BUSY_S = 0.5
+"""Between two tries while other hooks take all lookups."""
 
 
 class _Answer(Future[Outcome]):
@@ -76,9 +80,15 @@ class HttpHooks:
 
     async def _addresses(self, host: str) -> tuple[str, ...]:
         """Raises OSError, AskTimeout."""
-        found = self._names.addresses(host)
-        late = self._actor.after(LOOKUP_S, found.set_error, AskTimeout("i/o timeout"))
-        try:
-            return await found
-        finally:
-            late.cancel()
+        deadline = time.monotonic() + LOOKUP_S
+        while True:
+            found = self._names.addresses(host)
+            late = self._actor.after(deadline - time.monotonic(), found.set_error, AskTimeout("i/o timeout"))
+            try:
+                return await found
+            except OSError as error:
+                if error.errno != errno.EAGAIN:  # this process's limit; other hooks' lookups end
+                    raise
+            finally:
+                late.cancel()
+            await self._actor.sleep(BUSY_S)

@@ -71,7 +71,8 @@ class StatusReporter:
         self._messages: dict[str, str] = {}
         self._volumes = ""
         self._probed = _is_probed(pod)
-        self._published: PodView | None = None
+        self._published: tuple[PodView, dict[str, tuple[str, str]]] | None = None
+        """The last view with the waiting reasons of that time."""
         self.take_results(results)
 
     def pod_changed(self) -> None:
@@ -143,9 +144,9 @@ class StatusReporter:
 
         `begins_sync`: the pod is synced now. As in the kubelet, probe looks then at containers that are not ready.
         """
-        self._published = view
+        self._published = view, dict(self._waiting)
         self._forget_old_results(view)
-        self._publish(view, termination, begins_sync=begins_sync)
+        self._publish(*self._published, termination, begins_sync=begins_sync)
 
     def publish_again(self, termination: TerminationRequest | None = None) -> None:
         """Publish the last view with the probe results since: the kubelet's SetContainerReadiness.
@@ -153,12 +154,19 @@ class StatusReporter:
         The view of a step under way is not published: the step may not have decided on what it has seen.
         """
         if self._published is not None:
-            self._publish(self._published, termination, begins_sync=False)
+            self._publish(*self._published, termination, begins_sync=False)
 
-    def _publish(self, view: PodView, termination: TerminationRequest | None, *, begins_sync: bool) -> None:
+    def _publish(
+        self,
+        view: PodView,
+        waiting: dict[str, tuple[str, str]],
+        termination: TerminationRequest | None,
+        *,
+        begins_sync: bool,
+    ) -> None:
         inputs = StatusInputs(
             probe_result=self.probe_result,
-            waiting=self._waiting,
+            waiting=waiting,
             volumes=self._volumes,
             old=self.last,
             now=rfc3339.seconds(self.start_time),

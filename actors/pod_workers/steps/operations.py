@@ -37,7 +37,6 @@ from actors.pod_workers.steps.runtime_view import RuntimeView
 from actors.pod_workers.steps.supplies import runtime_handler
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.node.container_gc import PodTerminated
 from proto.node.image_pull import ExpectImages, ImageEnsured
 from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container, EphemeralContainer
@@ -430,8 +429,6 @@ class Operations:
             for container in (*self.scope.pod.spec.init_containers, *self.scope.pod.spec.containers):
                 self.context.back_offs.pop((uid, container.name), None)
             self.context.replaced.pop(uid, None)
-            meta = self.scope.pod.metadata
-            self.context.container_gc.tell(PodTerminated(pod_uid=uid, pod_namespace=meta.namespace, pod_name=meta.name))
         return released
 
     async def _remove_cgroup(self) -> bool:

@@ -66,7 +66,9 @@ class Reviews:
         self._loop, self._make, self._node_name = loop, client, node_name
         self._clients: dict[str, Client] = {}
         self._token_s, self._allowed_s, self._denied_s = token_s, allowed_s, denied_s
-        self._users: Cache[tuple[User | None]] = Cache(MAX_ANSWERS)
+        self._users: Cache[User] = Cache(MAX_ANSWERS)
+        self._invalid: Cache[bool] = Cache(MAX_ANSWERS)
+        """Tokens that authenticate no user. Clients without rights send them, and must not displace known users."""
         self._verdicts: Cache[bool] = Cache(MAX_ANSWERS)
         self._asking: dict[str, dict[Any, Task[Any]]] = {TOKEN_REVIEWS: {}, ACCESS_REVIEWS: {}}
         self.asked = 0
@@ -76,13 +78,15 @@ class Reviews:
         if len(token) > MAX_TOKEN_BYTES:
             return None
         key = hashlib.sha256(token.encode()).digest()
-        known = self._users.get(key, time.monotonic())
-        if known is None:
-            waiting = self._asking[TOKEN_REVIEWS]
-            if key not in waiting and len(waiting) >= MAX_TOKEN_REVIEWS:
-                raise TooManyReviews(f"{len(waiting)} reviews of tokens wait for the API server")
-            known = await self._once(TOKEN_REVIEWS, key, lambda: self._review_token(key, token))
-        return known[0]
+        now = time.monotonic()
+        known = self._users.get(key, now)
+        if known is not None or self._invalid.get(key, now):
+            return known
+        waiting = self._asking[TOKEN_REVIEWS]
+        if key not in waiting and len(waiting) >= MAX_TOKEN_REVIEWS:
+            raise TooManyReviews(f"{len(waiting)} reviews of tokens wait for the API server")
+        found: User | None = await self._once(TOKEN_REVIEWS, key, lambda: self._review_token(key, token))
+        return found
 
     async def allowed(self, user: User, verb: str, subresource: str) -> bool:
         """True when the user may do that to nodes/`subresource` of this node. Raises ReviewError."""
@@ -105,13 +109,16 @@ class Reviews:
             verdict = await self._once(ACCESS_REVIEWS, key, lambda: self._review_access(key, spec))
         return bool(verdict)
 
-    async def _review_token(self, key: bytes, token: str) -> tuple[User | None]:
+    async def _review_token(self, key: bytes, token: str) -> User | None:
         answer = await self._create(
             TOKEN_REVIEWS, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         )
         status = answer.get("status") or {}
-        found = (_user(status.get("user") or {}) if status.get("authenticated") else None,)
-        self._users.put(key, found, time.monotonic(), self._token_s)
+        found = _user(status.get("user") or {}) if status.get("authenticated") else None
+        if found is not None:
+            self._users.put(key, found, time.monotonic(), self._token_s)
+        else:
+            self._invalid.put(key, True, time.monotonic(), self._token_s)
         return found
 
     async def _review_access(self, key: Any, spec: dict[str, Any]) -> bool:

@@ -48,6 +48,13 @@ def test_concurrent_requests_share_one_lookup(resolver: Any) -> None:
     assert asked == ["slow"]
 
 
+def test_addresses_of_one_name_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of the name chooses them: they are tried one after the other."""
+    listed = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{number}", 0)) for number in range(200)]
+    monkeypatch.setattr(names.socket, "getaddrinfo", lambda *_, **__: listed)
+    assert len(Names().addresses("many").result(5)) == names.MAX_ADDRESSES
+
+
 def test_missing_thread_refuses_one_lookup(resolver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: object) -> None:
         raise RuntimeError("can't start new thread")
