@@ -56,3 +56,12 @@ def test_input_only_attachment_ends_with_its_input(cri: Cri, tmp_path: Path) -> 
     wait_for(lambda: " stdout F got hello\n" in (tmp_path / "0.log").read_text())
     cri.stop_container(container, 0).result()
     assert wait_exited(cri, container).exit_code == 137
+
+
+def test_terminal_of_an_input_only_session_is_read(cri: Cri) -> None:
+    _, container = start(cri, "terminal", container_config(["sleep", "100000"]))
+    command = ["sh", "-c", "read line; seq 20000; exit 7"]
+    url = cri.exec(container, command, stdin=True, stdout=False, stderr=False, tty=True).result()
+    session = SpdySession(str(url), V4, "stdin", "resize")
+    session.send("stdin", b"go\n")
+    assert exit_code_of(session.finish()["error"]) == 7

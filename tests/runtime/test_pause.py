@@ -1,6 +1,7 @@
 """The pause process of a pod with a shared pid namespace, which a container with its user may trace."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +65,28 @@ def test_pause_process_of_a_host_network_pod_shares_it(instance: EmbeddedInstanc
 def test_pause_process_has_a_seccomp_filter(instance: EmbeddedInstance) -> None:
     pause, _ = pids(instance, host_network=False)
     assert "\nSeccomp:\t2\n" in Path(f"/proc/{pause}/status").read_text()
+
+
+@pytest.mark.usefixtures("cri")
+def test_pause_process_has_a_containers_view_of_proc(instance: EmbeddedInstance) -> None:
+    """A container that may trace it opens files below /proc/PID/root."""
+    pause, _ = pids(instance, host_network=False)
+    proc = Path(f"/proc/{pause}/root/proc")
+    assert os.statvfs(proc / "sys").f_flag & os.ST_RDONLY
+    with pytest.raises(OSError, match="Read-only file system"):
+        os.close(os.open(proc / "sys/vm/swappiness", os.O_WRONLY))
+    assert (proc / "keys").read_bytes() == b""
+    assert os.statvfs(f"/proc/{pause}/root/usr").f_flag & os.ST_NOSUID
+
+
+@pytest.mark.usefixtures("cri")
+def test_each_pause_process_waits_on_its_own_fifo(instance: EmbeddedInstance) -> None:
+    found = []
+    for name in ("one", "other"):
+        config = sandbox_config(name)
+        sandbox = instance.cri.run_pod_sandbox(config).result()
+        started = read_started(data_dir(instance.settings) / "sandboxes" / sandbox)
+        assert started is not None
+        found.append(os.stat(f"/proc/{started.pid}/root/fifo"))
+    assert found[0].st_ino != found[1].st_ino
+    assert all(stat.S_ISFIFO(one.st_mode) for one in found)

@@ -32,8 +32,10 @@ def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
     orphans = {}
     for file in files:
         pid = read_pid(file) if file.suffix == ".pid" else 0
-        if pid and _began_with(pid, file) and ("" in known or is_in(processes.cgroup_of(pid), known)):
-            orphans[pid] = processes.cgroup_of(pid) if "" not in known else ""
+        if pid and _began_with(pid, file):
+            cgroup = containers_cgroup(processes.cgroup_of(pid), known)
+            if cgroup or "" in known:
+                orphans[pid] = cgroup if "" not in known else ""
 
     def work() -> None:
         end(orphans)
@@ -57,11 +59,11 @@ def end(pids: Mapping[int, str]) -> None:
         processes.send_signal(pid, ticks, signal.SIGKILL)
 
 
-def is_in(cgroup: str, known: Collection[str]) -> bool:
-    """Return True for one of these cgroups and for one below: a container may make cgroups of its own."""
+def containers_cgroup(cgroup: str, known: Collection[str]) -> str:
+    """The one of these cgroups that it is or is below, as a container may make cgroups of its own; empty for none."""
     while cgroup and cgroup not in known:
         cgroup = cgroup.rpartition("/")[0]
-    return bool(cgroup)
+    return cgroup
 
 
 def read_pid(file: Path) -> int:

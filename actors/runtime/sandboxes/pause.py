@@ -4,7 +4,8 @@ It is the machine's shell, run by the OCI runtime without capabilities. It sees 
 pid namespace of its own. While it waits for its one child, it reaps every orphan of the namespace. The child is a copy
 of the shell that blocks opening a FIFO without writers. A `sleep` would look like one of the pod's own processes.
 
-A container with its user may trace it. So it has no more than a container: the pod's namespaces and a seccomp filter.
+A container with its user may trace it, and open files below its /proc/PID/root. So it has no more than a container: the
+pod's namespaces, a seccomp filter, masked paths of /proc, and a FIFO of its own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ OOM_SCORE_ADJ = -998
 """The kubelet's value for sandboxes: with this process the whole pod would end."""
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64")
 _FIFO = "fifo"
+_READ_ONLY = tuple(f"/proc/{name}" for name in ("bus", "fs", "irq", "sys", "sysrq-trigger"))
+_MASKED = tuple(
+    f"/proc/{name}"
+    for name in (
+        "acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list",
+        "timer_stats",
+    )
+)  # fmt: skip
+"""As in containers: the paths of containerd and runc."""
 _REAP = f"trap '' HUP INT TERM; while :; do (: </{_FIFO}); done"
 
 
@@ -47,7 +57,10 @@ class Pause:
         """
         machine = self._engine.machine
         cgroup = cgroups_path(cgroup_parent or self._engine.default_cgroup, id_, machine)
-        spec = specification(self._root(), cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
+        fifo = directory / _FIFO
+        os.mkfifo(fifo)
+        os.chmod(fifo, 0o444)
+        spec = specification(self._root(), fifo, cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
         if seccomp.available():
             spec["linux"]["seccomp"] = default_seccomp(())
         (directory / "config.json").write_bytes(msgspec.json.encode(spec))
@@ -65,14 +78,12 @@ class Pause:
         return started.pid
 
     def _root(self) -> Path:
-        """Make its root directory: the FIFO, and mount points and links for the machine's programs."""
+        """Make its root directory: mount points, and links for the machine's programs."""
         root = self._engine.run / "pause"
         root.mkdir(mode=0o755, exist_ok=True)
         for name in ("proc", "dev"):
             (root / name).mkdir(exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(root / _FIFO)
-        os.chmod(root / _FIFO, 0o444)
+        (root / _FIFO).touch(mode=0o444)
         for name in _PROGRAMS:
             place = root / name
             if os.path.lexists(place) or not os.path.lexists(f"/{name}"):
@@ -101,7 +112,7 @@ class Pause:
         return started is not None and processes.is_alive(started.pid, started.ticks)
 
 
-def specification(rootfs: Path, cgroup: str, oom_score_adj: int, pins: Mapping[str, str]) -> dict[str, Any]:
+def specification(rootfs: Path, fifo: Path, cgroup: str, oom_score_adj: int, pins: Mapping[str, str]) -> dict[str, Any]:
     """The config.json of a pause process. It is in the machine's namespace of each kind that `pins` lacks."""
     joined = [{"type": kind, "path": path} for kind, path in sorted(pins.items())]
     return {
@@ -119,8 +130,14 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int, pins: Mapping[s
             {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
             # All pods share this root: two runc at once would make the same links in its /dev, and one would fail.
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec", "mode=755"]},
+            {"destination": f"/{_FIFO}", "type": "bind", "source": str(fifo), "options": ["bind", "ro"]},
             *(
-                {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["bind", "ro"]}
+                {
+                    "destination": f"/{name}",
+                    "type": "bind",
+                    "source": f"/{name}",
+                    "options": ["bind", "ro", "nosuid", "nodev"],
+                }
                 for name in _PROGRAMS
                 if (rootfs / name).is_dir() and not (rootfs / name).is_symlink()
             ),
@@ -129,5 +146,7 @@ def specification(rootfs: Path, cgroup: str, oom_score_adj: int, pins: Mapping[s
             # Without a mount namespace the OCI runtime would change the machine's mounts.
             "namespaces": [{"type": "pid"}, {"type": "mount"}, *joined],
             "cgroupsPath": cgroup,
+            "maskedPaths": list(_MASKED),
+            "readonlyPaths": list(_READ_ONLY),
         },
     }

@@ -24,7 +24,7 @@ from actors.runtime.engine.engine import Engine
 from actors.runtime.helper.kernel.syscalls import pidfd_getfd
 from actors.runtime.model.state import Container
 from actors.runtime.streaming.policy import SessionRequest
-from actors.runtime.streaming.remotecommand import ProcessStreams
+from actors.runtime.streaming.remotecommand import DROPPED, ProcessStreams
 
 ROWS, COLUMNS = 24, 80
 _PTMX = os.makedev(5, 2)
@@ -106,7 +106,7 @@ class Execution:
         finally:
             os.close(slave)
         os.set_blocking(master, False)
-        outputs = {"stdout": master} if wanted.stdout else {}
+        outputs = {"stdout" if wanted.stdout else DROPPED: master}
         self.streams = ProcessStreams(
             outputs, self._pidfd, master if wanted.stdin else -1, master, on_resize=self.notify_resize
         )

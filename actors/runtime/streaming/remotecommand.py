@@ -67,11 +67,15 @@ class Channels(Protocol):
         ...
 
 
+DROPPED = ""
+
+
 @dataclass
 class ProcessStreams:
     """A process's streams, as non-blocking descriptors. Their creator closes them, except `stdin`."""
 
     outputs: dict[str, int]
+    """By kind. The kind DROPPED is read and not sent: a terminal without a reader blocks its writers."""
     pidfd: int
     stdin: int = -1
     """Closed at the end of input, unless it is the terminal."""
@@ -178,7 +182,8 @@ class RemoteCommand:
     async def _pump(self, kind: str, fd: int) -> None:
         try:
             while chunk := await self._read(fd):
-                await self._channels.send(kind, chunk)
+                if kind != DROPPED:
+                    await self._channels.send(kind, chunk)
                 self._watch.touch()
         except OSError:
             self._gone.set(None)

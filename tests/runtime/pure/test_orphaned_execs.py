@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.runtime.containers.orphaned_execs import is_in
+from actors.runtime.containers.orphaned_execs import containers_cgroup
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from actors.runtime.containers.orphaned_execs import is_in
     ],
 )
 def test_cgroup_is_of_a_container(cgroup: str, found: bool) -> None:
-    assert is_in(cgroup, {"/pods/a/c", "/pods/b/c"}) is found
+    assert containers_cgroup(cgroup, {"/pods/a/c", "/pods/b/c"}) == ("/pods/a/c" if found else "")

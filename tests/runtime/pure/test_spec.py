@@ -263,5 +263,5 @@ def test_oom_score_is_raised_to_the_lowest_allowed() -> None:
 
 def test_pause_processes_share_a_root_but_no_dev(tmp_path: Path) -> None:
     """runc makes links in /dev, and fails when another runc has made them."""
-    mounts = pause.specification(tmp_path, "/pods/c1", 0)["mounts"]
+    mounts = pause.specification(tmp_path, tmp_path / "fifo", "/pods/c1", 0, {})["mounts"]
     assert [one["type"] for one in mounts if one["destination"] == "/dev"] == ["tmpfs"]

@@ -32,6 +32,8 @@ class Beneath:
 
         Raises OSError: ENOTDIR for a link or a file among the parents, ENOENT without them.
         """
+        if self._length + 1 + len(os.fsencode(place)) > _MOST_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), place[:200])
         parent, _, name = place.rpartition("/")
         return f"/proc/self/fd/{self._directory(parent)}/{name or '.'}"
 
@@ -40,8 +42,6 @@ class Beneath:
             return self._top
         if (known := self._known.get(place)) is not None:
             return known
-        if self._length + len(os.fsencode(place)) > _MOST_BYTES:
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), place[:200])
         self._work(place.count("/") + 1)
         here = self._top
         for part in place.split("/"):

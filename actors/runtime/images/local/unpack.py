@@ -237,10 +237,10 @@ class _Unpacking:
             raise BadImage(f"a hard link {place[:200]!r} to {member.linkname[:200]!r}, which is no file of the image")
         if source == place:
             return
-        self._directory(relative)
+        if shown[0] != os.path.join(self._stack.layers[0].path, source):
+            self._directory(relative)
+            self._copy_up(shown[0], self._in_target(source), shown[1])
         path = self._in_target(source)
-        if not os.path.lexists(path):
-            self._copy_up(shown[0], path, shown[1])
         self._make_room(place)
         os.link(path, self._in_target(place), follow_symlinks=False)
 
