@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
@@ -45,6 +46,10 @@ class Metrics:
         """UIDs of pods with a volume that keeps a helper in the kernel."""
         self._not_before: dict[str, float] = {}
         """Monotonic seconds from when a mount that did not answer may be measured again, by path."""
+        self._driver_figures: dict[tuple[str, str], Outcome] = {}
+        """The last ones of CSI volumes, by the pod's UID and the name in the pod."""
+        self._driver_asked: dict[tuple[str, str], float] = {}
+        """Monotonic seconds of the last question about them."""
         self._lock = Semaphore(1)
 
     async def usages(self) -> VolumeUsages:
@@ -53,6 +58,9 @@ class Metrics:
             return VolumeUsages()
         async with self._lock:
             self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
+            for known in (self._driver_figures, self._driver_asked):
+                for key in [key for key in known if key[0] not in self._pods]:
+                    del known[key]
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
             left, measured = due, set[str]()
             while left:
@@ -144,15 +152,18 @@ class Metrics:
         await gather(*[self._actor.spawn(self._measure_driver(one), "csi usage") for one in by_driver.values()])
 
     async def _measure_driver(self, volumes: list[tuple[str, str, Volume]]) -> None:
-        """Add one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod."""
+        """Add one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod.
+
+        The volumes that were asked about longest ago come first. The others keep their last figures.
+        """
         deadline = time.monotonic() + DRIVER_S
-        for uid, name, volume in volumes:
+        left = deque(sorted(volumes, key=lambda one: self._driver_asked.get(one[:2], -math.inf)))
+        while left and time.monotonic() <= deadline:
+            uid, name, volume = left.popleft()
             pod, endpoint = self._pods.get(uid), self._registry.endpoint(volume.driver)
             if pod is None or not endpoint or name in pod.driver_calls:
                 continue
-            if time.monotonic() > deadline:
-                log.warning("cannot measure all volumes of driver %s: it is too slow", volume.driver)
-                return
+            self._driver_asked[uid, name] = time.monotonic()
             try:
                 (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)
                 error = outcome.error
@@ -160,5 +171,9 @@ class Metrics:
                 error = str(gone)
             if error:
                 log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
-                return
+                break
+            self._driver_figures[uid, name] = outcome
             self._add(uid, name, outcome)
+        for uid, name, _ in left:
+            if (before := self._driver_figures.get((uid, name))) is not None:
+                self._add(uid, name, before)

@@ -166,13 +166,21 @@ def test_pull_without_room_removes_other_unfinished_downloads(
     fakes: tuple[FakeRegistry, FakeRegistry], store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = service(store)
-    store.partial("sha256:" + "1" * 64).write_bytes(b"recent")
+    store.partial("sha256:" + "1" * 64).write_bytes(bytes(1 << 20))
     monkeypatch.setattr(limits.os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=4096))
     request = pb.PullImageRequest(image=pb.ImageSpec(image=f"{fakes[1].host}/team/app:1"))
     with pytest.raises(RpcError) as told:
         images.PullImage(request, lambda _: True)
     assert told.value.code == "RESOURCE_EXHAUSTED"
     assert list(store.partial_dir.iterdir()) == []
+
+
+def test_claimed_size_removes_no_download_that_would_not_help(store: ImageStore, tmp_path: Path) -> None:
+    store.partial("sha256:" + "1" * 64).write_bytes(b"recent")
+    assert partial.unused_bytes(store.partial_dir) == 6
+    with pytest.raises(StoreFull) as told:
+        limits.check_room_for(1 << 62, str(tmp_path), 0)
+    assert told.value.missing_bytes > 6
 
 
 def test_file_of_a_running_download_is_not_removed(store: ImageStore) -> None:

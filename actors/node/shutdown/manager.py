@@ -121,17 +121,17 @@ class Shutdown:
         """List the pods, by UID, once pod_workers has read its sources. The wait is part of the period until `until`.
 
         At most SETTLE_S and SOON_S, and parts of the grace of the lowest priority, which pods that are known need.
-        Empty when there is no answer until the period's end.
+        While none is known, up to half of the period. Empty when there is no answer until the period's end.
         """
-        grace_s = policy.lowest_grace_s(self._graces)
-        settled_by = time.monotonic() + min(SETTLE_S, grace_s / 2)
+        grace_s, now = policy.lowest_grace_s(self._graces), time.monotonic()
+        settled_by, none_by = now + min(SETTLE_S, grace_s / 2), now + min(SETTLE_S, (until - now) / 2)
         while True:
             workers = await self._workers(with_pods=True)
             now = time.monotonic()
             if workers is not None:
                 if workers.sources_ready:
                     settled_by = min(settled_by, now + min(SOON_S, grace_s / 4))
-                if policy.is_settled(workers) or now >= settled_by:
+                if policy.is_settled(workers) or now >= (settled_by if workers.pods else none_by):
                     return {row.uid: row for row in workers.pods}
             elif now >= until:
                 log.error("cannot end the pods before the machine goes down: pod_workers does not answer")

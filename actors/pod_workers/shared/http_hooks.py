@@ -87,7 +87,8 @@ class HttpHooks:
             try:
                 return await found
             except OSError as error:
-                if error.errno != errno.EAGAIN:  # this process's limit; other hooks' lookups end
+                # EAGAIN is this process's limit: other hooks' lookups end.
+                if error.errno != errno.EAGAIN or time.monotonic() + BUSY_S > deadline:
                     raise
             finally:
                 late.cancel()

@@ -21,6 +21,9 @@ class NoSuchImage(ImageError):
 class StoreFull(ImageError):
     """The disk has no room. Unpacked files are removed again."""
 
+    missing_bytes = 0
+    """Bytes that would have to be free besides; 0 when the disk is at its reserve."""
+
 
 class RegistryError(ImageError):
     """The registry, or the connection to it, fails now; a retry may succeed."""

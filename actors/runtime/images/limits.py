@@ -107,9 +107,11 @@ def check_room_for(count: int, path: str, reserve_bytes: int) -> None:
     """Raise StoreFull when `count` more bytes do not fit into the file system of `path` besides `reserve_bytes`."""
     free = _free_bytes(path)
     if count > free - reserve_bytes:
-        raise StoreFull(
+        error = StoreFull(
             f"no room for it: {count} bytes are needed, {free} are free at {path}; {reserve_bytes} must stay free"
         )
+        error.missing_bytes = count - (free - reserve_bytes) if free >= reserve_bytes else 0
+        raise error
 
 
 def _free_bytes(path: str) -> int:

@@ -83,7 +83,8 @@ class Pause:
         root.mkdir(mode=0o755, exist_ok=True)
         for name in ("proc", "dev"):
             (root / name).mkdir(exist_ok=True)
-        (root / _FIFO).touch(mode=0o444)
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(root / _FIFO, 0o444)  # a mount point; a shell would never wait on a regular file
         for name in _PROGRAMS:
             place = root / name
             if os.path.lexists(place) or not os.path.lexists(f"/{name}"):

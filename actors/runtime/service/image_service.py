@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from proto.cri import api_pb2 as pb
 
 # ruff: noqa: N802  (the rpcs' own names)
 
+IMPORT_RETRY_S = 300.0
+"""Pause before an archive is imported again that failed for a reason which may pass, such as a full disk."""
 LEAST_SIZE = 1
 """Reported size of an image, at least: the kubelet and crictl reject a size of 0."""
 TRANSPORTS = ("oci-archive:", "oci:")
@@ -47,6 +51,8 @@ class ImageService:
         self._stats = stats
         self._drop_in = drop_in
         self._seen: dict[Path, tuple[int, int]] = {}
+        self._failed: dict[Path, float] = {}
+        """Monotonic seconds of the last failure that may pass, such as a full disk, by path."""
         self._importing = threading.Lock()
         self._dropped: dict[str, Path] = {}
         """File by tag and digest of imported images: no registry is asked for them."""
@@ -123,7 +129,7 @@ class ImageService:
             source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
             image = add_image(store, source, full, source.resolve(), pull)
         except (ImageError, OSError) as error:
-            if isinstance(error, StoreFull):
+            if isinstance(error, StoreFull) and error.missing_bytes <= partial.unused_bytes(store.partial_dir):
                 partial.clear(store.partial_dir, kept_s=0)  # the next pull needs the room more than their resumption
             raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
         log.info("pulled %s: %s", full, image.id)
@@ -146,7 +152,7 @@ class ImageService:
     def import_dropped(self) -> None:
         """Import new files of the drop-in directory. A bad file is logged once and stays.
 
-        After another error, such as a full disk, the next call tries again.
+        After another error, such as a full disk, it is tried again after IMPORT_RETRY_S.
         """
         with self._importing:  # a waiting thread finds the images imported
             self._import_dropped()
@@ -163,15 +169,17 @@ class ImageService:
                 log.debug("cannot look at %s: %s", path, error)
                 continue
             version = (status.st_mtime_ns, status.st_size)
-            if self._seen.get(path) == version:
+            rests = time.monotonic() < self._failed.get(path, -math.inf) + IMPORT_RETRY_S
+            if self._seen.get(path) == version and (path not in self._failed or rests):
                 continue
             self._seen[path] = version
+            self._failed.pop(path, None)
             try:
                 self._import(path)
             except RpcError as error:
                 log.error("%s", error)
-                if error.code != "INVALID_ARGUMENT":  # the next look may succeed, as with more room
-                    del self._seen[path]
+                if error.code != "INVALID_ARGUMENT":  # it may succeed later, as with more room
+                    self._failed[path] = time.monotonic()
 
     def _import(self, path: Path) -> list[Image]:
         try:

@@ -79,6 +79,16 @@ def _in_use(path: Path) -> Iterator[None]:
             _used.discard(str(path))
 
 
+def unused_bytes(directory: Path) -> int:
+    """Bytes of unfinished downloads that no pull uses."""
+    found = 0
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found += 0 if str(path) in _used else path.stat().st_size
+    return found
+
+
 def clear(directory: Path, kept_s: float = KEPT_S) -> None:
     """Remove unfinished downloads that no pull uses or resumes: older than `kept_s`, or one pull's own file."""
     try:
