@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actors._host.files.mounts import mounts_under
 from actors.volume.reconcile import reconstruct
-from proto.pods.objects import GetObjects
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
 from tests.volume.csi_driver import Driver, bound
@@ -19,10 +17,10 @@ from tests.volume.devices import loop_device, loops_below
 from tests.volume.test_csi_actor import (
     QUICK,
     UID,
+    actor,
     claim,
     in_default,
     new_driver,
-    objects,
     refused,
     registered,
     retry_forbidden,
@@ -30,7 +28,7 @@ from tests.volume.test_csi_actor import (
 from tests.volume.test_csi_operations import plugin, root
 from tests.volume.test_csi_raw import PLACE, mount, unmount
 
-__all__ = ["plugin", "root"]  # fixtures
+__all__ = ["actor", "plugin", "root"]  # fixtures
 
 
 def reboot(root: str) -> None:
@@ -65,15 +63,6 @@ def find_volumes(root):
     raise OSError(5, "Input/output error")
 reconstruct.find_volumes = find_volumes
 """
-
-
-@pytest.fixture
-def actor() -> Iterator[ActorProcess]:
-    peers = ("pod_workers", "objects", "events")
-    with ActorProcess("volume", None, peers, prelude=QUICK, objects_dir="/objects") as process:
-        process.peers["objects"].answers[GetObjects] = objects
-        yield process
-        assert mounts_under(process.dir) == []
 
 
 @pytest.mark.needs("mounts")

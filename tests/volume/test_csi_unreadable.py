@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from actors._host.files.mounts import mounts_under
 from actors.volume.csi import disk, unreadable
 from actors.volume.drivers import in_use
 from actors.volume.steps.csi import Volume
 from actors.volume.steps.errors import VolumeError
-from proto.pods.objects import GetObjects
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
 from tests.volume.csi_driver import Driver
 from tests.volume.devices import loop_device
-from tests.volume.test_csi_actor import QUICK, UID, claim, in_default, new_driver, objects, registered, retry_forbidden
+from tests.volume.test_csi_actor import (
+    UID,
+    actor,
+    claim,
+    in_default,
+    new_driver,
+    registered,
+    retry_forbidden,
+)
 from tests.volume.test_csi_after_reboot import reboot
 from tests.volume.test_csi_operations import plugin, root
 from tests.volume.test_csi_raw import left
 from tests.volume.test_csi_raw import mount as mount_raw
 
-__all__ = ["plugin", "root"]  # fixtures
+__all__ = ["actor", "plugin", "root"]  # fixtures
 
 VOLUME = Volume("uid-1", "pv-1", "csi.test", "vol-1")
 OTHER = Volume("uid-2", "pv-1", "csi.test", "vol-1")
@@ -109,15 +114,6 @@ def test_unreadable_record_of_a_raw_device_goes(root: str, plugin: Driver, tmp_p
         unreadable.drop(root, "uid-1", ignore)
         assert not data.exists()
         assert [one for one in left(root) if "staging" not in one] == []
-
-
-@pytest.fixture
-def actor() -> Iterator[ActorProcess]:
-    peers = ("pod_workers", "objects", "events")
-    with ActorProcess("volume", None, peers, prelude=QUICK, objects_dir="/objects") as process:
-        process.peers["objects"].answers[GetObjects] = objects
-        yield process
-        assert mounts_under(process.dir) == []
 
 
 @pytest.mark.needs("mounts")
