@@ -133,5 +133,6 @@ def make_context(
         replaced=checkpoint.saved.replaced,
         ends=Ends(checkpoint.saved.ends, checkpoint.saved.container_ends, lambda: actor.post(checkpoint.save_soon)),
         on_back_off=lambda: actor.post(checkpoint.save_soon),
+        outlive_kill=checkpoint.outlive_kill,
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from actors._base import Actor
@@ -63,8 +64,8 @@ def load(root_dir: str) -> Saved:
     return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends, container_ends, replaced)
 
 
-def save(root_dir: str, saved: Saved) -> None:
-    """Write the values of now. An error is logged; a restart then forgets the changes."""
+def save(root_dir: str, saved: Saved, *, sync: bool = True) -> None:
+    """Write the values of now; `sync` as in `checkpoint.save`. Raises OSError."""
     data = {
         "boot_id": boot_id(),
         "back_offs": back_off.to_plain(dict(saved.back_offs)),
@@ -74,12 +75,7 @@ def save(root_dir: str, saved: Saved) -> None:
         # A pod that was rejected because the machine shut down is decided on again after the boot.
         "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
     }
-    try:
-        checkpoint.save(path(root_dir), VERSION, data)
-    except OSError as error:
-        log.error(
-            "cannot write %s: %s; a restart forgets back-offs, rejected pods and grace periods", path(root_dir), error
-        )
+    checkpoint.save(path(root_dir), VERSION, data, sync=sync)
 
 
 class Checkpoint:
@@ -105,12 +101,43 @@ class Checkpoint:
     async def _save_in_thread(self) -> None:
         self._saving = False
         self._saved_at = time.monotonic()
+        await self._in_thread(self._save_then_sync)
+
+    async def outlive_kill(self) -> None:
+        """Return when a kill of this process loses no value of now. Waits for no disk; a power cut may lose them."""
+        await self._in_thread(self._save_unsynced)
+
+    async def _in_thread(self, write: Callable[[], None]) -> None:
         try:
-            await self._actor.blocking(SAVE_DEADLINE_S, self.save)
+            await self._actor.blocking(SAVE_DEADLINE_S, write)
         except AskTimeout as error:
-            log.error("cannot write %s: %s", path(self._actor.settings.root_dir), error)
+            self._log_failure(error)
 
     def save(self) -> None:
-        """Write now, and return when that is done. From any thread; the later of two writes has the later values."""
-        with self._writing:
-            save(self._actor.settings.root_dir, self.saved)
+        """Write now, and return when it is on the disk. From any thread; the later of two writes has the later values.
+
+        An error is logged; a restart then forgets the changes.
+        """
+        self._save(sync=True)
+
+    def _save_unsynced(self) -> None:
+        self._save(sync=False)
+
+    def _save_then_sync(self) -> None:
+        """The disk may take seconds: a kill meanwhile loses nothing, and other writes do not wait."""
+        self._save(sync=False)
+        try:
+            checkpoint.sync_file(path(self._actor.settings.root_dir))
+        except OSError as error:
+            self._log_failure(error)
+
+    def _save(self, *, sync: bool) -> None:
+        try:
+            with self._writing:
+                save(self._actor.settings.root_dir, self.saved, sync=sync)
+        except OSError as error:
+            self._log_failure(error)
+
+    def _log_failure(self, error: Exception) -> None:
+        file = path(self._actor.settings.root_dir)
+        log.error("cannot write %s: %s; a restart forgets back-offs, rejected pods and grace periods", file, error)

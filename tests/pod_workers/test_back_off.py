@@ -1,5 +1,9 @@
 """Crash-loop back-off as the kubelet's: 10 s doubling to 5 min, forgotten after 10 min of running."""
 
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -22,6 +26,7 @@ from actors.pod_workers.model.back_off import (
     wait_until,
 )
 from actors.pod_workers.worker import PodWorker
+from proto.agent.settings import Settings
 from proto.common.backoff import Backoff
 from proto.v1 import Container, ResourceRequirements
 
@@ -141,3 +146,34 @@ def test_a_checkpoint_of_the_release_before_is_read(tmp_path):
     files.save(checkpoint.path(str(tmp_path)), checkpoint.VERSION, rows)
     saved = checkpoint.load(str(tmp_path))
     assert (saved.back_offs, saved.replaced) == ({("u", "c"): RestartDelay(20.0, 1000.0, "d")}, {})
+
+
+def test_a_raise_is_in_the_file_while_the_disk_hangs(tmp_path, monkeypatch):
+    synced, hangs = threading.Event(), threading.Event()
+
+    def hang(descriptor: int) -> None:
+        synced.set()
+        assert hangs.wait(30)
+
+    async def at_once(deadline_s: float, write: Callable[[], None]) -> None:
+        write()
+
+    monkeypatch.setattr(os, "fsync", hang)
+    kept = checkpoint.Checkpoint(SimpleNamespace(settings=Settings(root_dir=str(tmp_path)), blocking=at_once))
+    before = threading.Thread(target=lambda: run(kept._save_in_thread()))
+    before.start()
+    try:
+        assert synced.wait(30)
+        kept.saved.back_offs["u", "c"] = RestartDelay(20.0, 1000.0, "d")
+        run(kept.outlive_kill())
+        assert checkpoint.load(str(tmp_path)).back_offs == kept.saved.back_offs
+        assert before.is_alive()
+    finally:
+        hangs.set()
+        before.join()
+
+
+def run(coroutine: Coroutine[None, None, None]) -> None:
+    """One that waits for nothing."""
+    with pytest.raises(StopIteration):
+        coroutine.send(None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,6 +166,8 @@ class WorkerContext:
     network: RuntimeNetwork
     blocking: Callable[..., Future[Any]]
     """`Actor.blocking`: deadline in seconds, function, arguments."""
+    outlive_kill: Callable[[], Awaitable[None]]
+    """`Checkpoint.outlive_kill`."""
     moves: MigrationPrewarm
     """Shortens the calls in which the runtime moves processes into cgroups."""
     allocated: ResourceState

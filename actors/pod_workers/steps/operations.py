@@ -205,7 +205,7 @@ class Operations:
             await start.fetch_grant()
             await start.prepare_mounts()
         if previous is not None and previous.state == "exited":
-            self.raise_back_off(previous)
+            await self.raise_back_off(previous)
         note_actuated(self.context, self.scope.pod, container)
         # Ahead of sandboxes: of many pods, the first run soon, and the work of both kinds is done side by side.
         async with self.context.starting.ahead:
@@ -378,8 +378,8 @@ class Operations:
         entry = self.context.back_offs[self.scope.pod.metadata.uid, container]
         return reasons.crash_loop_back_off(self.scope.pod, container, entry.delay_s)
 
-    def raise_back_off(self, previous: ContainerView) -> None:
-        """Raise the back-off before the start of a container that has exited."""
+    async def raise_back_off(self, previous: ContainerView) -> None:
+        """Raise the back-off before the start of a container that has exited. A kill after it does not undo it."""
         key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing = self._back_off(previous.name)
@@ -389,6 +389,7 @@ class Operations:
             standing, finished, time.time(), self.context.crash_loop, self._definition(previous.name)
         )
         self.context.on_back_off()
+        await self.context.outlive_kill()
 
     # Ending
 

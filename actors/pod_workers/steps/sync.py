@@ -162,7 +162,7 @@ class Sync:
             self._hold_back(source.name, held_s)
             self.report.publish(self.runtime.view)
             return held_s
-        self.operations.raise_back_off(source)
+        await self.operations.raise_back_off(source)
         await self.operations.reset(tuple(one for one in instances if one.name == source.name))
         self.report.publish(self.runtime.view)
         return 0.0
