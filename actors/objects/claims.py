@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 FAILED = "NodeResizeError"
+_OF_THE_NODE = frozenset({"NodeResizePending", "NodeResizeInProgress"})
 _OF_RESIZING = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", FAILED})
 
 
@@ -32,6 +33,8 @@ def expansion(claim: dict[str, Any], phase: str, message: str, now: str) -> dict
     statuses = before.get("allocatedResourceStatuses") or {}
     if "storage" not in statuses:
         return None
+    if phase != FAILED and statuses["storage"] not in _OF_THE_NODE:
+        return None  # the claim has changed meanwhile, and its controllers are at work
     status = dict(before)
     if phase != FAILED:
         status["allocatedResourceStatuses"] = statuses | {"storage": phase}

@@ -19,15 +19,17 @@ from actors._base import Actor, handles
 from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
 from actors._host import machine
-from actors._host.files import paths
 from actors._host.machine import Machine, memory_capacity
 from actors._host.node.downward import NodeFacts, default_limits
 from actors._host.node.selector import node_labels
 from actors._objects.fetch import fetch
 from actors.volume import policy
+from actors.volume.csi import staged
 from actors.volume.drivers import in_use
 from actors.volume.drivers.limits import Limits
+from actors.volume.drivers.locks import VolumeLocks
 from actors.volume.drivers.registry import Registry
+from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.helper.pool import HelperGone, Pool
 from actors.volume.metrics import Metrics
 from actors.volume.plugins.base import CannotMount, Context
@@ -37,7 +39,6 @@ from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.reconciler import Reconciler
 from actors.volume.reconcile.volume_state import PodVolumes
-from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.volumes import HostPath, ReadFile, SubPath
 from proto.common.until import Until
 from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
@@ -83,12 +84,13 @@ class VolumeManager(Actor):
         self.root = self.settings.root_dir
         self.pods: dict[str, PodVolumes] = {}
         self.pool = Pool(self, self.root)
-        path = f"{paths.checkpoints_dir(self.root)}/{self.name}.json"
         self.registry = Registry(self, self.pool, self._driver_registered, self._drivers_changed)
-        mounter = Mounter(self, self.pool, self.registry)
+        locks = VolumeLocks()
+        mounter = Mounter(self, self.pool, self.registry, locks)
+        self.unstaging = Unstaging(self, self.pool, self.registry, locks, in_use.InUse(self))
         self.limits = Limits(self, self.pool, self.registry)
         context = self._context(await self._machine())
-        self.reconciler = Reconciler(self, self.pool, mounter, self.limits, self.pods, context, path)
+        self.reconciler = Reconciler(self, self.pool, mounter, self.unstaging, self.limits, self.pods, context)
         self.metrics = Metrics(self, self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
@@ -130,12 +132,24 @@ class VolumeManager(Actor):
     def on_ready(self) -> None:
         """Register drivers once pods can be told of them, and unmount disks that no pod has."""
         self.registry.start()
+        self.metrics.start()
+        self.spawn(self._unstage_left(), "unstage")
         self.reconciler.devices.release(*self.left_devices)
         if self.settings.kubeconfig:
             self.limits.start()
             self.spawn(self._take_over_in_use(), "volumes in use")
             self.spawn(self._read_node(), "node")
             self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._look_at_claims, "claims")
+
+    async def _unstage_left(self) -> None:
+        # Most nodes have nothing staged, and then no helper is started.
+        try:
+            left = bool(await self.blocking(LOOK_S, staged.find, self.root))
+        except (AskTimeout, OSError) as error:
+            log.warning("cannot list the staged volumes under %s: %s", self.root, error)
+            left = True
+        if left:
+            self.unstaging.look()
 
     def _look_at_claims(self) -> None:
         # A node may not watch claims. To see which have grown, they are read as often as the kubelet syncs a pod.
@@ -164,12 +178,20 @@ class VolumeManager(Actor):
         while True:
             try:
                 found = await self.blocking(LOOK_S, in_use.find, self.root)
-            except (AskTimeout, OSError, VolumeError) as error:
+                listed = await self._listed_in_use() if found.unreadable else ()
+            except (ActorError, OSError) as error:
                 log.warning("cannot list the CSI volumes under %s: %s; trying again", self.root, error)
                 await self.sleep(LOOK_S)
             else:
-                self.reconciler.in_use.take_over(found)
+                self.reconciler.in_use.take_over(found, listed)
                 return
+
+    async def _listed_in_use(self) -> tuple[str, ...]:
+        """Volumes in use by the Node's status. Raises an ask's errors."""
+        ref = ObjectRef(kind="Node", name=self.settings.node_name)
+        node = (await fetch(self.peer("objects"), (ref,), fresh=True)).get(ref)
+        status = node.document.get("status") or {} if node is not None else {}
+        return tuple(status.get("volumesInUse") or ())
 
     @handles(VolumesInUseReported)
     def volumes_in_use_reported(self, message: VolumesInUseReported) -> None:
@@ -201,9 +223,10 @@ class VolumeManager(Actor):
 
     def _driver_registered(self, driver: str) -> None:
         self.reconciler.publisher.driver_registered(driver)
+        self.unstaging.driver_registered()
 
     def describe(self) -> dict[str, Any]:
-        """Counts, hanging volumes with seconds, failed volumes with their errors, helpers, drivers."""
+        """Counts, hanging volumes with seconds, failed volumes with errors, helpers, drivers, volumes still staged."""
         volumes = [(f"{uid}/{name}", one) for uid, pod in self.pods.items() for name, one in pod.actual.items()]
         now = time.time()
         return {
@@ -215,6 +238,7 @@ class VolumeManager(Actor):
             | {uid: pod.error for uid, pod in self.pods.items() if pod.error},
             "helpers": self.pool.describe(),
             "csi": self.registry.describe(),
+            "unstaging": self.unstaging.describe(),
         }
 
     def measure(self) -> None:

@@ -1,4 +1,7 @@
-"""Usage figures of volumes: measured by a niced helper on request, and kept for volumeStatsAggPeriod."""
+"""Usage figures of volumes: measured by a niced helper on request, and kept for volumeStatsAggPeriod.
+
+CSI drivers are asked without a request, too, about once in that period: they may watch their volumes by it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -21,6 +24,7 @@ from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure, Volume
 from actors.volume.steps.places import MOUNTED_PLUGINS
 from actors.volume.steps.volumes import Measure, MeasureMount
+from proto.common.until import Until
 from proto.pods.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
@@ -28,8 +32,13 @@ log = logging.getLogger(__name__)
 DRIVER_S = 10.0
 """A driver is not asked about further volumes after so long. The last one takes at most MEASURE_S of csi/operations.py.
 The askers wait 25 s for all figures."""
+JITTER = 0.5
+"""Of the period in which drivers are asked without a request."""
 SILENT_S = 600.0
 """Pause before a mount that did not answer is measured again: each try delays the answer by seconds."""
+
+Add = Callable[[str, str, Outcome], None]
+"""Takes the figures of a volume: the pod's UID, the name in the pod, the outcome."""
 
 
 class Metrics:
@@ -52,15 +61,31 @@ class Metrics:
         """Monotonic seconds of the last question about them."""
         self._lock = Semaphore(1)
 
+    def start(self) -> None:
+        """Ask drivers periodically. Without CSI volumes each period costs one look at the pods."""
+        if self._period_s > 0:
+            self._actor.every(Until(self._period_s, JITTER), self._ask_drivers, "csi usage")
+
+    async def _ask_drivers(self) -> None:
+        if not any(pod.published for pod in self._pods.values()):
+            return
+        async with self._lock:
+            self._forget_gone()
+            since = time.monotonic() - self._period_s
+            due = {
+                (uid, name)
+                for uid, pod in self._pods.items()
+                for name in pod.published
+                if self._driver_asked.get((uid, name), -math.inf) <= since
+            }
+            await self._measure_drivers(self._pods, due)
+
     async def usages(self) -> VolumeUsages:
         """Figures of every pod that has volumes on disk."""
         if self._period_s < 0:
             return VolumeUsages()
         async with self._lock:
-            self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
-            for known in (self._driver_figures, self._driver_asked):
-                for key in [key for key in known if key[0] not in self._pods]:
-                    del known[key]
+            self._forget_gone()
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
             left, measured = due, set[str]()
             while left:
@@ -70,6 +95,12 @@ class Metrics:
             await self._measure_mounts(anew)
             await self._measure_drivers(anew)
             return VolumeUsages(pods=tuple(self._latest.values()))
+
+    def _forget_gone(self) -> None:
+        self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
+        for known in (self._driver_figures, self._driver_asked):
+            for key in [key for key in known if key[0] not in self._pods]:
+                del known[key]
 
     def _is_due(self, uid: str) -> bool:
         latest = self._latest.get(uid)
@@ -142,17 +173,22 @@ class Metrics:
         more = tuple(msgspec.structs.replace(one, claim=claim) for one in outcome.usages)
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
-    async def _measure_drivers(self, uids: list[str]) -> None:
-        """Add the figures of CSI drivers. All drivers are asked at the same time, so that none waits for another."""
+    async def _measure_drivers(self, uids: Iterable[str], only: Container[tuple[str, str]] | None = None) -> None:
+        """Add the figures of CSI drivers. All drivers are asked at the same time, so that none waits for another.
+
+        `only`: just keep those of these volumes, by the pod's UID and the name in the pod.
+        """
         by_driver: dict[str, list[tuple[str, str, Volume]]] = {}
         for uid in uids:
             pod = self._pods.get(uid)
             for name, volume in pod.published.items() if pod is not None else ():
-                by_driver.setdefault(volume.driver, []).append((uid, name, volume))
-        await gather(*[self._actor.spawn(self._measure_driver(one), "csi usage") for one in by_driver.values()])
+                if only is None or (uid, name) in only:
+                    by_driver.setdefault(volume.driver, []).append((uid, name, volume))
+        add = self._add if only is None else _keep
+        await gather(*[self._actor.spawn(self._measure_driver(one, add), "csi usage") for one in by_driver.values()])
 
-    async def _measure_driver(self, volumes: list[tuple[str, str, Volume]]) -> None:
-        """Add one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod.
+    async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add) -> None:
+        """`add` one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod.
 
         The volumes that were asked about longest ago come first. The others keep their last figures.
         """
@@ -173,7 +209,11 @@ class Metrics:
                 log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
                 break
             self._driver_figures[uid, name] = outcome
-            self._add(uid, name, outcome)
+            add(uid, name, outcome)
         for uid, name, _ in left:
             if (before := self._driver_figures.get((uid, name))) is not None:
-                self._add(uid, name, before)
+                add(uid, name, before)
+
+
+def _keep(uid: str, name: str, outcome: Outcome) -> None:
+    """Adds figures to no answer."""

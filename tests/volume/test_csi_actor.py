@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from actors._host.files.mounts import mounts_under
+from actors.volume.csi import staged
+from actors.volume.steps.csi import Staged
 from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
@@ -122,12 +124,12 @@ def in_default(*volumes: Volume, uid: str = UID) -> Pod:
     return replace(one, metadata=replace(one.metadata, name="p", namespace="default"))
 
 
-def inline(**fields: Any) -> Volume:
-    return Volume(name="i", csi=CSIVolumeSource(driver="csi.test", **fields))
+def inline(name: str = "i", **fields: Any) -> Volume:
+    return Volume(name=name, csi=CSIVolumeSource(driver="csi.test", **fields))
 
 
 def retry_forbidden(actor: ActorProcess, request: Any) -> Any:
-    """Repeats the request until it succeeds, as pod_workers does."""
+    """Repeats the request until it succeeds, as pod_workers does, and waits until no unused volume is staged."""
 
     def done() -> Any:
         try:
@@ -136,7 +138,15 @@ def retry_forbidden(actor: ActorProcess, request: Any) -> Any:
             time.sleep(0.05)
             return None
 
-    return wait_for(done, 40, f"{type(request).__name__}")[0]
+    (answer,) = wait_for(done, 40, f"{type(request).__name__}")
+    if isinstance(request, UnmountPod):
+        wait_for(lambda: unused(actor) == (), 20, "its volumes are unstaged")
+    return answer
+
+
+def unused(actor: ActorProcess) -> tuple[Staged, ...]:
+    root = actor.settings.root_dir
+    return staged.unused(root, staged.find(root))
 
 
 def refused(actor: ActorProcess, request: Any) -> str:
@@ -217,6 +227,50 @@ def test_a_silent_driver_holds_up_its_own_volume_only(actor: ActorProcess, drive
     assert "UnmountVolume.TearDown failed" in refused(actor, UnmountPod(pod_uid=UID))
     driver.faults.clear()
     retry_forbidden(actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_failing_unstage_does_not_hold_up_pods(actor: ActorProcess, driver: Driver) -> None:
+    retry_forbidden(actor, MountPod(pod=in_default(claim())))
+    driver.faults["NodeUnstageVolume"] = Fault("INVALID_ARGUMENT")
+    actor.ask(UnmountPod(pod_uid=UID))
+    assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
+    wait_for(lambda: len(driver.of("NodeUnstageVolume")) > 1, 20, "it is tried again and again")
+    error = actor.ask(Describe()).state["unstaging"]["vol-1"]
+    assert error == "rpc error: code = InvalidArgument desc = NodeUnstageVolume was told to fail"
+    path = retry_forbidden(actor, MountPod(pod=in_default(claim(), uid="new"))).host_paths["v"]
+    wait_for(lambda: actor.ask(Describe()).state["unstaging"] == {}, 20, "it is in use again")
+    assert bound(path)
+    assert driver.names()[-2:] == ["NodeStageVolume", "NodePublishVolume"]
+    driver.faults.clear()
+    retry_forbidden(actor, UnmountPod(pod_uid="new"))
+    assert driver.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+
+
+@pytest.mark.needs("mounts")
+def test_staged_volume_is_unstaged_after_a_kill(actor: ActorProcess, driver: Driver) -> None:
+    retry_forbidden(actor, MountPod(pod=in_default(claim())))
+    driver.faults["NodeUnstageVolume"] = Fault(hang=True)
+    actor.ask(UnmountPod(pod_uid=UID))
+    wait_for(lambda: driver.of("NodeUnstageVolume"), 20, "it is being unstaged")
+    assert len(unused(actor)) == 1
+    driver.stop()
+    actor.restart()
+    driver.faults.clear()
+    driver.release.set()
+    driver.start()
+    wait_for(lambda: unused(actor) == (), 20, "it is unstaged once its driver is registered")
+    assert driver.names()[-1] == "NodeUnstageVolume"
+
+
+@pytest.mark.needs("mounts")
+def test_volumes_of_one_name_in_a_pod_are_not_mixed_up(actor: ActorProcess, driver: Driver) -> None:
+    message = refused(actor, MountPod(pod=in_default(claim(), inline("pv-1"))))
+    assert 'volume "v" of the pod has the same name: pv-1' in message
+    wait_for(lambda: driver.of("NodePublishVolume"), 20, "the first one is mounted")
+    assert {one.volume_id for one in driver.of("NodePublishVolume")} == {"vol-1"}
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
+    assert driver.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
 
 
 @pytest.mark.needs("mounts")

@@ -13,10 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.volume.csi import disk, driver, operations, policy, registration
+from actors.volume.csi import disk, driver, operations, policy, registration, staged
 from actors.volume.csi.driver import CallFailed
 from actors.volume.steps import places
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, FsGroup, Register, Secrets, Volume
+from actors.volume.steps.csi import (
+    CsiMeasure,
+    CsiMount,
+    CsiUnmount,
+    CsiUnstage,
+    FsGroup,
+    Register,
+    Secrets,
+    Staged,
+    Volume,
+)
 from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
 
@@ -60,8 +70,19 @@ def mount(root: str, plugin: Driver, volume: Volume = VOLUME, **fields: Any) -> 
     return Path(places.csi_volume_dir(root, volume.uid, volume.spec_name), "mount")
 
 
-def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
+def unpublish(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
     operations.unmount(root, CsiUnmount(volume, plugin.socket), nothing)
+
+
+def unstage(root: str, plugin: Driver) -> None:
+    """Unstages all that no pod has, as the actor does."""
+    for one in staged.unused(root, staged.find(root)):
+        operations.unstage(root, CsiUnstage(one, plugin.socket), nothing)
+
+
+def unmount(root: str, plugin: Driver, volume: Volume = VOLUME) -> None:
+    unpublish(root, plugin, volume)
+    unstage(root, plugin)
 
 
 def everything(root: str) -> list[str]:
@@ -201,6 +222,20 @@ def test_an_ephemeral_volume_is_not_staged(root: str, plugin: Driver) -> None:
     assert plugin.names() == ["NodePublishVolume", "NodeUnpublishVolume"]
 
 
+@pytest.mark.needs("mounts")
+def test_ephemeral_volume_may_be_no_directory_of_the_driver(root: str, plugin: Driver) -> None:
+    """As with a driver that answers, and mounts nothing: its pod gets an empty directory."""
+    plugin.faults["NodePublishVolume"] = Fault(lie=True)
+    target = mount(root, plugin, ephemeral=True, republish=True)
+    assert target.is_dir()
+    plugin.faults["NodePublishVolume"] = Fault("INTERNAL")
+    with pytest.raises(CallFailed):
+        mount(root, plugin, ephemeral=True, republish=True)
+    assert target.is_dir(), "a container may have it"
+    unmount(root, plugin)
+    assert everything(root) == []
+
+
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.needs("mounts")
 def test_every_code_of_a_publication(root: str, plugin: Driver, code: str) -> None:
@@ -237,12 +272,14 @@ def test_every_code_of_a_staging(root: str, plugin: Driver, code: str) -> None:
     assert everything(root) == []
 
 
-@pytest.mark.parametrize("rpc", ["NodeUnpublishVolume", "NodeUnstageVolume"])
-@pytest.mark.parametrize("code", ["NOT_FOUND", "INTERNAL", "UNAVAILABLE", "FAILED_PRECONDITION"])
+FAILURES = ["NOT_FOUND", "INTERNAL", "UNAVAILABLE", "FAILED_PRECONDITION"]
+
+
+@pytest.mark.parametrize("code", FAILURES)
 @pytest.mark.needs("mounts")
-def test_failed_unmount_is_retried(root: str, plugin: Driver, rpc: str, code: str) -> None:
+def test_failed_unpublication_is_retried(root: str, plugin: Driver, code: str) -> None:
     mount(root, plugin)
-    plugin.faults[rpc] = Fault(code)
+    plugin.faults["NodeUnpublishVolume"] = Fault(code)
     for _ in range(2):
         with pytest.raises(CallFailed):
             unmount(root, plugin)
@@ -251,6 +288,82 @@ def test_failed_unmount_is_retried(root: str, plugin: Driver, rpc: str, code: st
     plugin.faults.clear()
     unmount(root, plugin)
     assert everything(root) == []
+
+
+STAGED = Staged("csi.test", "vol-1")
+
+
+@pytest.mark.parametrize("code", FAILURES)
+@pytest.mark.needs("mounts")
+def test_failed_unstaging_leaves_nothing_in_the_pod(root: str, plugin: Driver, code: str) -> None:
+    mount(root, plugin)
+    plugin.faults["NodeUnstageVolume"] = Fault(code)
+    unpublish(root, plugin)
+    assert disk.find(root, "uid-1") == ()
+    assert os.listdir(f"{root}/pods/uid-1/volumes/kubernetes.io~csi") == []
+    for _ in range(2):
+        with pytest.raises(CallFailed):
+            unstage(root, plugin)
+        assert staged.find(root) == (STAGED,), "after a kill it is found by its record"
+    plugin.faults.clear()
+    unstage(root, plugin)
+    assert everything(root) == []
+
+
+@pytest.mark.needs("mounts")
+def test_volume_that_is_still_staged_is_staged_for_new_pod(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    plugin.faults["NodeUnstageVolume"] = Fault("INTERNAL")
+    unpublish(root, plugin)
+    with pytest.raises(CallFailed):
+        unstage(root, plugin)
+    target = mount(root, plugin, OTHER)
+    operations.unstage(root, CsiUnstage(STAGED, plugin.socket), nothing)
+    assert bound(target), "an attempt that comes late leaves it to the new pod"
+    assert plugin.names()[-3:] == ["NodeUnstageVolume", "NodeStageVolume", "NodePublishVolume"]
+    plugin.faults.clear()
+    unmount(root, plugin, OTHER)
+    assert everything(root) == []
+
+
+@pytest.mark.needs("mounts")
+def test_failed_stage_leaves_an_earlier_one_to_be_undone(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    unpublish(root, plugin)
+    plugin.faults["NodeStageVolume"] = Fault("INTERNAL")
+    with pytest.raises(CallFailed):
+        mount(root, plugin, OTHER)
+    assert disk.find(root, "uid-2") == (OTHER,), "the end of its pod has the volume unstaged"
+    unmount(root, plugin, OTHER)
+    assert everything(root) == []
+
+
+@pytest.mark.needs("mounts")
+def test_damaged_staging_record_is_mended_by_the_last_pod(root: str, plugin: Driver) -> None:
+    mount(root, plugin)
+    Path(places.csi_staging_dir(root, "csi.test", "vol-1"), disk.DATA).write_bytes(b"{")
+    assert staged.find(root) == ()
+    unpublish(root, plugin)
+    assert staged.find(root) == (STAGED,)
+    unstage(root, plugin)
+
+
+def test_records_elsewhere_are_no_staged_volumes(root: str) -> None:
+    place = places.csi_staging_dir(root, "csi.test", "vol-1")
+    disk.write_data(place, {"driverName": "csi.test", "volumeHandle": "vol-2"})
+    disk.write_data(f"{root}/plugins/kubernetes.io/csi/pv/pv-1", {"driverName": "csi.test", "volumeHandle": "vol-1"})
+    assert staged.find(root) == ()
+
+
+@pytest.mark.needs("mounts")
+def test_another_volume_of_the_same_name_is_refused(root: str, plugin: Driver) -> None:
+    target = mount(root, plugin)
+    before = everything(root)
+    for other in (Volume("uid-1", "pv-1", "csi.test", "vol-2"), Volume("uid-1", "pv-1", "csi.other", "vol-1")):
+        with pytest.raises(VolumeError, match=r"is in use by volume vol-1 of driver csi\.test"):
+            mount(root, plugin, other)
+    assert (disk.find(root, "uid-1"), everything(root), bound(target)) == ((VOLUME,), before, True)
+    unmount(root, plugin)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors.volume.csi import disk, operations, raw_block
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Volume
+from actors.volume.csi import disk, operations, raw_block, staged
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
 from tests.volume.devices import loop_device, loops_below
-from tests.volume.test_csi_operations import CODES, nothing, plugin, root
+from tests.volume.test_csi_operations import CODES, nothing, plugin, root, unstage
 
 __all__ = ["plugin", "root"]  # fixtures
 
@@ -38,6 +38,7 @@ def mount(root: str, driver: Driver, volume: Volume = VOLUME, **fields: Any) -> 
 
 def unmount(root: str, driver: Driver, volume: Volume = VOLUME) -> None:
     operations.unmount(root, CsiUnmount(volume, driver.socket), nothing)
+    unstage(root, driver)
 
 
 def left(root: str) -> list[str]:
@@ -78,6 +79,24 @@ def test_shared_device_is_staged_once_and_unstaged_last(root: str, served: Drive
     assert disk.find(root, "uid-2") == (OTHER,)
     unmount(root, served, OTHER)
     assert served.names().count("NodeStageVolume") == served.names().count("NodeUnstageVolume") == 1
+    assert left(root) == []
+
+
+def test_failed_unstaging_of_a_device_is_found_again(root: str, served: Driver) -> None:
+    mount(root, served)
+    served.faults["NodeUnstageVolume"] = Fault("INTERNAL")
+    for _ in range(2):
+        with pytest.raises(VolumeError, match="was told to fail"):
+            unmount(root, served)
+        assert disk.find(root, "uid-1") == ()
+        assert staged.find(root) == (Staged("csi.test", "vol-1", "pv-1"),)
+    with pytest.raises(VolumeError, match=r"is in use by volume vol-1 of driver csi\.test"):
+        mount(root, served, Volume("uid-2", "pv-1", "csi.test", "vol-2", block=True))
+    served.faults.clear()
+    mount(root, served, OTHER)
+    assert served.names().count("NodeStageVolume") == 2
+    assert staged.unused(root, staged.find(root)) == ()
+    unmount(root, served, OTHER)
     assert left(root) == []
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.volume.csi import disk, unreadable
+from actors.volume.csi import disk, staged, unreadable
 from actors.volume.drivers import in_use
-from actors.volume.steps.csi import Volume
+from actors.volume.steps import places
+from actors.volume.steps.csi import Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
@@ -61,21 +62,65 @@ def test_unreadable_record_does_not_hide_other_volumes(root: str, content: bytes
     name = "kubernetes.io/csi/csi.test^vol-1"
     unreadable.drop(root, "uid-1", ignore)
     assert os.listdir(f"{root}/pods/uid-1/volumes/kubernetes.io~csi") == ["pv-1"]
-    assert in_use.find(root) == {"uid-1": {name}, "uid-2": {name}}
+    assert in_use.find(root) == ({"uid-1": {name}, "uid-2": {name}}, frozenset(), frozenset())
 
 
 @pytest.mark.needs("mounts")
-def test_unreadable_record_of_a_mounted_volume_is_an_error(root: str) -> None:
+def test_unreadable_record_of_a_mounted_volume_keeps_its_pod(root: str) -> None:
     place = record(root, "uid-1", b"")
     subprocess.run(["mount", "-t", "tmpfs", "none", place / "mount"], check=True)
-    for look in (lambda: disk.users(root, OTHER), lambda: disk.find(root, "uid-1"), lambda: in_use.find(root)):
-        with pytest.raises(VolumeError, match="failed to open volume data file"):
-            look()
+    with pytest.raises(VolumeError, match="failed to open volume data file"):
+        disk.find(root, "uid-1")
+    assert disk.users(root, OTHER) == []
+    assert in_use.find(root) == ({}, frozenset(), {"uid-1"})
     unreadable.drop(root, "uid-1", ignore)
     assert (place / disk.DATA).exists()
     subprocess.run(["umount", place / "mount"], check=True)
     unreadable.drop(root, "uid-1", ignore)
     assert not place.exists()
+
+
+@pytest.mark.needs("mounts")
+def test_unreadable_record_may_be_of_volumes_on_its_device(root: str) -> None:
+    first, second = Staged("csi.test", "vol-1"), Staged("csi.other", "vol-1")
+    for one in (first, second):
+        disk.write_data(
+            places.csi_staging_dir(root, one.driver, one.handle), {"driverName": one.driver, "volumeHandle": "vol-1"}
+        )
+        point = staged.path_of(root, one)
+        os.mkdir(point)
+        subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True)
+    unused = lambda: set(staged.unused(root, staged.find(root)))  # noqa: E731
+    place = record(root, "uid-1", b"{")
+    assert unused() == {first, second}, "it is not mounted"
+    subprocess.run(["mount", "--bind", staged.path_of(root, first), place / "mount"], check=True)
+    assert unused() == {second}
+    subprocess.run(["umount", place / "mount"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place / "mount"], check=True)
+    assert unused() == set(), "it may be any"
+
+
+@pytest.mark.needs("mounts")
+def test_unreadable_record_is_written_anew_by_its_pod(actor: ActorProcess) -> None:
+    driver = new_driver(actor).start()
+    try:
+        registered(actor, driver)
+        for uid in (UID, "other"):
+            retry_forbidden(actor, MountPod(pod=in_default(claim(), uid=uid)))
+        data = Path(actor.settings.root_dir, "pods", UID, "volumes/kubernetes.io~csi/pv-1", disk.DATA)
+        data.write_bytes(b"{")
+        actor.restart()
+        registered(actor, driver)
+        retry_forbidden(actor, UnmountPod(pod_uid="other"))
+        retry_forbidden(actor, MountPod(pod=in_default(claim(), uid="new")))
+        retry_forbidden(actor, UnmountPod(pod_uid="new"))
+        assert driver.of("NodeUnstageVolume") == []
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
+        assert disk.read_data(str(data.parent))["volumeHandle"] == "vol-1"
+        retry_forbidden(actor, UnmountPod(pod_uid=UID))
+        assert driver.names()[-2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+    finally:
+        driver.close()
 
 
 def test_content_below_an_unreadable_record_is_not_deleted(root: str) -> None:

@@ -13,7 +13,7 @@ from actors.volume.csi.driver import CallFailed
 from actors.volume.steps.csi import CsiMeasure
 from proto.pods.objects import GetObjects
 from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
-from tests.harness import PATIENCE, ActorProcess
+from tests.harness import PATIENCE, ActorProcess, wait_for
 from tests.volume.csi_driver import ALL, Driver, Fault
 from tests.volume.test_actor import empty
 from tests.volume.test_csi_actor import UID, claim, in_default, new_driver, objects, registered, retry_forbidden
@@ -65,6 +65,26 @@ def test_hung_driver_keeps_no_figures_from_others(actor: ActorProcess) -> None:
             retry_forbidden(actor, UnmountPod(pod_uid=uid))
         hung.close()
         well.close()
+
+
+@pytest.mark.needs("mounts")
+def test_drivers_are_asked_without_a_request() -> None:
+    peers = ("pod_workers", "objects", "events")
+    with ActorProcess(
+        "volume", None, peers, prelude=PRELUDE, objects_dir="/objects", volume_stats_agg_period_s=0.5
+    ) as actor:
+        actor.peers["objects"].answers[GetObjects] = objects
+        driver = new_driver(actor, capabilities=ALL).start()
+        try:
+            registered(actor, driver)
+            retry_forbidden(actor, MountPod(pod=in_default(claim(), empty("e"))))
+            asked = lambda: len(driver.of("NodeGetVolumeStats"))  # noqa: E731
+            wait_for(lambda: asked() > 1, 20, "it is asked again and again")
+            (pod,) = actor.ask(GetVolumeUsages(), 25 * PATIENCE).pods
+            assert sorted(one.name for one in pod.volumes) == ["e", "v"], "each volume has its figures once"
+        finally:
+            retry_forbidden(actor, UnmountPod(pod_uid=UID))
+            driver.close()
 
 
 @pytest.mark.needs("mounts")

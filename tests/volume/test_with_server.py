@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from proto.agent.actor import Describe
 from proto.node.node import SetVolumesInUse
 from proto.pods.events import RecordEvent
 from proto.pods.objects import (
@@ -212,6 +213,52 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
 
 
+@pytest.mark.needs("mounts")
+def test_volume_is_in_use_while_it_is_staged(server: Server, driver: Driver) -> None:
+    server.attached = True
+    refusal(server)
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    driver.faults["NodeUnstageVolume"] = Fault("INTERNAL")
+    server.actor.ask(UnmountPod(pod_uid=UID))
+    tries = lambda: len(driver.of("NodeUnstageVolume"))  # noqa: E731
+    wait_for(lambda: tries() > 1, 20, "the unstaging is tried again")
+    told = len(server.in_use())
+    server.actor.restart()
+    wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation tells")
+    registered(server.actor, driver)
+    before = tries()
+    wait_for(lambda: tries() > before, 20, "and tries")
+    assert {names for names in server.in_use() if names != (UNIQUE,)} <= {()}
+    assert all(names == (UNIQUE,) for names in server.in_use()[told - 1 :])
+    driver.faults.clear()
+    wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
+@pytest.mark.needs("mounts")
+def test_unreadable_record_keeps_what_the_node_has_in_use(server: Server, driver: Driver) -> None:
+    driver.capabilities = ()
+    server.attached = True
+    refusal(server)
+    server.report()
+    path = retry_forbidden(server.actor, MountPod(pod=in_default(claim()))).host_paths["v"]
+    data = Path(path).parent / "vol_data.json"
+    content = data.read_bytes()
+    data.write_bytes(b"{")
+    server.documents["Node", "node"] = {"status": {"volumesInUse": [UNIQUE]}}
+    told = len(server.in_use())
+    server.attached = False  # the stand-in tells the Node's attached volumes from the reports
+    server.actor.restart()
+    wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation tells")
+    assert server.in_use()[-1] == (UNIQUE,)
+    registered(server.actor, driver)
+    with pytest.raises(Refused, match="failed to open volume data file"):
+        server.actor.ask(UnmountPod(pod_uid=UID))
+    data.write_bytes(content)
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+    wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
 def mount_events(server: Server) -> list[str]:
     return [one.message for one in server.actor.peers["events"].of(RecordEvent) if one.reason == "FailedMount"]
 
@@ -396,6 +443,40 @@ def test_a_driver_that_does_not_let_a_claim_grow(server: Server, driver: Driver,
         wait_for(lambda: len(driver.of("NodeExpandVolume")) > len(calls), 20, "it is asked again")
         del driver.faults["NodeExpandVolume"]
         wait_for(lambda: told.of(SetClaimCapacity), 20, "in time it grows")
+    retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_growth_is_taken_back_after_a_second_failure(server: Server, driver: Driver) -> None:
+    server.attached = True
+    refusal(server)
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    documents, told = server.documents, server.actor.peers["objects"]
+    spec, status = (documents["PersistentVolumeClaim", "data"][part] for part in ("spec", "status"))
+    phases = lambda: [one.phase for one in told.of(SetClaimExpansion)]  # noqa: E731
+
+    def written(request: SetClaimExpansion) -> Done:
+        if request.phase != "NodeResizeError":
+            status["allocatedResourceStatuses"] = {"storage": request.phase}
+        return Done()
+
+    told.answers[SetClaimExpansion] = written
+    driver.faults["NodeExpandVolume"] = Fault("INTERNAL")
+    spec["resources"] = {"requests": {"storage": "2Gi"}}
+    documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "2Gi"}
+    wait_for(lambda: len(driver.of("NodeExpandVolume")) > 1, 20, "it fails and is tried again")
+    assert "NodeResizeInfeasible" not in phases()
+    spec["resources"] = {"requests": {"storage": "1536Mi"}}
+    wait_for(lambda: "NodeResizeInfeasible" in phases(), 20, "the node gives up")
+    wait_for(lambda: server.actor.ask(Describe()).state["failed"] == {}, 20, "that is no failure of the volume")
+    calls, looks = len(driver.calls), len(told.of(GetObjects))
+    wait_for(lambda: len(told.of(GetObjects)) > looks + 3, 20, "it is looked at again")
+    assert len(driver.calls) == calls
+    driver.faults.clear()
+    status["allocatedResourceStatuses"] = {"storage": "NodeResizePending"}
+    documents["PersistentVolume", "pv-1"]["spec"]["capacity"] = {"storage": "1536Mi"}
+    wait_for(lambda: [one.capacity for one in told.of(SetClaimCapacity)] == ["1536Mi"], 20, "it grows to less")
     retry_forbidden(server.actor, UnmountPod(pod_uid=UID))
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -77,59 +78,100 @@ def remove_place(place: str, mount: str) -> None:
         raise VolumeError(f"failed to clean up {place}: {(error.strerror or str(error)).lower()}") from error
 
 
-def find(root: str, uid: str) -> tuple[Volume, ...]:
-    """CSI volumes that a pod has or may have. Raises VolumeError when the record of a mounted volume is unreadable.
+def check_record(place: str, volume: Volume) -> None:
+    """Raises VolumeError when the record is of another volume: its driver has to undo its calls first.
 
-    An unreadable record of a volume that is not mounted is left out: it must not hold up all volumes of the node.
+    An unreadable record passes: it is written anew.
     """
-    found = []
+    try:
+        before = read_data(place)
+    except VolumeError as error:
+        log.warning("%s; writing it anew", error)
+        return
+    has = before.get("driverName", ""), before.get("volumeHandle", "")
+    if before and has != (volume.driver, volume.handle):
+        text = f"{place} is in use by volume {has[1]} of driver {has[0]}, which has the same name"
+        raise VolumeError(text)
+
+
+class Unreadable(NamedTuple):
+    """The record of a mounted volume that cannot be read."""
+
+    mount: str
+    """Path of the mount."""
+    error: VolumeError
+    block: bool = False
+
+
+def find(root: str, uid: str) -> tuple[Volume, ...]:
+    """CSI volumes that a pod has or may have. Raises VolumeError when the record of a mounted volume is unreadable."""
+    found, unreadable = look(root, uid)
+    for one in unreadable:
+        raise one.error
+    return found
+
+
+def look(root: str, uid: str) -> tuple[tuple[Volume, ...], tuple[Unreadable, ...]]:
+    """CSI volumes that a pod has or may have, and its mounted volumes whose record is unreadable.
+
+    An unreadable record of a volume that is not mounted is left out: it must not hold up the pod's other volumes.
+    """
+    found: list[Volume] = []
+    unreadable: list[Unreadable] = []
+    for directory, place, mount_points, block in (*_file_systems(root, uid), *_raw_devices(root, uid)):
+        try:
+            data = read_data(place)
+        except VolumeError as error:
+            mounted = next((one for one in mount_points if is_mount(one)), "")
+            if mounted:
+                unreadable.append(Unreadable(mounted, error, block))
+            else:
+                log.warning("%s; leaving the volume out, since it is not mounted", error)
+            continue
+        if data or block:
+            name = data.get("specVolID", directory)
+            found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", ""), block=block))
+    return tuple(found), tuple(unreadable)
+
+
+_Place: TypeAlias = tuple[str, str, tuple[str, ...], bool]
+"""Directory name of a volume, directory of its record, where it may be mounted, and if it is a raw device."""
+
+
+def _file_systems(root: str, uid: str) -> Iterator[_Place]:
     top = f"{paths.pod_volumes_dir(root, uid)}/{places.CSI}"
     for directory in names(top):
-        data = _record(f"{top}/{directory}", f"{top}/{directory}/mount")
-        if data:
-            name = data.get("specVolID", directory)
-            found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", "")))
-    return (*found, *_find_raw(root, uid))
+        yield directory, f"{top}/{directory}", (f"{top}/{directory}/mount",), False
 
 
-def _record(place: str, *mount_points: str) -> dict[str, str] | None:
-    """Content of vol_data.json; None when it is unreadable and nothing is mounted there. Raises VolumeError."""
-    try:
-        return read_data(place)
-    except VolumeError as error:
-        if any(is_mount(one) for one in mount_points):
-            raise
-        log.warning("%s; leaving the volume out, since it is not mounted", error)
-        return None
-
-
-def _find_raw(root: str, uid: str) -> Iterator[Volume]:
+def _raw_devices(root: str, uid: str) -> Iterator[_Place]:
     top = places.csi_block_volumes_dir(root)
     for directory in names(top):
-        if os.path.lexists(f"{top}/{directory}/dev/{uid}"):
+        device = f"{top}/{directory}/dev/{uid}"
+        if os.path.lexists(device):
             target = places.csi_block_target(root, directory, uid)
-            data = _record(f"{top}/{directory}/data", f"{top}/{directory}/dev/{uid}", target)
-            if data is None:
-                continue
-            name = data.get("specVolID", directory)
-            yield Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", ""), block=True)
+            yield directory, f"{top}/{directory}/data", (device, target), True
 
 
 def users(root: str, volume: Volume) -> list[Volume]:
-    """Records of the same volume in other pods. Raises VolumeError as `find` does."""
+    """Records of the same volume in other pods; unreadable ones are left out."""
     return [
         one
         for uid in names(paths.pods_dir(root))
-        for one in find(root, uid)
+        for one in look(root, uid)[0]
         if (one.driver, one.handle) == (volume.driver, volume.handle)
         and (one.uid, one.spec_name) != (volume.uid, volume.spec_name)
     ]
 
 
+def is_marked(root: str, volume: Volume) -> bool:
+    """True when the volume was completely set up; since then the machine may have started anew."""
+    return os.path.exists(f"{places.csi_mark_dir(root, volume.uid, volume.spec_name)}/{READY}")
+
+
 def is_ready(root: str, volume: Volume) -> bool:
     """True when the volume is completely set up and still mounted."""
-    mark = f"{places.csi_mark_dir(root, volume.uid, volume.spec_name)}/{READY}"
-    return os.path.exists(mark) and is_mount(mount_point(root, volume))
+    return is_marked(root, volume) and is_mount(mount_point(root, volume))
 
 
 def is_staged(root: str, volume: Volume) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from actors.volume.csi import operations, registration
 from actors.volume.ops import removal
 from actors.volume.steps.codec import Outcome
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Describe, Register
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Describe, Register
+
+Driven: TypeAlias = Register | Describe | CsiMount | CsiUnmount | CsiUnstage | CsiMeasure
+"""Steps that call a driver."""
 
 
-def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | CsiMeasure, at: removal.At) -> Outcome:
+def carry_out(root: str, step: Driven, at: removal.At) -> Outcome:
     """Carry out one step. Raises VolumeError, OSError."""
 
     def mark(files: int = 0) -> None:
@@ -23,6 +28,8 @@ def carry_out(root: str, step: Register | Describe | CsiMount | CsiUnmount | Csi
             return Outcome(grown=operations.mount(root, step, mark))
         case CsiUnmount():
             operations.unmount(root, step, mark)
+        case CsiUnstage():
+            operations.unstage(root, step, mark)
         case CsiMeasure():
             usage = operations.measure(root, step, mark)
             return Outcome(usages=(usage,) if usage is not None else ())

@@ -2,26 +2,30 @@
 
 Files on disk record what the driver may have done, and are written before its call: vol_data.json in the pod's
 directory of the volume, and another beside the staged volume. So everything can be undone after a kill. A call with
-unknown outcome is undone like a successful one. Source: pkg/volume/csi of Kubernetes 1.36.
+unknown outcome is undone like a successful one. A volume is unstaged apart from the pod, which need not wait for it,
+and as long as it is staged its record is there. Source: pkg/volume/csi of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import suppress
 
-from actors.volume.csi import disk, policy, raw_block, requests
+from actors.volume.csi import disk, policy, raw_block, requests, staged
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
 from actors.volume.ops import mounting, ownership
 from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Growth, Volume
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Growth, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 from proto.pods.volume import VolumeUsage
+
+log = logging.getLogger(__name__)
 
 
 def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
@@ -44,19 +48,25 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     stages = not step.ephemeral and "STAGE_UNSTAGE_VOLUME" in capabilities
     if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
         raise VolumeError(step.secrets.stage_error, mounting.MOUNT_DEVICE_FAILED)
+    disk.check_record(place, volume)
     disk.write_data(place, policy.volume_data(step))
     if stages:
         try:
             staging = _stage(root, step, plugin, capability)
         except CallFailed as error:
-            if error.final and new:
+            # While an earlier staging is left, the pod's record has it unstaged once the pod goes.
+            if error.final and new and not os.path.exists(places.csi_staging_dir(root, volume.driver, volume.handle)):
                 disk.remove_place(place, "mount")
             raise
     try:
         plugin.node("NodePublishVolume", requests.publication(step, staging, target, capability))
     except CallFailed as error:
-        _after_failure(error, place, staging, keep=step.republish and disk.is_ready(root, volume))
+        present = disk.is_marked if step.ephemeral else disk.is_ready
+        _after_failure(error, place, staging, keep=step.republish and present(root, volume))
         raise
+    if step.ephemeral and not os.path.lexists(target):
+        log.warning("driver %s published an ephemeral volume without making %s; making it", volume.driver, target)
+        make_dirs(target)
     if not os.path.isdir(target):
         raise VolumeError(f"driver {volume.driver} reported the volume as published, but {target} does not exist")
     grown = requests.grow(plugin, step, staging, target, capabilities)
@@ -82,8 +92,8 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
     if disk.is_staged(root, volume):
         return staging
     new = not os.path.exists(f"{place}/{disk.DATA}")
+    _record_staging(place, volume)
     make_dirs(staging)
-    disk.write_data(place, {"volumeHandle": volume.handle, "driverName": volume.driver})
     try:
         plugin.node("NodeStageVolume", requests.staging(step, staging, capability))
     except CallFailed as error:
@@ -91,6 +101,10 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
             disk.remove_place(place, "globalmount")
         raise
     return staging
+
+
+def _record_staging(place: str, volume: Volume) -> None:
+    disk.write_data(place, {"volumeHandle": volume.handle, "driverName": volume.driver})
 
 
 def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, mark: Mark) -> None:
@@ -109,7 +123,7 @@ def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, ma
 
 
 def unmount(root: str, step: CsiUnmount, mark: Mark) -> None:
-    """Undo `mount`, also an incomplete one. Raises VolumeError, OSError."""
+    """Undo `mount` for the pod, also an incomplete one; the volume stays staged. Raises VolumeError, OSError."""
     volume = step.volume
     if not step.socket:
         raise VolumeError(policy.not_registered(volume.driver))
@@ -124,11 +138,24 @@ def unmount(root: str, step: CsiUnmount, mark: Mark) -> None:
 def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
     place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     requests.unpublish(plugin, volume, f"{place}/mount")
-    staged = places.csi_staging_dir(root, volume.driver, volume.handle)
-    if os.path.exists(staged) and not disk.users(root, volume):
-        requests.unstage(plugin, volume, f"{staged}/globalmount")
-        disk.remove_place(staged, "globalmount")
+    staging = places.csi_staging_dir(root, volume.driver, volume.handle)
+    if os.path.exists(staging):
+        _record_staging(staging, volume)  # after this only that record has driver and handle; it may be damaged
     disk.remove_place(place, "mount")
+
+
+def unstage(root: str, step: CsiUnstage, mark: Mark) -> None:
+    """Undo the staging, unless a pod has the volume or may have it. Raises VolumeError, OSError."""
+    one = step.staged
+    found = staged.find(root)
+    if one not in staged.unused(root, found):
+        return
+    with connected(step.socket, mark) as plugin:
+        requests.unstage(plugin, one, staged.path_of(root, one))
+    if one.device:
+        raw_block.remove_staging(root, one.device)
+    else:
+        disk.remove_place(places.csi_staging_dir(root, one.driver, one.handle), "globalmount")
 
 
 # Figures

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from actors._plugins import kinds
-from actors.volume.steps.csi import CsiMount, FsGroup
+from actors.volume.steps.csi import CsiMount, FsGroup, Growth
 from proto.common import rfc3339
 from proto.pods.objects import Token
 
+GrowthPhase = Literal["NodeResizeError", "NodeResizeInfeasible"]
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
@@ -42,6 +43,16 @@ def growth_failure(code: str) -> Literal["", "failed", "infeasible"]:
     if code in ("InvalidArgument", "OutOfRange", "NotFound"):
         return "infeasible"
     return "failed" if is_final(code) else ""
+
+
+def growth_phase(result: Growth, *, again: bool, withdrawn: bool) -> GrowthPhase:
+    """State of a failed growth in the claim's status; `again`: it had failed before.
+
+    `withdrawn`: the claim requests another size by now. Its owner takes the growth back, which the controllers only do
+    once the node has given up. Source: markExpansionInfeasible of pkg/volume/util/operationexecutor/node_expander.go.
+    """
+    given_up = result == "infeasible" or (again and withdrawn)
+    return "NodeResizeInfeasible" if given_up else "NodeResizeError"
 
 
 # Names and places

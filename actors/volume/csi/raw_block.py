@@ -1,8 +1,8 @@
 """Raw block devices of CSI drivers: stage, publish, unpublish, unstage. Blocks: runs in a helper process.
 
 As in operations.py, files on disk record what the driver may have done, and are written before its call: here a file
-named after the pod's UID in the volume's `dev`, to which the device is bound later. Source: csi_block.go of
-pkg/volume/csi.
+named after the pod's UID in the volume's `dev`, to which the device is bound later. The volume's record stays until
+it is unstaged. Source: csi_block.go of pkg/volume/csi.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from actors._host.files import paths
 from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
-from actors.volume.csi.requests import Mark, capability, grow, publication, staging, unpublish, unstage
+from actors.volume.csi.requests import Mark, capability, grow, publication, staging, unpublish
 from actors.volume.ops import block
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
@@ -35,6 +35,7 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     # The removal looks for a pod's devices below this directory.
     make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
     make_dirs(f"{place}/dev")
+    disk.check_record(f"{place}/data", volume)
     disk.write_data(f"{place}/data", policy.volume_data(step))
     block.claim(f"{place}/dev", volume.uid)
     staged = _stage(root, step, plugin, capabilities) if stages else ""
@@ -69,7 +70,7 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[st
 
 
 def unmount(root: str, volume: Volume, plugin: Plugin, mark: Mark) -> None:
-    """Undo `mount`, also an incomplete one. Raises VolumeError, OSError."""
+    """Undo `mount` for the pod, also an incomplete one; it stays staged. Raises VolumeError, OSError."""
     place = places.csi_block_dir(root, volume.spec_name)
     name = places.file_name(volume.spec_name)
     block.unmap_device(root, volume.uid, places.CSI, name, f"{place}/dev", mark)
@@ -77,17 +78,32 @@ def unmount(root: str, volume: Volume, plugin: Plugin, mark: Mark) -> None:
     unpublish(plugin, volume, target)
     with suppress(FileNotFoundError):
         os.unlink(target)
-    staged = places.csi_block_staging_dir(root, volume.spec_name)
-    if os.path.exists(staged) and not disk.users(root, volume):
-        unstage(plugin, volume, staged)
-        try:
-            os.rmdir(staged)
-        except OSError as error:
-            raise VolumeError(f"failed to clean up {staged}: {(error.strerror or str(error)).lower()}") from error
-    block.give_back(f"{place}/dev", volume.uid)
+    give_back(root, volume.spec_name, volume.uid)
+
+
+def give_back(root: str, spec_name: str, uid: str) -> None:
+    """Remove the file of a pod that no longer has the device, and the record after the last pod and the staging."""
+    block.give_back(f"{places.csi_block_dir(root, spec_name)}/dev", uid)
     with suppress(OSError):
-        os.rmdir(os.path.dirname(target))
-    if not os.path.isdir(f"{place}/dev"):
-        disk.remove_place(f"{place}/data", "")
-        with suppress(OSError):
-            os.rmdir(place)
+        os.rmdir(os.path.dirname(places.csi_block_target(root, spec_name, uid)))
+    _remove_record(root, spec_name)
+
+
+def remove_staging(root: str, directory: str) -> None:
+    """Remove the staging directory of an unstaged device, then its record. Raises VolumeError."""
+    staged = places.csi_block_staging_dir(root, directory)
+    try:
+        with suppress(FileNotFoundError):
+            os.rmdir(staged)
+    except OSError as error:
+        raise VolumeError(f"failed to clean up {staged}: {(error.strerror or str(error)).lower()}") from error
+    _remove_record(root, directory)
+
+
+def _remove_record(root: str, spec_name: str) -> None:
+    place = places.csi_block_dir(root, spec_name)
+    if os.path.isdir(f"{place}/dev") or os.path.exists(places.csi_block_staging_dir(root, spec_name)):
+        return
+    disk.remove_place(f"{place}/data", "")
+    with suppress(OSError):
+        os.rmdir(place)

@@ -7,7 +7,7 @@ import logging
 from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.ops.commands import Progress
-from actors.volume.steps.csi import CsiMount, Growth, Volume
+from actors.volume.steps.csi import CsiMount, Growth, Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 
@@ -51,7 +51,7 @@ def unpublish(plugin: Plugin, volume: Volume, target: str) -> None:
         raise VolumeError(f"driver {volume.driver} reported the volume as unpublished, but it is still mounted")
 
 
-def unstage(plugin: Plugin, volume: Volume, path: str) -> None:
+def unstage(plugin: Plugin, volume: Staged, path: str) -> None:
     """Unstage a volume, if the driver stages. Raises VolumeError, also when it is still mounted."""
     if "STAGE_UNSTAGE_VOLUME" in plugin.capabilities():
         request = csi_pb2.NodeUnstageVolumeRequest(volume_id=volume.handle, staging_target_path=path)

@@ -1,21 +1,25 @@
 """Volumes in use on this node, reported in the Node's status so that no controller detaches them.
 
 A volume that needs an attachment is mounted only once the Node reports it as in use. It stays in the report until
-nothing of it is left on disk, so a controller never detaches a mounted volume. Runs in the actor's mailbox thread.
-Source: volumesInUse and GenerateVerifyControllerAttachedVolumeFunc of Kubernetes 1.36.
+nothing of it is left on disk, so a controller never detaches a mounted or staged volume. Runs in the actor's mailbox
+thread. Source: volumesInUse and GenerateVerifyControllerAttachedVolumeFunc of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from actors._base import Actor, Future, first_of
 from actors._host.files import paths
-from actors.volume.csi import disk, policy
-from actors.volume.steps.csi import Volume
+from actors._host.files.listing import names
+from actors.volume.csi import disk, policy, staged
+from actors.volume.steps.csi import Staged, Volume
 from proto.node.node import SetVolumesInUse
+
+log = logging.getLogger(__name__)
 
 
 def unique_name(driver: str, handle: str) -> str:
@@ -23,14 +27,29 @@ def unique_name(driver: str, handle: str) -> str:
     return f"kubernetes.io/csi/{driver}^{handle}"
 
 
-def find(root: str) -> dict[str, set[str]]:
-    """Names of the persistent CSI volumes on disk, by pod UID. Blocks; reads vol_data.json of each.
+class Found(NamedTuple):
+    """Persistent CSI volumes on disk, by their unique names."""
 
-    Raises VolumeError when the record of a mounted volume is unreadable: a report without it would let it be detached.
-    """
-    uids = os.listdir(paths.pods_dir(root)) if os.path.isdir(paths.pods_dir(root)) else []
-    found = {uid: {_name(one) for one in disk.find(root, uid)} - {""} for uid in uids}
-    return {uid: names for uid, names in found.items() if names}
+    by_pod: dict[str, set[str]]
+    """By pod UID."""
+    staged: frozenset[str]
+    unreadable: frozenset[str]
+    """UIDs of pods with a mounted volume whose record is unreadable. Its name is not known."""
+
+
+def find(root: str) -> Found:
+    """Read vol_data.json of all volumes. Blocks; raises OSError."""
+    by_pod: dict[str, set[str]] = {}
+    unreadable = set()
+    for uid in names(paths.pods_dir(root)):
+        volumes, lost = disk.look(root, uid)
+        if found := {_name(one) for one in volumes} - {""}:
+            by_pod[uid] = found
+        for one in lost:
+            log.error("pod %s: %s; its volume counts as in use while the pod is here", uid, one.error)
+            unreadable.add(uid)
+    kept = frozenset(unique_name(one.driver, one.handle) for one in staged.find(root))
+    return Found(by_pod, kept, frozenset(unreadable))
 
 
 def _name(volume: Volume) -> str:
@@ -48,6 +67,10 @@ class InUse:
         """Done at the next report of the Node."""
         self._has_server = bool(actor.settings.kubeconfig)
         self._by_pod: dict[str, set[str]] = {}
+        self.leaving: frozenset[str] = frozenset()
+        """Volumes of no pod that may still be staged; see `settle`."""
+        self.on_leaving: Callable[[], None] = lambda: None
+        """Called when there are more of them."""
         self._reported: frozenset[str] = frozenset()
         """Volumes that the Node has reported since they were last added."""
         self._number = actor.bus.incarnation << 32
@@ -59,14 +82,21 @@ class InUse:
         self._dropped: set[str] = set()
         """Pods that were unmounted before that."""
 
-    def take_over(self, found: Mapping[str, set[str]]) -> None:
-        """Add the volumes that were found on disk, by pod UID, and start reporting."""
-        for uid, names in found.items():
+    def take_over(self, found: Found, listed: Iterable[str]) -> None:
+        """Add the volumes that were found on disk, and start reporting.
+
+        `listed`: the Node's volumes in use. A pod with an unreadable record may have any of them.
+        """
+        more = found.by_pod | {uid: found.by_pod.get(uid, set()).union(listed) for uid in found.unreadable}
+        for uid, volumes in more.items():
             if uid not in self._dropped:
-                self._by_pod.setdefault(uid, set()).update(names)
+                self._by_pod.setdefault(uid, set()).update(volumes)
+        self.leaving |= found.staged
         self._known = True
         self._dropped.clear()
         self.tell()
+        if self.leaving:
+            self.on_leaving()
 
     def want(self, uid: str, driver: str, handle: str) -> bool:
         """Add a volume that a pod is about to mount; True when the Node reports it already."""
@@ -81,16 +111,24 @@ class InUse:
         return name in self._reported
 
     def drop(self, uid: str) -> None:
-        """Remove a pod of which no volumes are left on disk."""
+        """Remove a pod of which no volumes are left in its directory. They stay in use while they are staged."""
         if self._has_server and not self._known:
             self._dropped.add(uid)
+        volumes = self._by_pod.pop(uid, None)
+        if volumes:
+            self.leaving |= volumes
+            self.on_leaving()
+
+    def settle(self, left: frozenset[str], found: Iterable[Staged]) -> None:
+        """Remove volumes that are not staged. `left`: `leaving` as it was before the staged volumes were listed."""
         before = self.names()
-        if self._by_pod.pop(uid, None) is not None and self.names() != before:
+        self.leaving -= left.difference(unique_name(one.driver, one.handle) for one in found)
+        if self.names() != before:
             self.tell()
 
     def names(self) -> frozenset[str]:
         """Unique names of all volumes in use."""
-        return frozenset[str]().union(*self._by_pod.values())
+        return self.leaving.union(*self._by_pod.values())
 
     def tell(self) -> None:
         """Send the list to the node actor: at each change, and when that actor has started."""

@@ -20,7 +20,7 @@ from typing import NoReturn
 import setproctitle
 
 from actors._host.files.disk_use import lower_cpu_priority
-from actors.volume.csi import disk, unreadable
+from actors.volume.csi import disk, staged, unreadable
 from actors.volume.helper import channel
 from actors.volume.ops import inside, removal, setup, subpath, usage
 from actors.volume.steps import csi, volumes
@@ -160,7 +160,10 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             removal.unbind_pod_sub_paths(root, step.uid, at)
             unreadable.drop(root, step.uid, at)
             outcome = Outcome(csi_volumes=disk.find(root, step.uid))
-        case csi.Register() | csi.Describe() | csi.CsiMount() | csi.CsiUnmount() | csi.CsiMeasure():
+        case csi.CsiStaged():
+            found = staged.find(root)
+            outcome = Outcome(staged=found, unused=staged.unused(root, found))
+        case csi.Register() | csi.Describe() | csi.CsiMount() | csi.CsiUnmount() | csi.CsiUnstage() | csi.CsiMeasure():
             from actors.volume.csi import dispatch  # noqa: PLC0415 - gRPC and the stubs, only for drivers
 
             outcome = dispatch.carry_out(root, step, at)

@@ -294,12 +294,17 @@ def storage_bytes(claimed: Claimed) -> int:
 _MAY_GROW = frozenset({"", "NodeResizePending", "NodeResizeInProgress"})
 
 
+def may_grow(claimed: Claimed) -> bool:
+    """False while the volume's controllers are still at it, and once its growth failed for good."""
+    return claimed.claim.status.allocated_resource_statuses.get("storage", "") in _MAY_GROW
+
+
 def growth(claimed: Claimed) -> int:
     """Bytes to which the node has to grow the volume's file system; 0 for no growth.
 
-    The claim's status tells when the file system is smaller, and when its controllers are still at it or gave up.
+    The claim's status tells when the file system is smaller.
     """
-    if claimed.claim.status.allocated_resource_statuses.get("storage", "") not in _MAY_GROW:
+    if not may_grow(claimed):
         return 0
     has, should = claimed.claim.status.capacity.get("storage"), storage_bytes(claimed)
     return should if has is not None and should > value(has) else 0

@@ -1,4 +1,4 @@
-"""Calls to CSI drivers: one at a time for each volume, at most WIDTH for each driver.
+"""Calls to CSI drivers that mount and unmount, under the locks of `drivers/locks.py`.
 
 Runs in the actor's mailbox thread. A pod's other volumes are set up meanwhile. A call that takes longer than PATIENCE_S
 makes the request fail, and goes on; pod_workers is told of its end.
@@ -7,12 +7,12 @@ makes the request fail, and goes on; pod_workers is told of its end.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from actors._base import Actor, Semaphore, first_of
+from actors._base import Actor, first_of
 from actors.volume import policy
+from actors.volume.drivers.locks import VolumeLocks
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconcile.volume_state import DriverCall, PodVolumes
@@ -21,8 +21,6 @@ from actors.volume.steps.csi import CsiFind, CsiMount, CsiUnmount, Volume
 from actors.volume.steps.errors import tear_down_message
 
 PATIENCE_S = 8.0
-WIDTH = 8
-"""Most concurrent calls for each driver."""
 
 
 class CsiFailed(Exception):
@@ -36,11 +34,8 @@ class CsiFailed(Exception):
 class Mounter:
     """Runs mount and unmount calls in dedicated helpers."""
 
-    def __init__(self, actor: Actor, pool: Pool, registry: Registry) -> None:
-        self._actor, self._pool, self._registry = actor, pool, registry
-        self._volumes: dict[tuple[str, str], tuple[Semaphore, int]] = {}
-        """Lock and number of its users, for each volume in work, by (driver, handle)."""
-        self._drivers: dict[str, Semaphore] = {}
+    def __init__(self, actor: Actor, pool: Pool, registry: Registry, locks: VolumeLocks) -> None:
+        self._actor, self._pool, self._registry, self._locks = actor, pool, registry, locks
 
     def start(self, pod: PodVolumes, name: str, work: Coroutine[Any, None, None], after: Callable[[], object]) -> None:
         """Run `work` concurrently as the driver call of the volume `name`, then call `after`."""
@@ -57,7 +52,7 @@ class Mounter:
 
     async def mount(self, step: CsiMount) -> Outcome:
         """Mount a volume. Raises HelperGone, HelperHung."""
-        async with self._exclusive(step.volume):
+        async with self._locks.held(step.volume.driver, step.volume.handle):
             (outcome,) = await self._pool.run(step, dedicated=True)
             return outcome
 
@@ -99,7 +94,7 @@ class Mounter:
     async def _unmount(self, volume: Volume, errors: dict[str, CsiFailed]) -> None:
         name = volume.spec_name
         try:
-            async with self._exclusive(volume):
+            async with self._locks.held(volume.driver, volume.handle):
                 step = CsiUnmount(volume, self._registry.endpoint(volume.driver))
                 (outcome,) = await self._pool.run(step, dedicated=True)
             if outcome.error:
@@ -109,17 +104,3 @@ class Mounter:
             errors[name] = CsiFailed(text, hung)
         except HelperGone as gone:
             errors[name] = CsiFailed(tear_down_message(name, str(gone)))
-
-    @asynccontextmanager
-    async def _exclusive(self, volume: Volume) -> AsyncIterator[None]:
-        """Hold the volume's lock, since staging and unstaging must not overlap, and one of the driver's calls."""
-        key = (volume.driver, volume.handle)
-        gate, users = self._volumes.get(key, (Semaphore(1), 0))
-        self._volumes[key] = (gate, users + 1)
-        try:
-            async with gate, self._drivers.setdefault(volume.driver, Semaphore(WIDTH)):
-                yield
-        finally:
-            gate, users = self._volumes.pop(key)
-            if users > 1:
-                self._volumes[key] = (gate, users - 1)

@@ -14,9 +14,10 @@ from typing import Literal
 
 from actors._base import Actor
 from actors.volume import policy
+from actors.volume.csi.policy import GrowthPhase, growth_phase
 from actors.volume.helper.pool import HelperGone, HelperHung
 from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
-from actors.volume.plugins.csi import growth, republishes, storage_bytes
+from actors.volume.plugins.csi import growth, may_grow, republishes, storage_bytes
 from actors.volume.policy import NEW, Wanted
 from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck
 from actors.volume.reconcile.mounter import Mounter
@@ -24,13 +25,13 @@ from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
-from proto.pods.objects import SetClaimExpansion
+from proto.pods.objects import SetClaimCapacity, SetClaimExpansion
+from proto.v1.scalars.quantity import value
 from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 
-Phase = Literal["NodeResizeInProgress", "NodeResizeError", "NodeResizeInfeasible"]
-_PHASES: dict[str, Phase] = {"failed": "NodeResizeError", "infeasible": "NodeResizeInfeasible"}
+Phase = GrowthPhase | Literal["NodeResizeInProgress"]
 GROW_FAILED = "NodeExpandVolume.NodeExpandVolume failed"
 GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
 TELL_S = 15.0
@@ -59,7 +60,7 @@ class Publisher:
             return 0
         size = storage_bytes(claimed)
         if size > pod.sizes.setdefault(one.name, size):
-            wanted = size
+            wanted = size if may_grow(claimed) else 0
         else:
             # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
             wanted = growth(claimed) if one.name not in pod.reported_growth else 0
@@ -69,6 +70,12 @@ class Publisher:
         pod.reported_growth.add(one.name)
         self._reporter.not_grown(pod, claimed)
         return 0
+
+    def begin_growth(self, pod: PodVolumes, name: str, claimed: Claimed) -> None:
+        """Note for the claim of a volume that is about to be grown what to report."""
+        meta, capacity = claimed.claim.metadata, claimed.volume.spec.capacity["storage"]
+        pod.growing[name] = SetClaimCapacity(namespace=meta.namespace, name=meta.name, capacity=str(capacity))
+        pod.requested[name] = value(claimed.claim.spec.resources.requests.get("storage", 0))
 
     def is_due(self, pod: PodVolumes, one: Wanted, context: Context) -> bool:
         """True when the driver of a mounted volume wants it published again now. Plans the first such publication."""
@@ -125,7 +132,10 @@ class Publisher:
             if outcome.grown:
                 stage = GROW_FAILED if pod.actual.get(name, NEW).mounted else GROW_FAILED_FIRST
                 message = f"failed to expand pvc with {outcome.error}"
-                await self._report_expansion(pod, name, _PHASES[outcome.grown], message)
+                withdrawn = pod.requested.get(name) != step.expand_bytes
+                phase = growth_phase(outcome.grown, again=name in pod.failed_growth, withdrawn=withdrawn)
+                pod.failed_growth.add(name)
+                await self._report_expansion(pod, name, phase, message)
             self._reporter.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
             return
         if not step.republish:
@@ -134,6 +144,7 @@ class Publisher:
             pod.republish_at[name] = time.monotonic() + REPUBLISH_S
         if step.expand_bytes:
             pod.sizes[name] = step.expand_bytes
+            pod.failed_growth.discard(name)
         if not pod.actual.get(name, NEW).mounted:
             self._reporter.mapped(pod, *map_places(self._root, step))
         pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))

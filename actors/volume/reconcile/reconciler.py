@@ -14,11 +14,12 @@ import msgspec
 
 from actors._base import Actor
 from actors._base.messaging import waits
+from actors._host.files import paths
 from actors._objects.peer import objects_of
 from actors.volume import policy
 from actors.volume.drivers.attachments import NOT_IN_USE, Attachments
-from actors.volume.drivers.in_use import InUse
 from actors.volume.drivers.limits import Limits
+from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import ATTACH_FAILED, attached
@@ -36,7 +37,7 @@ from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
 from actors.volume.steps.volumes import HostPath, Local, ReadFile, SubPath
-from proto.pods.objects import ObjectRef, SetClaimCapacity, Token
+from proto.pods.objects import ObjectRef, Token
 from proto.pods.pod_workers import VolumesMounted
 
 SOONEST_RENEWAL_S = 1.0
@@ -51,22 +52,23 @@ class Reconciler:
         actor: Actor,
         pool: Pool,
         mounter: Mounter,
+        unstaging: Unstaging,
         limits: Limits,
         pods: dict[str, PodVolumes],
         context: Context,
-        path: str,
     ) -> None:
-        """`pods` by UID; `path` of the file that keeps the quarantine."""
+        """`pods` by UID."""
         self._actor, self._pool, self._pods, self._context = actor, pool, pods, context
         self._root = actor.settings.root_dir
         self._limits = limits
         self.waits = VolumeWaits()
         self.devices = Devices(actor, pool)
-        self.in_use = InUse(actor)
+        self.in_use = unstaging.in_use
         self._attachments = Attachments(actor, self.in_use)
+        path = f"{paths.checkpoints_dir(self._root)}/{actor.name}.json"
         self.reporter = FailureReporter(actor, pool, pods, path, self._recheck)
         self.publisher = Publisher(actor, mounter, pods, self.reporter, self._recheck)
-        self.remover = Remover(actor, pool, mounter, self.devices, self.reporter, self._recheck)
+        self.remover = Remover(actor, pool, mounter, self.devices, unstaging, self.reporter, self._recheck)
 
     async def reconcile(self, uid: str, pod: PodVolumes) -> None:
         """Bring the pod's volumes to the desired state as far as possible now, and schedule retries for the rest."""
@@ -162,12 +164,10 @@ class Reconciler:
                 raise CannotMount(unattached, stage=ATTACH_FAILED, volume=claimed.name, soon=True)
         step = one.plugin.step(pod.pod, one.volume, context)
         if isinstance(step, CsiMount):
-            pod.published[one.name] = step.volume
+            pod.publish(one.name, step.volume)
             step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown or step.expand_bytes)
             if step.expand_bytes and claimed is not None:
-                meta, capacity = claimed.claim.metadata, claimed.volume.spec.capacity["storage"]
-                growth = SetClaimCapacity(namespace=meta.namespace, name=meta.name, capacity=str(capacity))
-                pod.growing[one.name] = growth
+                self.publisher.begin_growth(pod, one.name, claimed)
         digest = policy.digest(step)
         if again or policy.needs(one, step, digest, actual):
             return step

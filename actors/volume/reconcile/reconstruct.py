@@ -12,8 +12,10 @@ from contextlib import suppress
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
+from actors.volume.csi import disk
 from actors.volume.ops import setup
 from actors.volume.policy import Actual
+from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_block_dir, csi_volume_dir
 from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 
@@ -49,21 +51,36 @@ def find_volumes(root: str) -> dict[str, dict[str, Actual]]:
 
 
 def _published(pod_dir: str, root: str, uid: str, mounted: Mapping[str, str]) -> dict[str, Actual]:
-    """CSI volumes that are marked as ready and still mounted, by name in the pod."""
+    """CSI volumes that are marked as ready and still mounted, by name in the pod.
+
+    A volume whose record is unreadable is to be published again, which writes the record anew.
+    """
     found = {}
     for directory in _names(f"{pod_dir}/plugins/{CSI}"):
         with suppress(OSError):
             name = read_regular(f"{pod_dir}/plugins/{CSI}/{directory}/{setup.READY}", MOST_NAME_BYTES).decode(
                 errors="replace"
             )
-            if f"{pod_dir}/volumes/{CSI}/{directory}/mount" in mounted:
+            place, device_place = f"{pod_dir}/volumes/{CSI}/{directory}", csi_block_dir(root, directory)
+            if f"{place}/mount" in mounted:
+                if not _is_readable(place):
+                    continue
                 found[name] = Actual(mounted=True, path=f"{csi_volume_dir(root, uid, directory)}/mount")
                 continue
             # After a reboot the link is still there, but no device is bound.
             device = paths.pod_device(root, uid, CSI, directory)
-            if os.path.islink(device) and mounts.type_at(f"{csi_block_dir(root, directory)}/dev/{uid}"):
+            bound = os.path.islink(device) and mounts.type_at(f"{device_place}/dev/{uid}")
+            if bound and _is_readable(f"{device_place}/data"):
                 found[name] = Actual(mounted=True, path=device)
     return found
+
+
+def _is_readable(place: str) -> bool:
+    try:
+        disk.read_data(place)
+    except VolumeError:
+        return False
+    return True
 
 
 def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:

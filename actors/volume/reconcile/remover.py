@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from actors._base import Actor, Semaphore
+from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.reconcile.devices import Devices
 from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck, RemovalFailed
@@ -26,9 +27,16 @@ class Remover:
     """Removes volumes, of REMOVALS_AT_ONCE pods at a time."""
 
     def __init__(
-        self, actor: Actor, pool: Pool, mounter: Mounter, devices: Devices, reporter: FailureReporter, recheck: Recheck
+        self,
+        actor: Actor,
+        pool: Pool,
+        mounter: Mounter,
+        devices: Devices,
+        unstaging: Unstaging,
+        reporter: FailureReporter,
+        recheck: Recheck,
     ) -> None:
-        self._actor, self._pool, self._csi, self._devices = actor, pool, mounter, devices
+        self._actor, self._pool, self._csi, self._devices, self._unstaging = actor, pool, mounter, devices, unstaging
         self._reporter, self._recheck = reporter, recheck
         self._removals = Semaphore(REMOVALS_AT_ONCE)
 
@@ -61,8 +69,9 @@ class Remover:
             if failure.hung is not None and failure.hung.pid:
                 self._reporter.removal_hung(uid, pod, failure.hung)
             raise RemovalFailed(str(failure)) from None
-        for known in (pod.published, pod.sizes, pod.republish_at, pod.growing, pod.reported_growth):
-            known.clear()
+        finally:
+            self._unstaging.look()
+        pod.forget_published()
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
         more = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from actors._base import Semaphore, Task
 from actors._base.messaging.mailbox import TimerHandle
+from actors.volume.plugins.base import CannotMount
 from actors.volume.policy import Actual, Wanted
 from actors.volume.steps.csi import Volume as CsiVolume
 from proto.pods.objects import ObjectRef, SetClaimCapacity
@@ -50,6 +51,10 @@ class PodVolumes:
     """Claim updates for volumes that are being grown."""
     reported_growth: set[str] = field(default_factory=set)
     """Volumes whose claim was updated a moment ago."""
+    requested: dict[str, int] = field(default_factory=dict)
+    """Bytes that the claims of these volumes requested when their growth began."""
+    failed_growth: set[str] = field(default_factory=set)
+    """Volumes whose driver refused to grow them, and that have not grown since."""
     devices: set[str] = field(default_factory=set)
     """Local PersistentVolumes that the pod has or tried to mount; their disks may be released after it."""
     lock: Semaphore = field(default_factory=lambda: Semaphore(1))
@@ -94,6 +99,22 @@ class PodVolumes:
         self.stop_overdue()
         self.stop_republication()
         self.stop_renewal()
+
+    def publish(self, name: str, volume: CsiVolume) -> None:
+        """Record a CSI volume that is to be published. Raises CannotMount if it would share another's directory."""
+        for other, one in self.published.items():
+            same = (one.driver, one.handle) == (volume.driver, volume.handle)
+            if other != name and other in self.wanted and one.spec_name == volume.spec_name and not same:
+                text = f'volume "{other}" of the pod has the same name: {volume.spec_name}'
+                raise CannotMount(text, volume=volume.spec_name)
+        self.published[name] = volume
+
+    def forget_published(self) -> None:
+        """Forget CSI volumes that are unpublished."""
+        for known in (self.published, self.sizes, self.republish_at, self.growing, self.requested):
+            known.clear()
+        self.reported_growth.clear()
+        self.failed_growth.clear()
 
     def stop_timer(self) -> None:
         """Cancel the next retry."""

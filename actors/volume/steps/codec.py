@@ -16,14 +16,17 @@ from proto.pods.volume import VolumeUsage
 SetUp: TypeAlias = (
     volumes.EmptyDir | volumes.Files | volumes.HostPath | volumes.Mount | volumes.Local | volumes.Block | csi.CsiMount
 )
-CsiStep: TypeAlias = csi.Register | csi.Describe | csi.CsiMount | csi.CsiFind | csi.CsiUnmount | csi.CsiMeasure
+_Staging: TypeAlias = csi.CsiStaged | csi.CsiUnstage
+CsiStep: TypeAlias = (
+    csi.Register | csi.Describe | csi.CsiMount | csi.CsiFind | csi.CsiUnmount | csi.CsiMeasure | _Staging
+)
 _Use: TypeAlias = volumes.ReleaseDevice | volumes.SubPath | volumes.ReadFile | volumes.Measure | volumes.MeasureMount
 Step: TypeAlias = SetUp | _Use | volumes.TearDown | CsiStep
 
 
 def step_name(step: Step) -> str:
-    """Name of the volume, socket or driver that the step concerns; empty for all volumes of a pod."""
-    return "" if isinstance(step, volumes.TearDown | volumes.Measure | csi.CsiFind) else step.name
+    """Name of the volume, socket or driver that the step concerns; empty for several volumes."""
+    return "" if isinstance(step, volumes.TearDown | volumes.Measure | csi.CsiFind | csi.CsiStaged) else step.name
 
 
 class Outcome(Record, frozen=True):
@@ -45,6 +48,9 @@ class Outcome(Record, frozen=True):
     """Unix seconds."""
     usages: tuple[VolumeUsage, ...] = ()
     csi_volumes: tuple[csi.Volume, ...] = ()
+    staged: tuple[csi.Staged, ...] = ()
+    unused: tuple[csi.Staged, ...] = ()
+    """Staged volumes that no pod has."""
     driver: csi.DriverInfo | None = None
     data: bytes = b""
 

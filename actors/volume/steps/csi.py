@@ -120,7 +120,7 @@ class CsiFind(Tagged, frozen=True):
 
 
 class CsiUnmount(Tagged, frozen=True):
-    """Unpublish a pod's volume, unstage it when no other pod of the node has it, and remove its files on disk."""
+    """Unpublish a pod's volume, and remove its files in the pod's directory. It stays staged."""
 
     volume: Volume
     socket: str
@@ -130,6 +130,31 @@ class CsiUnmount(Tagged, frozen=True):
     def name(self) -> str:
         """Name of the volume, see Volume.spec_name."""
         return self.volume.spec_name
+
+
+class Staged(Record, frozen=True):
+    """A volume that its driver has staged on this node, or may have."""
+
+    driver: str
+    handle: str
+    device: str = ""
+    """Directory name of a raw device; empty for a file system."""
+
+
+class CsiStaged(Tagged, frozen=True):
+    """List the staged volumes of this node, and those of them that no pod has."""
+
+
+class CsiUnstage(Tagged, frozen=True):
+    """Unstage a volume and remove its staging directory, unless a pod has the volume or may have it."""
+
+    staged: Staged
+    socket: str
+
+    @property
+    def name(self) -> str:
+        """The volume's handle; its name is not known here."""
+        return self.staged.handle
 
 
 class CsiMeasure(Tagged, frozen=True):

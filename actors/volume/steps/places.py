@@ -78,6 +78,11 @@ def csi_block_staging_dir(root: str, spec_name: str) -> str:
     return f"{root}/{_CSI_BLOCK}/staging/{file_name(spec_name)}"
 
 
+def csi_block_stagings_dir(root: str) -> str:
+    """Parent directory of all staged raw devices, by volume."""
+    return f"{root}/{_CSI_BLOCK}/staging"
+
+
 def csi_block_target(root: str, spec_name: str, uid: str) -> str:
     """Path where a driver publishes a raw device for a pod; the driver creates it."""
     return f"{root}/{_CSI_BLOCK}/publish/{file_name(spec_name)}/{uid}"
@@ -93,6 +98,11 @@ def csi_mark_dir(root: str, uid: str, spec_name: str) -> str:
     return f"{root}/pods/{uid}/plugins/{CSI}/{file_name(spec_name)}"
 
 
+def csi_stagings_dir(root: str) -> str:
+    """Parent directory of the drivers' directories of staged volumes."""
+    return f"{root}/plugins/kubernetes.io/csi"
+
+
 def csi_staging_dir(root: str, driver: str, handle: str) -> str:
     """Directory of a staged volume; the driver stages to `globalmount` in it."""
-    return f"{root}/plugins/kubernetes.io/csi/{driver}/{hashlib.sha256(handle.encode()).hexdigest()}"
+    return f"{csi_stagings_dir(root)}/{driver}/{hashlib.sha256(handle.encode()).hexdigest()}"

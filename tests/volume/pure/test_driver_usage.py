@@ -34,13 +34,12 @@ def made(pool: Pool, count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Metri
     registry: Any = SimpleNamespace(endpoint=lambda _: "unix:///d.sock")
     subject = Metrics(None, pool, registry, pods, 60.0)  # type: ignore[arg-type]
     shown: list[str] = []
-    monkeypatch.setattr(subject, "_add", lambda _, name, __: shown.append(name))
     return subject, volumes, shown
 
 
-def measure(subject: Metrics, volumes: list[Any]) -> None:
+def measure(subject: Metrics, volumes: list[Any], shown: list[str]) -> None:
     with pytest.raises(StopIteration):
-        subject._measure_driver(volumes).send(None)
+        subject._measure_driver(volumes, lambda _, name, __: shown.append(name)).send(None)
 
 
 def test_every_volume_of_a_slow_driver_is_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +47,7 @@ def test_every_volume_of_a_slow_driver_is_measured_in_turn(monkeypatch: pytest.M
     subject, volumes, shown = made(pool, 9, monkeypatch)
     for _ in range(3):
         shown.clear()
-        measure(subject, volumes)
+        measure(subject, volumes, shown)
     assert sorted(pool.asked) == sorted(f"v{number}" for number in range(9))
     assert sorted(shown) == sorted(f"v{number}" for number in range(9)), "the others keep their last figures"
 
@@ -59,7 +58,7 @@ def test_volume_that_fails_hides_no_other_for_good(monkeypatch: pytest.MonkeyPat
     pool.failing = {"v0"}
     for number in itertools.count():
         shown.clear()
-        measure(subject, volumes)
+        measure(subject, volumes, shown)
         if len(shown) == 3:
             break
         assert number < 3
