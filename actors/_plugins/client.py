@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from grpc._cython import cygrpc
 
 from actors._cri.call import Call
 from actors._cri.channel import OPTIONS
@@ -22,7 +23,7 @@ class Client:
     """A connection to one socket, opened at the first call. Safe from any thread."""
 
     def __init__(self, socket: str) -> None:
-        self._channel = grpc.insecure_channel(f"unix://{socket}", options=_OPTIONS)
+        self._channel: Any = grpc.insecure_channel(f"unix://{socket}", options=_OPTIONS)
 
     def call(
         self, service: ServiceDescriptor, rpc: str, request: Any, timeout_s: float, *, wait_for_ready: bool = False
@@ -47,6 +48,15 @@ class Client:
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )(request)
         return answers
+
+    def is_connected(self) -> bool:
+        """True while the connection is up. Otherwise begin to connect, and wait for nothing."""
+        # The public `subscribe` has two threads that wake a hundred times a second, and does not connect again.
+        try:
+            state = self._channel._channel.check_connectivity_state(True)
+        except ValueError:  # it is closed
+            return False
+        return bool(state == cygrpc.ConnectivityState.ready)
 
     def close(self) -> None:
         """End all calls and streams."""

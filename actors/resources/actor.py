@@ -101,7 +101,7 @@ class Resources(Actor):
         self._health.start()
         self._registration.start()
         self.spawn(self._pod_resources.start(), "pod resources API")
-        gauges.begin()
+        gauges.begin(self._managers)
         if self._reconciler is not None:
             self.every(Until(self.settings.cpu_manager_reconcile_period_s), self._reconcile, "reconcile")
 
@@ -202,6 +202,7 @@ class Resources(Actor):
         if admission.withdrawn:
             raise Refused(NOT_YET, WITHDRAWN)
         self._pods[admission.pod_uid] = pod
+        scope.count_aligned(pod, self._managers.topology)
 
     async def _take(self, pod: Pod, admission: Admission, *, running: bool) -> None:
         providers = self._managers.pinning if running else self._managers.providers
@@ -225,11 +226,11 @@ class Resources(Actor):
         return Refused(error.reason, error.message, retry=False)
 
     def _count_rejection(self, error: NotYetError | AllocationError) -> None:
-        """Count the pod with the manager that failed. As in the kubelet, the topology policy none has no failures."""
+        """Count the pod with the managers that failed. As in the kubelet, the topology policy none has no failures."""
         if self._managers.topology.policy != "none":
             metrics.TOPOLOGY_ADMISSION_ERRORS.inc()
-        if isinstance(error, AllocationError) and error.counter is not None:
-            error.counter.inc()
+        for counter, labels in error.counts if isinstance(error, AllocationError) else ():
+            counter.inc(*labels)
 
     async def _align(self, pod: Pod, providers: Sequence[Provider], admission: Admission) -> None:
         began = time.monotonic()

@@ -99,6 +99,7 @@ def _topology_settings(settings: Settings) -> TopologySettings:
         options=settings.topology_manager_policy_options,
         numa_nodes=frozenset(distances),
         distances=distances,
+        pod_level=settings.pod_level_resource_managers,
     )
 
 

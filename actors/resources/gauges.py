@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from actors._metrics import kubelet as metrics
 from actors.resources.assembly import Managers
+from actors.resources.topology import scope
 
 
-def begin() -> None:
+def begin(managers: Managers) -> None:
     """Show counters that have counted nothing as 0."""
     for counter in (
         metrics.CPU_PINNINGS,
@@ -17,6 +18,9 @@ def begin() -> None:
         metrics.TOPOLOGY_ADMISSION_ERRORS,
     ):
         counter.inc(by=0)
+    cpus = managers.cpus.series() if managers.cpus is not None else ()
+    for counter, labels in (*cpus, *scope.series(managers.topology)):
+        counter.inc(*labels, by=0)
 
 
 def measure(managers: Managers) -> None:

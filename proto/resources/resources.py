@@ -99,7 +99,7 @@ class ListedPod(Record, frozen=True, kw_only=True):
     sidecars: tuple[str, ...] = ()
     """Restartable init containers."""
     active: bool = False
-    """It has begun, and its processes may run."""
+    """Its processes may run, or its admission waits for its resources."""
 
 
 class SetListedPods(Message, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from actors.resources.machine.cpusets import parse
-from actors.resources.topology.policy import Policy
+from actors.resources.topology.policy import Policy, Scope
 from proto.agent.actor import Describe, GetMetrics
 from proto.agent.settings import Settings
 from proto.pods.pod_workers import ResourcesState
@@ -151,6 +151,36 @@ def test_rejected_pod_counts_once_and_only_when_it_is_final(policy: Policy, reje
         assert counts(actor) == counted(1, rejected, 2, 1)
         actor.ask(AdmitPod(pod=pod("small", 2)))
         assert counts(actor) == counted(2, rejected, 3, 1)
+
+
+@pytest.mark.parametrize("topology_scope", ["container", "pod"])
+def test_aligned_pods_count_and_rejected_ones_once(topology_scope: Scope) -> None:
+    """Of 9 CPUs one is reserved, and no pod gets 9."""
+    settings = Settings(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={"full-pcpus-only": "true"},
+        reserved_system_cpus="0",
+        topology_manager_policy="single-numa-node",
+        topology_manager_scope=topology_scope,
+    )
+
+    def aligned(kind: str) -> dict[tuple[str, ...], float]:
+        samples = dict(actor.ask(GetMetrics()).samples[f"kubelet_container_aligned_compute_resources{kind}_count"])
+        return {labels: values[0] for labels, values in samples.items()}
+
+    zero = dict.fromkeys([("container", "numa_node"), ("container", "physical_cpu"), ("pod", "numa_node")], 0.0)
+    cores, of_scope = {("container", "physical_cpu"): 2.0}, (topology_scope, "numa_node")
+    with ActorProcess("resources", settings, peers=("pod_workers",), prelude=MACHINE) as actor:
+        wait_for(lambda: aligned("") == aligned("_failure") == zero, 10)
+        for _ in range(2):
+            with pytest.raises(Refused, match="not all pods"):
+                actor.ask(AdmitPod(pod=pod("large", 9)))
+        actor.tell(SetPods(pods=(), full=True))
+        with pytest.raises(Refused, match="Topology locality"):
+            actor.ask(AdmitPod(pod=pod("large", 9)))
+        actor.ask(AdmitPod(pod=pod("small", 2, 1)))
+        assert aligned("_failure") == zero | {of_scope: 1.0}
+        assert aligned("") == zero | cores | {of_scope: 1.0 if topology_scope == "pod" else 2.0}
 
 
 def test_released_cpus_are_given_again(actor: ActorProcess) -> None:

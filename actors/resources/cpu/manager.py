@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors._metrics.kubelet import CPU_PINNING_ERRORS, CPU_PINNINGS
-from actors.resources.cpu.options import check_fit, parse_options
+from actors.resources.cpu.alignment import Alignment
+from actors.resources.cpu.options import Options, check_fit, parse_options
 from actors.resources.cpu.requests import Requests
 from actors.resources.cpu.state import State, state_file
 from actors.resources.cpu.static import StaticPolicy, reserved_cpus
@@ -18,7 +19,7 @@ from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
 from actors.resources.model.counting import Pinnings, Undecided
 from actors.resources.model.hints import Hint, Hints
-from actors.resources.model.provider import write_failure
+from actors.resources.model.provider import Series, write_failure
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
@@ -66,10 +67,13 @@ class CpuManager:
 
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, OSError.
         """
-        self._pinnings = Pinnings(CPU_PINNINGS, CPU_PINNING_ERRORS, undecided or Undecided())
+        undecided = undecided or Undecided()
+        self._pinnings = Pinnings(CPU_PINNINGS, CPU_PINNING_ERRORS, undecided)
         self._blocking = blocking
         self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._policy = _policy(topology, settings)
+        options = self._policy.options if self._policy is not None else Options()
+        self._alignment = Alignment(topology, options, undecided)
         self._state, self._number = State(), 0
         self._restore()
 
@@ -82,6 +86,10 @@ class CpuManager:
     def allocatable(self) -> Cpus:
         """CPUs that containers can have alone (podresources API). Empty with policy `none`."""
         return self._policy.allocatable if self._policy is not None else frozenset()
+
+    def series(self) -> tuple[Series, ...]:
+        """The series of aligned containers that begin with 0."""
+        return self._alignment.series()
 
     def exclusive(self, pod: Pod, container: Container) -> Cpus:
         """CPUs that the container has alone (podresources API)."""
@@ -101,21 +109,30 @@ class CpuManager:
         """See Provider. CPUs that cannot be written are not assigned."""
         if self._policy is None:
             return
-        asks = self._policy.requests.of_container(pod, container) > 0
-        with self._pinnings.asked(pod, container) if asks else nullcontext():
+        asks, whole = self._policy.requests.of_container(pod, container) > 0, self._policy.takes_whole(pod)
+        with (
+            self._pinnings.asked(pod, container) if asks else nullcontext(),
+            self._alignment.asked(pod, container) if asks and not whole else nullcontext(),
+        ):
             await self._allocate(self._policy, pod, container, affinity)
 
     async def _allocate(self, policy: StaticPolicy, pod: Pod, container: Container, affinity: Hint) -> None:
+        uid = pod.metadata.uid
+        had_all = uid in self._state.pods
         if not policy.allocate(self._state, pod, container, affinity):
             return
         try:
             await self._blocking(WRITE_S, self._file.write, self._next(), self._file.content(self._state))
         except (OSError, ActorError) as error:
-            if pod.metadata.uid in self._state.pods:
-                self._state.remove_pod(pod.metadata.uid)
+            if uid in self._state.pods:
+                self._state.remove_pod(uid)
             else:
-                self._state.remove_container(pod.metadata.uid, container.name)
+                self._state.remove_container(uid, container.name)
             raise write_failure(self._file.path, error) from error
+        if not policy.takes_whole(pod):
+            self._alignment.given(self._state.of(uid, container.name) or frozenset(), uid, container.name)
+        elif not had_all:
+            self._alignment.given(self._state.pods.get(uid, frozenset()), uid, "")
 
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""

@@ -96,7 +96,7 @@ class StaticPolicy:
 
     def allocate(self, state: State, pod: Pod, container: Container, affinity: Hint) -> bool:
         """Assign CPUs. False when nothing changes. Raises AllocationError, and changes nothing then."""
-        if self.pod_scope and self.requests.pod_level and has_own_resources(pod):
+        if self.takes_whole(pod):
             return self._allocate_pod(state, pod, affinity)
         count = self.requests.of_container(pod, container)
         uid = pod.metadata.uid
@@ -108,6 +108,10 @@ class StaticPolicy:
         state.shared -= cpus
         state.assign(uid, container.name, cpus)
         return True
+
+    def takes_whole(self, pod: Pod) -> bool:
+        """True for a pod that gets its CPUs at once, for all containers."""
+        return self.pod_scope and self.requests.pod_level and has_own_resources(pod)
 
     def is_exclusive(self, state: State, pod: Pod, container: Container) -> bool:
         """True for a container that shares its CPUs with no other one."""

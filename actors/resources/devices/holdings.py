@@ -61,11 +61,9 @@ class Holdings:
         return self._pods.get(pod_uid, {}).get((container, resource))
 
     def of_container(self, pod_uid: str, container: str) -> list[Holding]:
-        """All that a container has, by resource name."""
-        return sorted(
-            (one for (name, _), one in self._pods.get(pod_uid, {}).items() if name == container),
-            key=lambda one: one.resource,
-        )
+        """All that plugins have allocated to a container, by resource name."""
+        held = (one for (name, _), one in self._pods.get(pod_uid, {}).items() if name == container)
+        return sorted((one for one in held if one.chosen_for is None), key=lambda one: one.resource)
 
     def of_pod(self, pod_uid: str) -> tuple[Holding, ...]:
         """All that a pod has."""

@@ -68,7 +68,7 @@ class DraManager:
         self.health = Health()
         self.health_file = HealthFile(actor, self.health)
         self._health_changed = health_changed
-        self._slices = SliceCleaner(actor, self.plugins.drivers)
+        self._slices = SliceCleaner(actor, self.plugins.drivers, self.plugins.usable)
         self._pod_turns: Turns[str] = Turns()
         """A pod's claims are not unprepared before a preparation under way has ended."""
         self._turns: Turns[Key] = Turns()

@@ -105,6 +105,11 @@ class Plugins:
         """Endpoints by driver, the latest registration last."""
         return {name: [one.endpoint for one in plugins] for name, plugins in sorted(self._plugins.items())}
 
+    def usable(self) -> frozenset[str]:
+        """Drivers with a connected plugin. Each other plugin is connected to, which takes effect later."""
+        connected = {name: [one.client.is_connected() for one in plugins] for name, plugins in self._plugins.items()}
+        return frozenset(name for name, states in connected.items() if any(states))
+
     def _of(self, driver: str) -> Sequence[Plugin]:
         if driver not in self._plugins:
             raise ClaimError(f"DRA driver {driver} is not registered")

@@ -6,11 +6,9 @@ process may restart while they serve. Source: pkg/kubelet/cm/dra/plugin/dra_plug
 
 from __future__ import annotations
 
-import errno
 import logging
-import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from actors._base import Actor
@@ -25,7 +23,6 @@ log = logging.getLogger(__name__)
 GRACE_S = 30.0
 """Time for a driver to come back, the kubelet's."""
 LOOK_S = 5.0
-PROBE_S = 5.0
 DELETE_S = 15.0
 RETRY = Backoff(LOOK_S, cap_s=300.0)
 ALL = ""
@@ -36,17 +33,22 @@ class Absences:
     """State: the drivers whose slices are to be deleted, and when. Pure."""
 
     def __init__(self, now: float) -> None:
+        self._registered: frozenset[str] = frozenset()
         self._usable: frozenset[str] = frozenset()
         self._due = {ALL: now + GRACE_S}
         self._failures: dict[str, int] = {}
 
-    def look(self, usable: Collection[str], now: float) -> None:
-        """Note the drivers that can serve now."""
+    def look(self, registered: Collection[str], usable: Collection[str], now: float) -> None:
+        """Note the drivers that are registered, and those of them that can serve now.
+
+        A driver that cannot serve has its grace time from each change: it registers, deregisters or loses its plugin.
+        """
         for driver in usable:
             self._forget(driver)
-        for driver in self._usable.difference(usable):
+        changed = self._registered.symmetric_difference(registered) | self._usable
+        for driver in changed.difference(usable):
             self._due.setdefault(driver, now + GRACE_S)
-        self._usable = frozenset(usable)
+        self._registered, self._usable = frozenset(registered), frozenset(usable)
 
     def due(self, now: float) -> list[DeleteResourceSlices]:
         """The deletions for now. Drivers within their own grace time keep their slices."""
@@ -80,9 +82,11 @@ class Absences:
 class SliceCleaner:
     """Looks for drivers that are away. Runs in the actor's mailbox thread."""
 
-    def __init__(self, actor: Actor, drivers: Callable[[], Mapping[str, Iterable[str]]]) -> None:
-        """`drivers`: endpoints of the registered plugins by driver."""
-        self._actor, self._drivers = actor, drivers
+    def __init__(
+        self, actor: Actor, registered: Callable[[], Collection[str]], usable: Callable[[], Collection[str]]
+    ) -> None:
+        """`registered`: all drivers. `usable`: the drivers that can serve now."""
+        self._actor, self._registered, self._usable = actor, registered, usable
         self._absences = Absences(time.monotonic())
 
     def start(self) -> None:
@@ -95,13 +99,7 @@ class SliceCleaner:
         return self._absences.describe(time.monotonic()) if self._actor.settings.kubeconfig else {}
 
     async def _look(self) -> None:
-        registered = {driver: tuple(endpoints) for driver, endpoints in self._drivers().items()}
-        try:
-            usable = await self._actor.blocking(PROBE_S, usable_drivers, registered) if registered else []
-        except ActorError as error:
-            log.warning("cannot see which DRA drivers listen: %s; trying again", error)
-            return
-        self._absences.look([one for one in usable if one in self._drivers()], time.monotonic())
+        self._absences.look(self._registered(), self._usable(), time.monotonic())
         for request in self._absences.due(time.monotonic()):
             await self._delete(request)
 
@@ -115,17 +113,3 @@ class SliceCleaner:
         else:
             log.info("the ResourceSlices of %s, away for %.0f s, are deleted", who, GRACE_S)
             self._absences.deleted(request.driver)
-
-
-def usable_drivers(registered: Mapping[str, Iterable[str]]) -> list[str]:
-    """The drivers of which a plugin listens. A killed plugin leaves its sockets behind."""
-    return [driver for driver, endpoints in registered.items() if any(map(_listens, endpoints))]
-
-
-def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
-        try:
-            probe.connect(path)
-        except OSError as error:
-            return error.errno == errno.EAGAIN  # its queue is full
-    return True

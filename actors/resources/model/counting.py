@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from actors._metrics.registry import Counter
-from actors.resources.model.provider import AllocationError
+from actors._metrics.registry import Counter, Labels
+from actors.resources.model.provider import AllocationError, Series
 from proto.v1 import Container, Pod
 
 
@@ -19,15 +19,16 @@ class Undecided:
     """State: what was counted for each pod whose admission is not decided yet, by UID."""
 
     def __init__(self) -> None:
-        self._counted: dict[str, set[tuple[Counter, str]]] = {}
+        self._counted: dict[str, set[tuple[Series, str]]] = {}
 
-    def count(self, counter: Counter, pod_uid: str, container: str = "") -> bool:
+    def count(self, counter: Counter, pod_uid: str, container: str = "", labels: Labels = ()) -> bool:
         """Count the pod or its container, and return True. False: it has counted in an earlier try."""
         counted = self._counted.setdefault(pod_uid, set())
-        if (counter, container) in counted:
+        key = (counter, labels), container
+        if key in counted:
             return False
-        counted.add((counter, container))
-        counter.inc()
+        counted.add(key)
+        counter.inc(*labels)
         return True
 
     def decided(self, pod_uid: str) -> None:
@@ -54,5 +55,5 @@ class Pinnings:
         try:
             yield
         except AllocationError as error:
-            error.counter = self.errors
+            error.counts += ((self.errors, ()),)
             raise

@@ -10,10 +10,13 @@ import errno
 from collections.abc import Collection
 from typing import Protocol
 
-from actors._metrics.registry import Counter
+from actors._metrics.registry import Counter, Labels
 from actors.resources.model.hints import Hint, Hints
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
+
+Series = tuple[Counter, Labels]
+"""A counter, and the values of its labels."""
 
 
 class AllocationError(Exception):
@@ -23,8 +26,8 @@ class AllocationError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.counter: Counter | None = None
-        """The metric of the manager that failed; it counts once the pod is rejected."""
+        self.counts: tuple[Series, ...] = ()
+        """The metrics of the manager that failed; they count once the pod is rejected."""
 
 
 class NotYetError(Exception):

@@ -37,6 +37,8 @@ class Settings:
     """topologyManagerPolicyOptions as validated with the configuration."""
     numa_nodes: frozenset[int] = frozenset({0})
     distances: Distances = field(default_factory=dict)
+    pod_level: bool = False
+    """Gate PodLevelResourceManagers."""
 
     def __post_init__(self) -> None:
         if self.policy == "none":
@@ -52,6 +54,11 @@ class Settings:
                 "cannot read the distances between the NUMA nodes of this machine; "
                 f"remove topologyManagerPolicyOptions[{PREFER_CLOSEST}]"
             )
+
+    @property
+    def aligns(self) -> bool:
+        """True if the resources of an admitted pod or container are within one NUMA node."""
+        return self.policy == "single-numa-node"
 
     @property
     def closest(self) -> bool:

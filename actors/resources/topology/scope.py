@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.resources.model.hints import Hint
-from actors.resources.model.provider import AllocationError, Provider
-from actors.resources.topology.policy import Settings, decide
+from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
+from actors.resources.model.hints import Hint, Hints
+from actors.resources.model.pod_level import has_own_resources
+from actors.resources.model.provider import AllocationError, Provider, Series
+from actors.resources.topology.policy import Scope, Settings, decide
 from proto.v1 import Container, Pod
 
 REASON = "TopologyAffinityError"
 MESSAGE = "Resources cannot be allocated with Topology locality"
+POD_LEVEL_MESSAGES: dict[Scope, str] = {
+    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+}
+"""Of pods with resources of their own, by scope (KEP-5526)."""
+BOUNDARY = "numa_node"
 
 NO_AFFINITY = Hint(None, preferred=False)
 """The affinity with the policy none. Not preferred: the memory manager may then take more nodes than needed."""
@@ -37,18 +45,36 @@ async def admit(pod: Pod, providers: Sequence[Provider], settings: Settings) -> 
             await _allocate(pod, container, providers, _container_affinity(pod, container, providers, settings))
 
 
+def series(settings: Settings) -> tuple[Series, ...]:
+    """The series of alignment that begin with 0: each policy but none shows all, and one counts."""
+    scopes: tuple[Scope, ...] = ("container", "pod") if settings.policy != "none" else ()
+    return tuple((counter, (scope, BOUNDARY)) for counter in (ALIGNED, ALIGNMENT_FAILURES) for scope in scopes)
+
+
+def count_aligned(pod: Pod, settings: Settings) -> None:
+    """Count the pod, or each container of it, as admitted to one NUMA node if the policy sees to that."""
+    if settings.aligns:
+        containers = len(pod.spec.init_containers) + len(pod.spec.containers)
+        ALIGNED.inc(settings.scope, BOUNDARY, by=1 if settings.scope == "pod" else containers)
+
+
 def _pod_affinity(pod: Pod, providers: Sequence[Provider], settings: Settings) -> Hint:
-    return _admitted(*decide([provider.pod_hints(pod) for provider in providers], settings))
+    return _affinity(pod, [provider.pod_hints(pod) for provider in providers], settings)
 
 
 def _container_affinity(pod: Pod, container: Container, providers: Sequence[Provider], settings: Settings) -> Hint:
-    return _admitted(*decide([provider.container_hints(pod, container) for provider in providers], settings))
+    return _affinity(pod, [provider.container_hints(pod, container) for provider in providers], settings)
 
 
-def _admitted(affinity: Hint, admit: bool) -> Hint:
-    if not admit:
-        raise AllocationError(REASON, MESSAGE)
-    return affinity
+def _affinity(pod: Pod, hints: Sequence[Hints], settings: Settings) -> Hint:
+    affinity, admitted = decide(hints, settings)
+    if admitted:
+        return affinity
+    pod_level = settings.pod_level and has_own_resources(pod)
+    error = AllocationError(REASON, POD_LEVEL_MESSAGES[settings.scope] if pod_level else MESSAGE)
+    if settings.aligns:
+        error.counts = ((ALIGNMENT_FAILURES, (settings.scope, BOUNDARY)),)
+    raise error
 
 
 async def _allocate(pod: Pod, container: Container, providers: Sequence[Provider], affinity: Hint) -> None:

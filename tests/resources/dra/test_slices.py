@@ -6,17 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proto.agent.actor import Describe
-from proto.pods.objects import DeleteResourceSlices
-from proto.resources.resources import SetPods
+from proto.pods.objects import DeleteResourceSlices, GetObjects
+from proto.resources.resources import PrepareClaims, SetPods, UnprepareClaims
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from tests.harness import ActorProcess, wait_for
-from tests.resources.dra.driver import NAME
+from tests.resources.dra.driver import NAME, REGISTRATION, Driver
+from tests.resources.dra.pods import Server, claim, pod
+from tests.resources.relay import Relay
 
 QUICK = "from actors.resources.dra import slices; slices.GRACE_S = {grace}; slices.LOOK_S = 0.1\n"
 
@@ -123,6 +126,38 @@ def test_registered_drivers_keep_their_slices_over_a_kill(api: Api) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def test_registered_driver_that_never_listens_loses_its_slices(actor: ActorProcess) -> None:
+    wait_for(lambda: claims(actor)["slices_to_delete_in_s"] == {}, 30, "the start is over")
+    silent = Driver(Path(actor.settings.root_dir))
+    silent.socket.parent.mkdir(parents=True, exist_ok=True)
+    silent.listen(silent.socket, REGISTRATION)
+    try:
+        wait_for(lambda: NAME in asked(actor), 30)
+        wait_for(lambda: claims(actor)["slices_to_delete_in_s"] == {}, 30)
+        assert asked(actor).count(NAME) == 1
+        assert NAME in claims(actor)["drivers"]
+    finally:
+        silent.close()
+
+
+def test_one_connection_carries_all_calls_and_watches_a_driver(actor: ActorProcess) -> None:
+    actor.peers["objects"].answers[GetObjects] = Server(claim("gpu", "u", "v")).answer
+    root = Path(actor.settings.root_dir)
+    with Relay(root / "relay.sock", Driver(root).endpoint) as relay:
+        driver = Driver(root, info={"endpoint": str(relay.path)}).start()
+        try:
+            wait_for(lambda: NAME in claims(actor)["drivers"], 30, "it is registered")
+            wait_for(lambda: driver.watchers() == 1, 30, "its health is followed")
+            for uid in "uv":
+                actor.ask(PrepareClaims(pod=pod(uid, "gpu")))
+                actor.ask(UnprepareClaims(pod_uid=uid))
+            wait_for(lambda: claims(actor)["slices_to_delete_in_s"] == {}, 30, "ten looks are over")
+            assert [name for name, _ in driver.calls if name.startswith("NodePrepare")] == ["NodePrepareResources"] * 2
+            assert relay.accepted == 1
+        finally:
+            driver.close()
 
 
 def test_without_an_api_server_nothing_is_deleted(api: Api) -> None:

@@ -17,6 +17,7 @@ from proto.resources.resources import AdmitPod, ListedPod, SetListedPods, SetPod
 from tests.harness import ActorProcess, wait_for
 from tests.resources.devices.device_plugin import Plugin
 from tests.resources.devices.pods import GPU, container, pod
+from tests.resources.plugin_server import Fault
 from tests.resources.pod_resources.client import ask, call, socket_of
 
 WEB = ListedPod(uid="u", namespace="default", name="web", containers=("c",), active=True)
@@ -122,6 +123,29 @@ def test_devices_of_containers_and_of_the_node(actor: ActorProcess) -> None:
         ]
         plugin.relist(d0="Unhealthy", d1="Healthy")
         wait_for(lambda: len(call(path(actor), "GetAllocatableResources").get("devices", ())) == 1, 20, "one device")
+    finally:
+        plugin.close()
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_devices_are_listed_once_the_plugin_has_allocated_them(actor: ActorProcess, version: str) -> None:
+    def devices() -> list[str]:
+        pods = {one["name"]: one for one in call(path(actor), "List", version)["pod_resources"]}
+        return [one["device_ids"][0] for one in pods["web"]["containers"][0].get("devices", ())]
+
+    wait_until_served(actor)
+    wait_until_complete(actor)
+    hangs = {"Allocate": Fault(hang=True)}
+    plugin = Plugin(Path(actor.settings.root_dir) / "device-plugins", GPU, faults=hangs).start()
+    try:
+        wait_for(lambda: len(call(path(actor), "GetAllocatableResources").get("devices", ())) == 2, 20, "two devices")
+        with ThreadPoolExecutor(1) as pool:
+            admission = pool.submit(actor.ask, AdmitPod(pod=pod("u", container("c", 2))), 20)
+            wait_for(lambda: plugin.of("Allocate"), 20, "the plugin is asked")
+            assert devices() == []
+            plugin.release.set()
+            admission.result(20)
+        assert sorted(devices()) == ["d0", "d1"]
     finally:
         plugin.close()
 

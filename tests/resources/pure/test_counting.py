@@ -33,12 +33,20 @@ def test_pod_counts_again_after_its_decision(counters: tuple[Counter, Counter]) 
     assert value(counters[0]) == 4
 
 
+def test_each_series_of_a_counter_counts_once() -> None:
+    counter, undecided = Registry().counter("aligned", "", "boundary"), Undecided()
+    for _ in range(2):
+        for boundary in ("core", "cache"):
+            undecided.count(counter, "u", "c", (boundary,))
+    assert counter.take() == {("core",): (1.0,), ("cache",): (1.0,)}
+
+
 def test_failure_names_its_counter_and_waits_for_the_decision(counters: tuple[Counter, Counter]) -> None:
     pinnings = Pinnings(*counters)
     for _ in range(2):
         with pytest.raises(AllocationError) as failed, pinnings.asked(POD, Container(name="c")):
             raise AllocationError("reason", "message")
-        assert failed.value.counter is counters[1]
+        assert failed.value.counts == ((counters[1], ()),)
     with pinnings.asked(POD, Container(name="d")):
         pass
     assert (value(counters[0]), value(counters[1])) == (2, 0)

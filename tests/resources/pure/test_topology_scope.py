@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError, NotYetError
 from actors.resources.topology.policy import Policy, Scope, Settings
-from actors.resources.topology.scope import admit
+from actors.resources.topology.scope import admit, count_aligned, series
 from proto import v1
 from proto.resources.grants import Grant
 from proto.v1 import Container, Pod
@@ -45,8 +46,10 @@ class Recorder:
         return Grant()
 
 
-def pod(*names: str, init: tuple[str, ...] = ()) -> Pod:
+def pod(*names: str, init: tuple[str, ...] = (), own: bool = False) -> Pod:
+    """`own`: with resources at the level of the pod."""
     spec: dict[str, Any] = {
+        **({"resources": {"requests": {"cpu": "2"}}} if own else {}),
         "containers": [{"name": name} for name in names],
         "initContainers": [{"name": name} for name in init],
     }
@@ -60,10 +63,12 @@ def run(
     cpu: dict[str, Hints] | None = None,
     memory: dict[str, Hints] | None = None,
     errors: dict[str, Exception] | None = None,
+    *,
+    pod_level: bool = False,
 ) -> list[str]:
     log: list[str] = []
     providers = [Recorder("cpu", log, cpu or {}, errors or {}), Recorder("memory", log, memory or {}, {})]
-    finish(admit(subject, providers, Settings(policy, scope, {}, frozenset({0, 1}))))
+    finish(admit(subject, providers, Settings(policy, scope, {}, frozenset({0, 1}), pod_level=pod_level)))
     return log
 
 
@@ -102,15 +107,53 @@ def test_pod_without_containers_allocates_nothing() -> None:
     assert run(pod(), "single-numa-node") == []
 
 
-@pytest.mark.parametrize("scope", ["container", "pod"])
+NO_LOCALITY = "Resources cannot be allocated with Topology locality"
+BEGIN = "Pod Scope pod with pod-level resources failed admission"
+
+
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_unaligned_pod_is_rejected_in_upstreams_words(policy: Policy, scope: Scope) -> None:
+@pytest.mark.parametrize(
+    ("scope", "own", "pod_level", "message"),
+    [
+        ("container", False, True, NO_LOCALITY),
+        ("container", True, False, NO_LOCALITY),
+        ("container", True, True, f"{BEGIN} with a container-level topology manager"),
+        ("pod", False, True, NO_LOCALITY),
+        ("pod", True, False, NO_LOCALITY),
+        ("pod", True, True, f"{BEGIN} under pod-scope topology manager"),
+    ],
+)
+def test_unaligned_pod_is_rejected_in_upstreams_words(
+    policy: Policy, scope: Scope, own: bool, pod_level: bool, message: str
+) -> None:
     given = {"a": provider(cpu="0+"), "pod": provider(cpu="0+")}
     other = {"a": provider(memory="1+"), "pod": provider(memory="1+")}
     with pytest.raises(AllocationError) as caught:
-        run(pod("a"), policy, scope, given, other)
+        run(pod("a", own=own), policy, scope, given, other, pod_level=pod_level)
     assert caught.value.reason == "TopologyAffinityError"
-    assert caught.value.message == "Resources cannot be allocated with Topology locality"
+    assert caught.value.message == message
+    counts = ((ALIGNMENT_FAILURES, (scope, "numa_node")),)
+    assert caught.value.counts == (counts if policy == "single-numa-node" else ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "shown", "counted"),
+    [
+        ("none", "container", 0, {}),
+        ("best-effort", "pod", 4, {}),
+        ("restricted", "pod", 4, {}),
+        ("single-numa-node", "pod", 4, {("pod", "numa_node"): (1.0,)}),
+        ("single-numa-node", "container", 4, {("container", "numa_node"): (3.0,)}),
+    ],
+)
+def test_only_one_policy_counts_aligned_pods(
+    policy: Policy, scope: Scope, shown: int, counted: dict[tuple[str, str], tuple[float]]
+) -> None:
+    settings = Settings(policy, scope, {}, frozenset({0, 1}))
+    assert len(set(series(settings))) == shown
+    ALIGNED.replace(())
+    count_aligned(pod("a", "b", init=("i",)), settings)
+    assert ALIGNED.take() == counted
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

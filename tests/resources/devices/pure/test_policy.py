@@ -216,3 +216,13 @@ def test_a_restored_resource_has_no_capacity_until_it_registers() -> None:
     inventory = Inventory()
     inventory.restore([GPU], 0.0)
     assert (inventory.capacity(), inventory.allocatable()) == ({GPU: 0}, {GPU: 0})
+
+
+def test_devices_of_an_allocation_under_way_are_not_a_containers() -> None:
+    """The kubelet notes them once the plugin has answered. Until then no other container gets them."""
+    earlier = Holding("u", "c", "a.example/old", {-1: ("o",)}, earlier_boot=True)
+    holdings = Holdings([earlier, Holding("u", "c", GPU, {-1: ("a",)}, chosen_for=ANY)])
+    assert holdings.of_container("u", "c") == [earlier]
+    assert holdings.in_use(GPU) == {"a"}
+    holdings.put(held := Holding("u", "c", GPU, {-1: ("a",)}))
+    assert holdings.of_container("u", "c") == [earlier, held]

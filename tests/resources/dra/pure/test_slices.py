@@ -11,19 +11,20 @@ from proto.pods.objects import DeleteResourceSlices as Delete
 
 def test_drivers_that_have_not_registered_are_away_from_the_start() -> None:
     absences = Absences(0.0)
-    absences.look(["b", "a"], 10.0)
+    absences.look(["b", "a"], ["b", "a"], 10.0)
     assert absences.due(GRACE_S - 0.1) == []
     assert absences.due(GRACE_S) == [Delete(kept=("a", "b"))]
     absences.deleted("")
-    absences.look(["a", "b"], 100.0)
+    absences.look(["a", "b"], ["a", "b"], 100.0)
     assert absences.due(1000.0) == []
 
 
-def test_a_driver_has_its_grace_time_from_its_end() -> None:
+@pytest.mark.parametrize("registered", [[], ["a"]])
+def test_a_driver_has_its_grace_time_from_its_end(registered: list[str]) -> None:
     absences = Absences(0.0)
-    absences.look(["a"], 20.0)
-    absences.look([], 25.0)
-    absences.look([], 30.0)
+    absences.look(["a"], ["a"], 20.0)
+    absences.look(registered, [], 25.0)
+    absences.look(registered, [], 30.0)
     assert absences.due(30.0) == [Delete(kept=("a",))]
     absences.deleted("")
     assert absences.due(54.9) == []
@@ -35,13 +36,44 @@ def test_a_driver_has_its_grace_time_from_its_end() -> None:
 def test_a_driver_that_comes_back_keeps_its_slices() -> None:
     absences = Absences(0.0)
     absences.deleted("")
-    absences.look(["a"], 0.0)
-    absences.look([], 1.0)
-    absences.look(["a"], 20.0)
+    absences.look(["a"], ["a"], 0.0)
+    absences.look([], [], 1.0)
+    absences.look(["a"], ["a"], 20.0)
     absences.failed("a", 20.0)
     assert absences.due(1000.0) == []
-    absences.look([], 1000.0)
+    absences.look([], [], 1000.0)
     assert absences.due(1000.0 + GRACE_S) == [Delete(driver="a")]
+
+
+def deletions(*looks: tuple[float, list[str], list[str]], until: float = 200.0) -> list[tuple[float, str]]:
+    """What is deleted when, with a look each second: (time, registered, usable) for each change."""
+    absences, found = Absences(0.0), []
+    absences.deleted("")
+    for now in map(float, range(int(until))):
+        registered, usable = next((one[1:] for one in reversed(looks) if one[0] <= now), ([], []))
+        absences.look(registered, usable, now)
+        for request in absences.due(now):
+            found.append((now, request.driver))
+            absences.deleted(request.driver)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        ([(5.0, ["a"], [])], [(35.0, "a")]),
+        ([(5.0, ["a"], []), (34.0, ["a"], ["a"])], []),
+        ([(5.0, ["a"], []), (60.0, ["a"], ["a"]), (70.0, ["a"], [])], [(35.0, "a"), (100.0, "a")]),
+        ([(5.0, ["a"], []), (60.0, [], [])], [(35.0, "a"), (90.0, "a")]),
+        ([(5.0, ["a"], []), (10.0, [], [])], [(35.0, "a")]),
+        ([(5.0, ["a"], []), (10.0, ["a", "b"], ["b"])], [(35.0, "a")]),
+    ],
+    ids=["never listens", "listens late", "listens too late", "deregisters", "deregisters in its time", "another"],
+)
+def test_registered_driver_that_does_not_listen_is_away(
+    looks: list[tuple[float, list[str], list[str]]], expected: list[tuple[float, str]]
+) -> None:
+    assert deletions(*looks) == expected
 
 
 def test_failures_are_tried_again_less_and_less() -> None:
