@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from actors._base.messaging.tasks import Cancelled
 from actors._net.loop import Loop
 from actors._net.tls import ClientCertificate, TlsSocket, Verify
 
@@ -39,6 +40,8 @@ class Stream:
         self._closed = self._aborted = False
         self.stalled_since: float | None = None
         """Monotonic time since which a write waits for the other end; None while none waits."""
+        self._rest = b""
+        """The unsent bytes of a write that was cancelled after its first byte."""
 
     def certificate(self, verify: Verify) -> ClientCertificate | None:
         """The client's certificate; None without one. Raises ssl.SSLCertVerificationError when it could not
@@ -105,17 +108,31 @@ class Stream:
         return b""
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all data, waiting for the other end. Raises OSError."""
-        left = memoryview(data)
-        while left:
-            if self._closed:
-                raise ConnectionAbortedError("the connection is closed")
-            try:
-                left = left[self._socket.send(left) :]
-            except (BlockingIOError, ssl.SSLWantWriteError):
-                await self._room()
-            except ssl.SSLWantReadError:
-                await self.loop.readable(self._fileno())
+        """Send all data, waiting for the other end. Raises OSError.
+
+        The rest of a cancelled write goes before the next one, so that frames stay whole.
+        """
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            await self._send(memoryview(rest), begun=True)
+        await self._send(memoryview(data), begun=self.tls is not None)  # OpenSSL wants the same bytes again
+
+    async def _send(self, left: memoryview, *, begun: bool) -> None:
+        try:
+            while left:
+                if self._closed:
+                    raise ConnectionAbortedError("the connection is closed")
+                try:
+                    left = left[self._socket.send(left) :]
+                    begun = True
+                except (BlockingIOError, ssl.SSLWantWriteError):
+                    await self._room()
+                except ssl.SSLWantReadError:
+                    await self.loop.readable(self._fileno())
+        except Cancelled:
+            if begun:
+                self._rest = bytes(left)
+            raise
 
     async def _room(self) -> None:
         self.stalled_since = time.monotonic()

@@ -249,12 +249,12 @@ def test_seccomp_profiles(critest: Critest, pod: Pod, tmp_path: Path) -> None:
 def test_apparmor_profile_has_to_be_loaded(context: dict[str, Any], expected: Any) -> None:
     asked = pb.LinuxContainerSecurityContext(**context)
     if expected is ValueError:
-        with pytest.raises(ValueError, match="'not' is not loaded"):
+        with pytest.raises(ValueError, match="apparmor profile not found: 'not' is not loaded"):
             apparmor(asked, usable=True, loaded=lambda: ["there"])
         return
     assert apparmor(asked, usable=True, loaded=lambda: ["there"]) == expected
     if expected:
-        with pytest.raises(ValueError, match="'there'"):
+        with pytest.raises(ValueError, match="apparmor profile 'there': not supported"):
             apparmor(asked, usable=False, loaded=list)
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 
 from actors._cri.client import Cri
+from actors._cri.errors import Unimplemented
 from actors.runtime.model.errors import AtEnd
 from actors.runtime.model.state import End
 from actors.runtime.service.server import MOST_WAITING, Server
@@ -71,3 +73,15 @@ def test_a_stop_whose_client_goes_waits_no_longer(cri: Cri, service: Waiting) ->
     stop.cancel()
     wait_for(lambda: service.over == 1, 20, "it has gone")
     assert not service.end.is_set()
+
+
+def test_missing_methods_are_refused_in_the_words_of_go(cri: Cri, tmp_path: Path) -> None:
+    """The conformance tests skip a checkpoint on these words."""
+    with pytest.raises(Unimplemented) as raised:
+        cri.checkpoint_container("1", "/tmp/c.tar", 20).result(20)
+    assert str(raised.value) == "unknown method CheckpointContainer for service runtime.v1.RuntimeService"
+    with grpc.insecure_channel(f"unix:{tmp_path}/cri.sock") as channel:
+        stream = channel.unary_stream("/runtime.v1.RuntimeService/GetContainerEvents")
+        with pytest.raises(grpc.RpcError, match="unknown method GetContainerEvents for service") as ended:
+            next(stream(b"", timeout=20))
+    assert ended.value.code() == grpc.StatusCode.UNIMPLEMENTED

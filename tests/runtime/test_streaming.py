@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -21,13 +22,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._net import watch as watching
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import Accepted, Data, Session
+from actors.runtime.streaming import remotecommand
 from actors.runtime.streaming.execution import copy_size
+from actors.runtime.streaming.policy import EXEC, SessionRequest
+from actors.runtime.streaming.remotecommand import Message
+from actors.runtime.streaming.server import StreamingServer
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.connection import Connection, StreamingError
 from supervisor.cli.streams.transport.remote import exit_code_of
@@ -216,6 +222,20 @@ def test_vanished_client_of_a_blocked_command_is_noticed(cri: Cri, pod: tuple[st
     wait_for(lambda: processes(cri, pod[1], "4712") == 0, 30)
 
 
+def test_commands_that_ignore_their_end_hold_up_no_other(cri: Cri, pod: tuple[str, str]) -> None:
+    many = 64
+    url = exec_url(cri, pod[1], "true")
+    script = "trap '' HUP; echo up; while :; do sleep 1; done"
+    sessions = [SpdySession(exec_url(cri, pod[1], script), V4, "stdout", "stderr") for _ in range(many)]
+    for session in sessions:
+        session.wait(lambda session=session: b"up" in session.said["stdout"])
+    for session in sessions:
+        session.close()
+    assert exit_code_of(SpdySession(url, V4, "stdout", "stderr").finish()["error"]) == 0
+    assert processes(cri, pod[1], "trap") > many // 2
+    wait_for(lambda: processes(cri, pod[1], "trap") == 0, 60)
+
+
 def test_next_runtime_ends_commands_of_a_killed_one(embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str]) -> None:
     session = SpdySession(exec_url(cri, pod[1], "trap '' HUP; echo up; exec sleep 4713"), V4, "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])
@@ -349,6 +369,32 @@ def test_stdin_once_ends_with_the_first_client(
     assert " stdout F end\n" in (tmp_path / "0.log").read_text()
 
 
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize("by", ["spdy", "websocket"])
+def test_session_ends_with_its_input_container_runs_on(cri: Cri, pod: tuple[str, str], by: str, tty: bool) -> None:
+    """As `kubectl run --attach --stdin --leave-stdin-open` expects it."""
+    config = container_config(["sh", "-c", ECHO])
+    config.stdin, config.tty, config.stdin_once = True, tty, tty
+    _, container = start(cri, f"open-{by}{int(tty)}", config)
+    for line in (b"one", b"two"):
+        url = attach_url(cri, container, stdin=True, tty=tty)
+        session: Any
+        if by == "spdy":
+            session = SpdySession(url, V4, "stdin", "stdout", "resize" if tty else "stderr")
+        else:
+            session = WebSocketSession(url, V5)
+        session.send("stdin", line + b"\n")
+        if by == "spdy":
+            session.send("stdin", b"", end=True)
+        else:
+            session.raw(bytes((255, 0)))
+        said = session.finish()
+        assert exit_code_of(bytes(said["error"])) == 0
+        assert b"got " + line in said["stdout"]
+    assert status(cri, container).state == pb.CONTAINER_RUNNING
+    cri.stop_container(container, 0).result()
+
+
 def test_attached_terminal_takes_input_and_sizes(cri: Cri, pod: tuple[str, str]) -> None:
     config = container_config(["sh"])
     config.stdin = config.tty = True
@@ -470,6 +516,30 @@ def test_forwarded_connections_are_independent(cri: Cri, listening: str) -> None
 
 
 @pytest.mark.needs("mounts", "networks")
+def test_reset_connection_leaves_the_others_frames_whole(cri: Cri, listening: str) -> None:
+    """kubectl resets a stream when its own client leaves, such as a browser during a download."""
+    forward = Forward(cri.port_forward(listening).result())
+    with closing(forward.connection):
+        downloads = [forward.connect(81)[0] for _ in range(5)]
+        seen, since = -1, time.monotonic()
+
+        def stalled() -> bool:
+            nonlocal seen, since
+            count = fcntl.ioctl(forward.connection.fileno(), termios.FIONREAD, bytes(4))
+            if (now := int.from_bytes(count, sys.byteorder)) != seen:
+                seen, since = now, time.monotonic()
+            return seen > 0 and time.monotonic() - since > 0.5
+
+        wait_for(stalled)  # the runtime is in the middle of a frame
+        for data in downloads:
+            forward.connection.reset(data)
+        good, _ = forward.connect(80)
+        forward.connection.write(good, b"still there")
+        forward.wait(lambda: forward.said[good] == b"still there")
+        assert any(len(forward.said[data]) < 3_000_000 for data in downloads)
+
+
+@pytest.mark.needs("mounts", "networks")
 def test_closed_port_is_an_error_of_its_connection_only(cri: Cri, listening: str) -> None:
     forward = Forward(cri.port_forward(listening).result())
     with closing(forward.connection):
@@ -516,7 +586,87 @@ def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
     assert b"".join(one.content for one in events if isinstance(one, Data)) == b"through"
 
 
+# Ends
+
+
+class Endless:
+    """A client that ends its input at once and takes all output."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._coming = [Message("stdin", b"", end=True)]
+
+    async def receive(self) -> Message:
+        if not self._coming:
+            await Future()
+        return self._coming.pop()
+
+    async def send(self, kind: str, content: bytes) -> None:
+        assert (kind, len(content)) == ("stdout", remotecommand.BLOCK)
+        await self._loop.sleep(0)
+
+
+def test_end_of_input_ends_an_output_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remotecommand, "DRAIN_S", 0.1)
+    loop = Loop()
+    zeros, pidfd = os.open("/dev/zero", os.O_RDONLY), os.pidfd_open(os.getpid())
+    process = remotecommand.ProcessStreams({"stdout": zeros}, pidfd, ends_with_output=True, ends_with_input=True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname()), closing(listener.accept()[0]) as connected:
+        channels: Any = Endless(loop)
+        session = remotecommand.RemoteCommand(loop, channels, process, Stream(loop, connected), 0)
+        finished = loop.spawn(session.run())
+        finished.add_done_callback(lambda _: loop.stop())
+        loop.call_later(30, loop.stop)
+        loop.run()
+    os.close(zeros)
+    os.close(pidfd)
+    assert finished.result(0)
+
+
+def test_begun_write_is_completed_when_it_is_cancelled() -> None:
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(20)
+    received = bytearray()
+    with closing(ours), closing(theirs):
+        stream = Stream(loop, ours)
+        begun = loop.spawn(stream.write(b"a" * 5_000_000))
+        begun.cancel()
+        for letter in (b"b", b"c"):
+            loop.spawn(stream.write(letter * 5_000_000)).cancel()  # not one byte of it was sent
+        last = loop.spawn(stream.write(b"end"))
+        while not received.endswith(b"end"):
+            received += theirs.recv(1_000_000)
+            loop.call(lambda: None)
+            loop._run_once()
+        assert last.done()
+    assert received == b"a" * 5_000_000 + b"end"
+
+
 # Idle sessions
+
+
+def test_ended_command_waits_for_no_idle_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LOOK_S", 0.05)
+
+    async def fill(stream: Stream, *_: object) -> dict[str, str]:
+        """End when the client, which reads nothing, has room for no more."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                stream._socket.send(bytes(65536))
+        return {"status": "Success"}
+
+    server = StreamingServer(None, 0.3)  # type: ignore[arg-type]
+    monkeypatch.setattr(server, "_execute", fill)
+    descriptors = server._limits.descriptors
+    session = SpdySession(server.url(SessionRequest(EXEC, "c", stdout=True)), V4, "stdout")
+    session.wait(lambda: session.connection.waiting == 0)
+    wait_for(lambda: descriptors.free < descriptors._most)
+    wait_for(lambda: descriptors.free == descriptors._most)
+    session.close()
+    server.stop()
 
 
 def test_idle_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:

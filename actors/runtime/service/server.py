@@ -72,13 +72,15 @@ def _handlers(service: str, servicer: Any, waiting: ThreadPoolExecutor) -> Any:
     handlers = {}
     for method in described.methods:
         function = getattr(servicer, method.name, None)
-        if function is None:
-            continue
         codec = {
             "request_deserializer": GetMessageClass(method.input_type).FromString,
             "response_serializer": GetMessageClass(method.output_type).SerializeToString,
         }
-        call: Any = _streaming(function) if method.server_streaming else _unary(method.name, function)
+        call: Any
+        if function is None:
+            call = _missing(f"unknown method {method.name} for service {described.full_name}")
+        else:
+            call = _streaming(function) if method.server_streaming else _unary(method.name, function)
         if method.name in WAITING:
             call.experimental_thread_pool = waiting  # gRPC's own name, read in grpc/_server.py
         if method.server_streaming:
@@ -86,6 +88,11 @@ def _handlers(service: str, servicer: Any, waiting: ThreadPoolExecutor) -> Any:
         else:
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(call, **codec)
     return grpc.method_handlers_generic_handler(described.full_name, handlers)
+
+
+def _missing(why: str) -> Callable[[Any, Any], Any]:
+    """Refuses a method in the words of grpc-go, which clients look for. gRPC's own words lack the method's name."""
+    return lambda _, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, why)
 
 
 def _unary(rpc: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -1,6 +1,7 @@
 """Attaches a client to a container: output through the monitor, input through the FIFO or the terminal.
 
 With stdinOnce the input is closed for good when the first client with input ends it or leaves. A terminal stays open.
+Without it, or with a terminal, the end of a client's input ends its session, as in containerd. The container runs on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Attachment:
         except BaseException:
             self.close()
             raise
-        # The end of this client's input is the end of the container's.
+        # The end of this client's input is the end of the container's, which may then print its result and exit.
         self._is_last = stdin >= 0 and container.config.stdin_once and terminal < 0
         self.streams = ProcessStreams(
             outputs,
@@ -42,7 +43,7 @@ class Attachment:
             stdin,
             terminal,
             ends_with_output=bool(outputs),
-            ends_with_input=not outputs,
+            ends_with_input=not outputs or (stdin >= 0 and not self._is_last),
             on_stdin_end=self._close_input,
         )
 

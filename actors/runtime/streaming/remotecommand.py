@@ -83,7 +83,7 @@ class ProcessStreams:
     ends_with_output: bool = False
     """The streams are a container's own and may end while it runs on."""
     ends_with_input: bool = False
-    """Attach without outputs: after its input the client has nothing to wait for."""
+    """Attach to a process that runs on: after its input the client waits for no more than the output of DRAIN_S."""
     on_resize: Callable[[], object] = lambda: None
     on_stdin_end: Callable[[], object] = lambda: None
 
@@ -160,7 +160,14 @@ class RemoteCommand:
         self._close_stdin()
         self._process.on_stdin_end()
         if self._process.ends_with_input:
+            self._loop.call_later(DRAIN_S, self._stop_reading)
             self._over.set(None)
+
+    def _stop_reading(self) -> None:
+        """End the output at a fixed time: a process that runs on may never pause."""
+        for fd in self._process.outputs.values():
+            self._expired.add(fd)
+            self._expire(fd)
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0 and self._stdin != self._process.terminal:

@@ -75,6 +75,8 @@ class StreamingServer:
         self._limits = Limits()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stream")
+        # An end takes seconds when the command ignores SIGHUP. Ends of their own pool hold up no start.
+        self._ends = ThreadPoolExecutor(THREADS, thread_name_prefix="end")
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self._listener.setblocking(False)
         self._base = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -95,8 +97,9 @@ class StreamingServer:
     def _crashed(error: BaseException) -> None:
         log.critical("a streaming session failed unexpectedly", exc_info=error)
 
-    def _blocking(self, function: Callable[[], T]) -> Future[T]:
-        """Run the function in a thread."""
+    @staticmethod
+    def _blocking(pool: ThreadPoolExecutor, function: Callable[[], T]) -> Future[T]:
+        """Run the function in a thread of the pool."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -105,7 +108,7 @@ class StreamingServer:
             except BaseException as error:
                 future.set_error(error)
 
-        self._pool.submit(work)
+        pool.submit(work)
         return future
 
     # Clients
@@ -218,12 +221,16 @@ class StreamingServer:
         status = await run(stream, channels, wanted)
         if status is None:
             return
-        for kind in wanted.outputs:
-            await channels.end(kind)
-        if message := outcome(protocol, status):
-            await channels.send("error", message)
-        await channels.end("error")
-        await channels.close()
+        watch = Watch(self.loop, stream, self._idle_s, lambda: None)
+        try:
+            for kind in wanted.outputs:
+                await channels.end(kind)
+            if message := outcome(protocol, status):
+                await channels.send("error", message)
+            await channels.end("error")
+            await channels.close()
+        finally:
+            watch.cancel()
         timer = self.loop.call_later(LEAVE_S, stream.abort)
         try:
             while (await channels.receive()).kind:
@@ -235,7 +242,7 @@ class StreamingServer:
         """The outcome; None when the client left before."""
         try:
             container = self._running(wanted)
-            execution = await self._blocking(lambda: Execution(self._engine, container, wanted))
+            execution = await self._blocking(self._pool, lambda: Execution(self._engine, container, wanted))
         except (RpcError, OSError, ValueError) as error:
             return failed(f"error executing command in container: {error}")
         if wanted.tty:
@@ -244,19 +251,19 @@ class StreamingServer:
         try:
             finished = await RemoteCommand(self.loop, channels, execution.streams, stream, self._idle_s).run()
         finally:
-            if not finished:
-                self._pool.submit(execution.terminate)
-        if not finished:
+            end = None if finished else self._blocking(self._ends, execution.terminate)
+        if end is not None:
+            await end  # the command's descriptors count as the session's until then
             return None
         try:
-            return ended(await self._blocking(execution.result))
+            return ended(await self._blocking(self._pool, execution.result))
         except ExecFailed as error:
             return failed(f"error executing command in container: {error}")
 
     async def _attach(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         try:
             container = self._running(wanted)
-            attachment = await self._blocking(lambda: Attachment(self._engine, container, wanted))
+            attachment = await self._blocking(self._pool, lambda: Attachment(self._engine, container, wanted))
         except (RpcError, OSError, MonitorError) as error:
             return failed(f"error attaching to container: {error}")
         try:

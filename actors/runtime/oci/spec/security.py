@@ -97,6 +97,7 @@ def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Ca
     """process.apparmorProfile; empty for none, as this runtime has no default profile.
 
     Raises OSError, ValueError. `usable`: the kernel has AppArmor, and the OCI runtime can apply a profile.
+    The node's conformance tests look for the word `apparmor`, in lower case, in the messages.
     """
     name = context.apparmor_profile.removeprefix(_LOCALHOST)
     by_name = context.apparmor_profile.startswith(_LOCALHOST)
@@ -106,9 +107,9 @@ def apparmor(context: pb.LinuxContainerSecurityContext, usable: bool, loaded: Ca
     if not by_name:
         return ""
     if not usable:
-        raise ValueError(f"AppArmor profile {name!r}: not supported by this machine's kernel or isolation level")
+        raise ValueError(f"apparmor profile {name!r}: not supported by this machine's kernel or isolation level")
     if name not in loaded():
-        raise ValueError(f"AppArmor profile {name!r} is not loaded")
+        raise ValueError(f"apparmor profile not found: {name!r} is not loaded")
     return name
 
 
