@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from actors._cgroup import fs
@@ -50,13 +51,15 @@ def of_all_pods(machine: Machine, settings: Settings) -> PodLimits:
     return replace(limits, memory_min_bytes=0, memory_low_bytes=0)  # of an earlier start with Memory QoS
 
 
-def of_reservation(reservation: Mapping[str, str], *, compressible: bool) -> PodLimits:
+def of_reservation(reservation: Mapping[str, str], settings: Settings, *, compressible: bool) -> PodLimits:
     """Return the limits of a reservation's cgroup. Raises QuantityError.
 
-    `compressible`: only those of CPU time, which can be taken back at any time.
+    `compressible`: only those of CPU time, which can be taken back at any time. With Memory QoS the kernel does not
+    reclaim the reserved memory.
     """
     amounts = {name: amount(name, quantity) for name, quantity in reservation.items()}
-    return _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})
+    limits = _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})
+    return replace(limits, memory_min_bytes=limits.memory_bytes) if memory_qos.enabled(settings) else limits
 
 
 def of_classes(pods: Iterable[Requests], allocatable_memory: int, settings: Settings) -> dict[QosClass, PodLimits]:
@@ -100,7 +103,27 @@ def _limits(amounts: Mapping[str, int]) -> PodLimits:
 def apply(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
     """Create a cgroup of pods and set its limits. Raises OSError: the kernel rejects a limit below the current use."""
     unlimited = tuple((size, NO_HUGE_PAGE_LIMIT) for size in huge_page_sizes())
-    fs.ensure(name, replace(limits, huge_pages=unlimited), driver, tree)
+    limits = replace(
+        limits,
+        huge_pages=unlimited,
+        memory_min_bytes=_unless_zero_already(limits.memory_min_bytes, "memory.min", name, tree),
+        memory_low_bytes=_unless_zero_already(limits.memory_low_bytes, "memory.low", name, tree),
+    )
+    fs.ensure(name, limits, driver, tree)
+
+
+def _unless_zero_already(count: int | None, file: str, name: str, tree: Hierarchy) -> int | None:
+    """`count`; None for a zero that the cgroup's file has already. Raises OSError.
+
+    systemd would keep a zero as a property of the slice, also on nodes that never had Memory QoS.
+    """
+    where = tree.path("memory", name)
+    if count != 0 or where is None:
+        return count
+    try:
+        return None if Path(where, file).read_text().strip() == "0" else 0
+    except FileNotFoundError:  # a new cgroup has zeros, and cgroup v1 has no such file
+        return None
 
 
 def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:

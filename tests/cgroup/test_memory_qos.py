@@ -146,10 +146,11 @@ def test_protection_of_the_classes(settings: Settings, pods: list[Pod], node: in
     assert found["BestEffort"].memory_low_bytes is None
 
 
-def test_without_the_gate_the_classes_are_not_protected() -> None:
+def test_without_the_gate_no_class_stays_protected() -> None:
     found = tiers.of_classes([Share.of(one) for one in PODS], 8 * GI, OFF)
     assert set(found) == {"Burstable", "BestEffort"}
-    assert found["Burstable"].memory_low_bytes is None
+    assert (found["Burstable"].memory_min_bytes, found["Burstable"].memory_low_bytes) == (0, 0)
+    assert found["BestEffort"].memory_low_bytes is None
 
 
 def test_protection_is_written_on_v2_alone() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors._cgroup import tiers
+from actors._cgroup import fs, tiers
 from actors._cgroup.hierarchy import Hierarchy
 from actors._cgroup.quantities.resources import PodLimits
 from actors._host.machine import Machine
@@ -17,6 +17,7 @@ from tests.pod_workers.test_admission import guaranteed, pod
 
 GI = 1 << 30
 MACHINE = Machine(cpus=4, memory_bytes=8 * GI, pids=1000)
+MEMORY_QOS = Settings(memory_throttling_factor=0.9)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,9 @@ def test_of_all_pods(written, limits):
     ],
 )
 def test_of_a_reservation(reservation, compressible, limits):
-    assert tiers.of_reservation(reservation, compressible=compressible) == limits
+    assert tiers.of_reservation(reservation, Settings(), compressible=compressible) == limits
+    protected = replace(limits, memory_min_bytes=limits.memory_bytes)
+    assert tiers.of_reservation(reservation, MEMORY_QOS, compressible=compressible) == protected
 
 
 PODS = [
@@ -72,7 +75,34 @@ PODS = [
 )
 def test_of_the_classes(pods, percent, burstable, best_effort):
     settings = Settings(memory_reserved_by_qos_percent=percent)
-    assert tiers.of_classes(pods, 8 * GI, settings) == {"Burstable": burstable, "BestEffort": best_effort}
+    reset = replace(burstable, memory_min_bytes=0, memory_low_bytes=0)
+    assert tiers.of_classes(pods, 8 * GI, settings) == {"Burstable": reset, "BestEffort": best_effort}
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "after"),
+    [
+        ("7", 0, "0"),
+        ("max", 0, "0"),
+        ("0", 5, "5"),
+        ("7", None, "7"),
+        ("0\n", 0, "0\n"),  # the kernel's own zero is not written again
+        (None, 0, None),
+    ],
+)
+def test_protection_of_zero_is_written_to_undo_another(monkeypatch, tmp_path, there, wanted, after):
+    monkeypatch.setattr(fs, "_delegate", lambda _: None)  # a directory has no controllers
+    monkeypatch.setattr(tiers, "huge_page_sizes", lambda: ())
+    files = [tmp_path / "kubepods/burstable" / name for name in ("memory.min", "memory.low")]
+    make_files(files[0].parent, "cpu.weight", *(file.name for file in files if there is not None))
+    for file in files if there is not None else ():
+        file.write_text(there)
+    limits = PodLimits(2, memory_min_bytes=wanted, memory_low_bytes=wanted)
+    tiers.apply("/kubepods/burstable", limits, "cgroupfs", Hierarchy(unified=True, mounts={"": str(tmp_path)}))
+    # a plain file keeps its tail where a cgroup's does not
+    kept = [file.read_text()[: len(after or "")] if file.exists() else None for file in files]
+    assert kept == [after, after]
+    assert (tmp_path / "kubepods/burstable/cpu.weight").read_text() == "1"
 
 
 def test_reserved_cgroup_is_limited_but_never_created(tmp_path):

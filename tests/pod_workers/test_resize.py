@@ -9,6 +9,7 @@ import pytest
 from actors._cgroup.limits import Limits
 from actors._cgroup.quantities.resources import LinuxResources, PodLimits
 from actors._cgroup.quantities.swap import SwapRules
+from actors._metrics.kubelet import RESIZES_ACCEPTED_LATE
 from actors.pod_workers.admission.resources import Share
 from actors.pod_workers.decide.resize import (
     Amounts,
@@ -24,11 +25,13 @@ from actors.pod_workers.model.allocation import PodResourceInfo, equal, resource
 from actors.pod_workers.model.view import ContainerView, PodView, ResourcesView
 from actors.pod_workers.policy import Actions, with_restarts
 from actors.pod_workers.resources import resize_events
+from actors.pod_workers.resources.allocator import Allocator
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
 from actors.pod_workers.resources.resizing import ManagerPolicies, Refusal, ResizeRequest, decide, in_order
 from actors.pod_workers.shared import resource_state
 from actors.pod_workers.shared.resource_state import DamagedError, ResourceState, decode, encode
 from proto.v1 import Pod, from_dict
+from tests.pod_workers.test_admission_queue import QueueHarness
 
 GIB, MIB = 1 << 30, 1 << 20
 NODE = {"cpu": 4000, "memory": 4 * GIB, "pods": 110}
@@ -246,6 +249,70 @@ def test_order_of_resizes() -> None:
     ]
     order = [one.desired.metadata.uid for one in in_order(requests)]
     assert order == ["shrinks", "important", "guaranteed", "early", "late", "new"]
+
+
+def allocated(path: Any, *pods: Pod) -> tuple[Allocator, QueueHarness]:
+    """An allocator and a queue, with these pods admitted. The node has 2 CPUs and 4 GiB. The queue logs events."""
+    queue = QueueHarness()
+    queue.want(*pods)
+    allocator = Allocator(ResourceState(str(path / "s")), queue, SwapRules())  # type: ignore[arg-type]
+    for one in pods:
+        allocator.admitted(one)
+    queue.said()
+    return allocator, queue
+
+
+def sized(uid: str, cpu: str, memory: str, priority: int = 0) -> Pod:
+    return pod(needs(cpu, memory), uid=uid, meta={"name": uid}, priority=priority)
+
+
+@pytest.mark.parametrize(
+    ("resizes", "changed", "late", "waiting"),
+    [
+        # Each row: (uid, priority, before, after). Higher priorities are decided on first.
+        (
+            [("a", 9, ("500m", "1Gi"), ("500m", "3Gi")), ("b", 0, ("500m", "3Gi"), ("600m", "1Gi"))],
+            ["a", "b"],
+            {("pod_resized",): 1},
+            set(),
+        ),
+        (
+            [
+                ("a", 9, ("1", "1Gi"), ("1400m", "1Gi")),
+                ("b", 5, ("500m", "1Gi"), ("250m", "2Gi")),
+                ("c", 0, ("250m", "2Gi"), ("300m", "512Mi")),
+            ],
+            ["a", "b", "c"],
+            {("pod_resized",): 2},
+            set(),
+        ),
+        (
+            [("a", 9, ("500m", "1Gi"), ("500m", "3Gi")), ("b", 0, ("500m", "3Gi"), ("600m", "3Gi"))],
+            ["a", "b"],
+            {},
+            {"a"},
+        ),
+        (
+            [("a", 9, ("500m", "1Gi"), ("500m", "3Gi")), ("b", 0, ("500m", "3Gi"), ("500m", "1Gi"))],
+            ["b", "a"],
+            {},
+            set(),
+        ),
+    ],
+)
+def test_freed_resources_go_to_deferred_resizes_at_once(
+    tmp_path: Any, resizes: Any, changed: list[str], late: dict[tuple[str, ...], float], waiting: set[str]
+) -> None:
+    allocator, queue = allocated(tmp_path, *(sized(uid, *before, priority) for uid, priority, before, _ in resizes))
+    desired = {uid: sized(uid, *after, priority) for uid, priority, _, after in resizes}
+    for one in desired.values():
+        allocator.enqueue(one)
+    RESIZES_ACCEPTED_LATE.replace(())
+    assert allocator.retry(desired, desired, queue.admission_queue, "pod_updated") == changed
+    assert {labels: numbers[0] for labels, numbers in RESIZES_ACCEPTED_LATE.take().items()} == late
+    assert allocator.queue == allocator.pending.keys() == waiting
+    for uid, one in desired.items():
+        assert (allocator.allocated.get(uid) == resources_of(one)) == (uid not in waiting)
 
 
 # Plans

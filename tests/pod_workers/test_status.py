@@ -445,6 +445,19 @@ def test_limit_below_kernel_minimum_is_shown_as_written(given, shown, limit):
     assert one.resources.limits == {"cpu": limit}
 
 
+@pytest.mark.parametrize(
+    ("set_last", "shown"), [("2671247360", "2671247360"), ("10m", "10m"), ("0.5Gi", "0.5Gi"), ("0", "64Mi")]
+)
+def test_memory_request_is_shown_as_it_was_written(set_last, shown):
+    def with_memory(amount):
+        return pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"memory": amount}}}])
+
+    (one,) = of(
+        with_memory("64Mi"), view(life(resources=ResourcesView())), actuated=resources_of(with_memory(set_last))
+    ).container_statuses
+    assert one.resources.requests == {"memory": shown}
+
+
 def test_conditions_of_a_resize_are_told_until_the_pod_is_over():
     waits = (PodCondition(type="PodResizePending", status="True", reason="Deferred", observed_generation=2),)
     stale = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
@@ -523,6 +536,30 @@ def test_resources_of_a_pod_are_those_of_its_containers():
     one = [both[0], {"name": "b", "image": "i"}]
     assert status.qos_class == "Burstable"
     assert "limits" not in to_dict(of(pod(containers=one), view()).resources)
+
+
+@pytest.mark.parametrize(
+    ("own", "overhead", "containers", "memory"),
+    [
+        ("10m", "", "", "10m"),
+        ("2671247360", "", "64Mi", "2671247360"),
+        ("64Mi", "1Mi", "", "65Mi"),
+        ("64Mi", "500m", "", "67108864500m"),
+        ("", "", "10m", "20m"),
+        ("", "", "500m", "1"),
+        ("", "", "1u", "2000n"),
+        ("", "", "32Mi", "64Mi"),
+        ("0", "", "", "0"),
+    ],
+)
+def test_requested_memory_of_a_pod_is_not_rounded(own, overhead, containers, memory):
+    def memory_of(amount):
+        return {"memory": amount} if amount else {}
+
+    both = [{"name": name, "image": "i", "resources": {"requests": memory_of(containers)}} for name in "ab"]
+    subject = pod(containers=both, resources={"requests": memory_of(own)}, overhead=memory_of(overhead))
+    status = of(subject, view())
+    assert status.allocated_resources == status.resources.requests == {"memory": memory}
 
 
 # All containers start anew (KEP-5532)

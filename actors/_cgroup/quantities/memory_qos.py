@@ -66,9 +66,10 @@ def of_classes(requests: Mapping[QosClass, int], settings: Settings) -> dict[Qos
     """Return the protection of the QoS cgroups, from the sums of their pods' requests.
 
     `Guaranteed` is the cgroup of all pods: the kernel protects a child only within the protection of its parent.
+    Without the gate, zeros undo for Burstable what an earlier start with Memory QoS has set.
     """
     if not enabled(settings):
-        return {}
+        return {"Burstable": Protection(0, 0)}
     tiered = settings.memory_reservation_policy == "TieredReservation"
     guaranteed, burstable = (requests["Guaranteed"], requests["Burstable"]) if tiered else (0, 0)
     return {"Guaranteed": Protection(guaranteed + burstable, None), "Burstable": Protection(None, burstable)}

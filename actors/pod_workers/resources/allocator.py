@@ -26,6 +26,7 @@ from actors.pod_workers.resources.resizing import (
     ResizeRequest,
     decide,
     in_order,
+    shrinks,
 )
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
@@ -79,30 +80,24 @@ class Allocator:
         """Decide on the queued resizes in order. Returns the UIDs whose allocation or condition has changed.
 
         `running`: UIDs of pods that do not end. `admission_queue` has the other pods' shares and is told of grants.
-        `trigger`: the kubelet's word for the occasion.
+        `trigger`: the kubelet's word for the occasion. A grant that gives something back may let resizes before it fit,
+        so all are decided on again. Each such pass takes a pod off the queue.
         """
         self.queue.intersection_update(desired, running)
-        requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
-        changed = []
-        for request in in_order(requests):
-            uid = request.desired.metadata.uid
-            refusal = self._decide(request, admission_queue)
-            if refusal is None:
-                if uid in self.pending and self.pending[uid].reason == DEFERRED:
-                    metrics.RESIZES_ACCEPTED_LATE.inc(trigger)
-                self._grant(request.desired)
-                admission_queue.resized(request.desired)
-                changed.append(uid)
-                continue
-            if refusal.reason != DEFERRED:
-                metrics.RESIZES_INFEASIBLE.inc(refusal.detail)
-                self.queue.discard(uid)
-            since = request.since or time.time()
-            new = Pending(refusal.reason, refusal.message, request.desired.metadata.generation, since)
-            if new != self.pending.get(uid):
-                self._refuse(request.desired, new)
-                changed.append(uid)
-        return changed
+        changed: dict[str, None] = {}
+        freed = True
+        while freed and self.queue:
+            freed = False
+            requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
+            for request in in_order(requests):
+                refusal = self._decide(request, admission_queue)
+                if refusal is None:
+                    freed = freed or shrinks(request)
+                    self._grant(request.desired, admission_queue, trigger)
+                if refusal is None or self._refuse(request, refusal):
+                    changed[request.desired.metadata.uid] = None
+            trigger = "pod_resized"
+        return list(changed)
 
     def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | None:
         others = admission_queue.other_shares(request.desired.metadata.uid)
@@ -114,13 +109,27 @@ class Allocator:
     def _since(self, uid: str) -> float:
         return self.pending[uid].since if uid in self.pending else 0.0
 
-    def _grant(self, pod: Pod) -> None:
-        self.queue.discard(pod.metadata.uid)
-        self.pending.pop(pod.metadata.uid, None)
-        self.allocated.set(pod.metadata.uid, resources_of(pod))
+    def _grant(self, pod: Pod, admission_queue: AdmissionQueue, trigger: str) -> None:
+        uid = pod.metadata.uid
+        before = self.pending.pop(uid, None)
+        if before is not None and before.reason == DEFERRED:
+            metrics.RESIZES_ACCEPTED_LATE.inc(trigger)
+        self.queue.discard(uid)
+        self.allocated.set(uid, resources_of(pod))
         self.events.pod(pod, "Normal", "ResizeStarted", resize_events.started(pod))
+        admission_queue.resized(pod)
 
-    def _refuse(self, pod: Pod, pending: Pending) -> None:
-        self.pending[pod.metadata.uid] = pending
-        message = resize_events.pending(pod, pending.reason, pending.message)
-        self.events.pod(pod, "Warning", f"Resize{pending.reason}", message)
+    def _refuse(self, request: ResizeRequest, refusal: Refusal) -> bool:
+        """Return True if the pod's condition changes."""
+        pod = request.desired
+        uid = pod.metadata.uid
+        if refusal.reason != DEFERRED:
+            metrics.RESIZES_INFEASIBLE.inc(refusal.detail)
+            self.queue.discard(uid)
+        new = Pending(refusal.reason, refusal.message, pod.metadata.generation, request.since or time.time())
+        if new == self.pending.get(uid):
+            return False
+        self.pending[uid] = new
+        message = resize_events.pending(pod, new.reason, new.message)
+        self.events.pod(pod, "Warning", f"Resize{new.reason}", message)
+        return True

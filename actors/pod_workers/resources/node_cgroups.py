@@ -63,7 +63,7 @@ class NodeCgroups:
         ):
             wanted = self.settings.enforce_node_allocatable
             if kind in wanted or f"{kind}-compressible" in wanted:
-                limits = tiers.of_reservation(reservation, compressible=kind not in wanted)
+                limits = tiers.of_reservation(reservation, self.settings, compressible=kind not in wanted)
                 self._spawn(self._enforce_reservation(kind, name, limits), f"enforce {kind}")
 
     def pods_changed(self) -> None:

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from actors._cgroup.quantities import totals
 from proto.v1 import Pod
-from proto.v1.scalars.base import ResourceList
-from proto.v1.scalars.quantity import milli_value, value
+from proto.v1.scalars.base import Quantity, ResourceList
+from proto.v1.scalars.quantity import NANOS, milli_value, parse, value
 
+_MILLI = NANOS // 1000
 _BINARY = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 
 
 def pod_requests(pod: Pod) -> ResourceList:
-    """The sum of all containers' requests; empty without any."""
-    return _shown(totals.requests(pod))
+    """The sum of all containers' requests, or the pod's own; empty without any. Memory is never rounded."""
+    requests = totals.requests(pod)
+    shown = _shown(requests)
+    own = pod.spec.resources.requests if pod.spec.resources is not None else {}
+    if "memory" in own and "memory" not in pod.spec.overhead:
+        shown["memory"] = own["memory"]
+    elif "memory" in requests:
+        shown["memory"] = _exact(requests["memory"])
+    return shown
 
 
 def pod_limits(pod: Pod) -> ResourceList:
@@ -31,6 +39,13 @@ def _shown(resources: ResourceList) -> ResourceList:
     if "memory" in resources:
         shown["memory"] = binary_si(value(resources["memory"]))
     return shown
+
+
+def _exact(memory: Quantity) -> str:
+    nanos = parse(memory)
+    if nanos % NANOS == 0:
+        return binary_si(nanos // NANOS)
+    return f"{nanos}n" if nanos % _MILLI else f"{nanos // _MILLI}m"
 
 
 def decimal_milli(milli: int) -> str:

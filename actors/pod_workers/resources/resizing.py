@@ -110,6 +110,12 @@ def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:
     )
 
 
+def shrinks(request: ResizeRequest) -> bool:
+    """True if the pod gives cpu or memory back, perhaps for more of the other."""
+    now, then = _requests(request.allocated), _requests(request.desired)
+    return then[0] < now[0] or then[1] < now[1]
+
+
 def _grows(request: ResizeRequest) -> bool:
     now, then = _requests(request.allocated), _requests(request.desired)
     return then[0] > now[0] or then[1] > now[1]

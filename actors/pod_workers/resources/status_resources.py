@@ -23,8 +23,8 @@ def container_resources(
 ) -> ResourceRequirements:
     """`container` has the allocated resources. `old`: the last status. `identity`: container ID of the new status.
 
-    `actuated`: the resources set last; the memory request comes from it, since no cgroup has one. An amount that the
-    runtime does not report stays as in `old` for the same container ID, else it is the allocated one.
+    `actuated`: the resources set last; the memory request comes from it as written, since no cgroup has one. An amount
+    that the runtime does not report stays as in `old` for the same container ID, else it is the allocated one.
     """
     allocated = container.resources
     if found.state != "running":
@@ -36,11 +36,17 @@ def container_resources(
     shown = found.resources
     if limits:
         _set_cpu(limits, shown.milli_cpu_limit if shown else 0, MIN_MILLI_CPU_LIMIT, before.limits)
-        _set_memory(limits, shown.memory_limit_bytes if shown else 0, before.limits)
+        if shown and shown.memory_limit_bytes:
+            limits["memory"] = binary_si(shown.memory_limit_bytes)
+        else:
+            _keep(limits, "memory", before.limits)
     if requests:
         _set_cpu(requests, shown.milli_cpu_request if shown else 0, MIN_MILLI_CPU_REQUEST, before.requests)
         requested = actuated.requests.get("memory", 0) if actuated is not None else 0
-        _set_memory(requests, value(requested), before.requests)
+        if value(requested):
+            requests["memory"] = requested
+        else:
+            _keep(requests, "memory", before.requests)
     return ResourceRequirements(limits=limits, requests=requests)
 
 
@@ -50,13 +56,6 @@ def _set_cpu(resources: ResourceList, milli_cpu: int, least: int, before: Resour
         _keep(resources, "cpu", before)
     elif max(milli_cpu, milli_value(resources.get("cpu", 0))) > least:
         resources["cpu"] = decimal_milli(milli_cpu)
-
-
-def _set_memory(resources: ResourceList, count: int, before: ResourceList) -> None:
-    if count:
-        resources["memory"] = binary_si(count)
-    else:
-        _keep(resources, "memory", before)
 
 
 def _keep(resources: ResourceList, name: str, before: ResourceList) -> None:

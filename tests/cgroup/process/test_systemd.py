@@ -19,6 +19,7 @@ from proto.agent.settings import Settings
 from proto.v1 import Pod
 from supervisor.cli.run import session
 from tests.cgroup.process.fake_systemd import FakeSystemd
+from tests.cgroups import make_files
 
 pytestmark = pytest.mark.needs("dbus-daemon")
 
@@ -127,6 +128,20 @@ def test_cgroups_above_pods_are_limited_as_slices(systemd: FakeSystemd, tree: Hi
     (systemd.root / "ssh.service").mkdir()
     with pytest.raises(OSError, match="not a slice"):
         tiers.apply_existing("/ssh.service", PodLimits(512), "systemd", tree)
+
+
+@pytest.mark.parametrize(("there", "properties"), [("7", {"MemoryLow": 0}), ("0", {})])
+def test_slice_has_a_protection_of_zero_only_to_undo_one(
+    systemd: FakeSystemd, tree: Hierarchy, there: str, properties: dict[str, int]
+) -> None:
+    """Without Memory QoS. systemd would set an old MemoryLow again with each later change of the slice."""
+    unit = "kubepods-burstable.slice"
+    systemd.units |= {"kubepods.slice": {}, unit: {}}
+    make_files(systemd.path(unit), "memory.low")
+    (systemd.path(unit) / "memory.low").write_text(there)
+    tiers.apply(f"/kubepods.slice/{unit}", PodLimits(2, memory_min_bytes=0, memory_low_bytes=0), "systemd", tree)
+    assert systemd.properties(unit) == {"CPUWeight": 1, **properties}
+    assert (systemd.path(unit) / "memory.low").read_text() == "0"
 
 
 def test_restarted_bus_is_found_by_the_next_call(systemd: FakeSystemd, tree: Hierarchy) -> None:
