@@ -95,7 +95,9 @@ def test_volumes_come_and_go(actor: ActorProcess, tmp_path: Path) -> None:
         }
         assert mounted(pod_dir(actor)) == ["tmpfs"]
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-    options = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if UID in line)
+    options = next(
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(pod_dir(actor)) in line
+    )
     assert ("noswap" in options) == (release >= (6, 4))
     size = os.statvfs(volume_dir(actor, "memory"))
     assert size.f_blocks * size.f_frsize == 1 << 20
@@ -190,12 +192,11 @@ def test_a_mount_inside_a_volume_is_not_crossed(actor: ActorProcess, tmp_path: P
     point.mkdir(parents=True)
     # The same file system: st_dev would not tell.
     subprocess.run(["mount", "--bind", tmp_path, point], check=True)
-    message = unmount_refused(actor)
-    expected = "device or resource busy" if medium else f"remove {point}: it is a mount point"
-    assert expected in message
+    with (point / "precious").open():
+        assert unmount_refused(actor).endswith(f"unmount {point}: device or resource busy")
     assert (point / "precious").read_text() == "x"
-    subprocess.run(["umount", point], check=True)
     actor.ask(UnmountPod(pod_uid=UID))
+    assert list(pod_dir(actor).iterdir()) == []
     assert (tmp_path / "precious").read_text() == "x"
 
 

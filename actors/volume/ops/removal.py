@@ -1,8 +1,9 @@
 """Removes a pod's volumes from disk, in slices of time. Blocks: runs in a helper process.
 
 It deletes only content of the volume's own file system. No link is followed. Each open directory's mount ID is compared
-with the volume's, which also detects bind mounts and cannot be raced. A mount inside a volume makes the removal fail;
-an operator has to unmount it.
+with the volume's, which also detects bind mounts and cannot be raced. A mount inside a volume that goes with the pod is
+unmounted, and its content is not touched. While a process uses that mount, the removal fails and is tried again.
+Source: TearDownAt of pkg/volume/emptydir, test/e2e_node/emptydir_bidirectional_teardown_linux_test.go.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _STACKED = 8
 
 class OutOfTime(Exception):
     """The slice of time is over, with more to delete."""
+
+
+class _MountPoint(VolumeError):
+    """A mount inside the volume is in the way."""
 
 
 def remove_pod_volumes(root: str, uid: str, slice_s: float, at: At = lambda _: None) -> bool:
@@ -96,18 +101,18 @@ def _unbind_sub_paths(pod: int, path: str, at: At) -> None:
                     inner = f"{path}/{volume}/{container}"
                     with _open_dir(containers or 0, container, inner) as targets:
                         for name in os.listdir(targets) if targets is not None else ():
-                            _unbind(targets or 0, name, f"{inner}/{name}")
+                            _unbind(targets or 0, name, f"{inner}/{name}", partial(at, volume))
                     _rmdir(containers or 0, container, inner)
             _rmdir(top or 0, volume, f"{path}/{volume}")
     _rmdir(pod, paths.SUBPATHS, path)
 
 
-def _unbind(directory: int, name: str, path: str) -> None:
+def _unbind(directory: int, name: str, path: str, tick: Callable[[], object]) -> None:
     while _is_mounted(directory, name):
         try:
-            mounts.unmount(f"/proc/self/fd/{directory}/{name}")
+            unmounting.unmount(directory, path, tick=tick)
         except OSError as error:
-            raise VolumeError(f"error cleaning subpath mount {go_text('unmount', path, error)}") from error
+            raise VolumeError(f"error cleaning subpath mount {go_text('unmount', error.filename, error)}") from error
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -153,23 +158,37 @@ def _remove_pod(pod: int, path: str, deadline: float, at: At) -> None:
 
 
 def _remove_volume(plugin_fd: int, plugin: str, name: str, path: str, deadline: float) -> None:
+    tick = partial(_check_time, deadline)
     for _ in range(_STACKED):
         if not _is_mounted(plugin_fd, name):
             break
         removal_steps(VolumeDir(plugin, name, mounts.type_at(path) or "unknown"))
         try:
-            mounts.unmount(f"/proc/self/fd/{plugin_fd}/{name}")
+            unmounting.unmount(plugin_fd, path, tick=tick)
         except OSError as error:
             # Never lazily: a process or mount that still uses it would keep it while the pod counts as removed. The
             # kubelet's unmount fails here too, and is tried again.
-            raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
+            raise VolumeError(tear_down_message(name, go_text("unmount", error.filename, error))) from error
     delete = "delete" in removal_steps(VolumeDir(plugin, name))
     with _open_dir(plugin_fd, name, path) as volume:
         if volume is None:
             return
         if delete:
-            _Deletion(volume, path, deadline).run()
+            deletion = _Deletion(volume, path, deadline)
+            try:
+                deletion.run()
+            except _MountPoint:
+                try:
+                    unmounting.unmount_below(plugin_fd, path, tick)
+                except OSError as error:
+                    raise VolumeError(tear_down_message(name, go_text("unmount", error.filename, error))) from error
+                deletion.run()
     _rmdir(plugin_fd, name, path, again=delete)
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise OutOfTime
 
 
 @contextmanager
@@ -213,8 +232,7 @@ class _Deletion:
     def _clear(self, directory: int, path: str, depth: int) -> None:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if time.monotonic() > self.deadline:
-                    raise OutOfTime
+                _check_time(self.deadline)
                 inner = f"{path}/{entry.name}"
                 try:
                     if not entry.is_dir(follow_symlinks=False):
@@ -226,12 +244,20 @@ class _Deletion:
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    raise VolumeError(go_text("remove", inner, error)) from error
+                    refusal = _MountPoint if error.errno == errno.EBUSY else VolumeError
+                    raise refusal(go_text("remove", inner, error)) from error
 
     def _remove_dir(self, parent: int, name: str, path: str, depth: int) -> None:
+        # A mount point is found without opening it: its file system may not answer.
+        try:
+            os.rmdir(name, dir_fd=parent)
+            return
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise
         with opened(name, DIRECTORY, parent) as child:
             if mounts.mount_id(child) != self.mount:
-                raise VolumeError(f"remove {path}: it is a mount point, whose content is not the volume's: unmount it")
+                raise _MountPoint(f"remove {path}: it is a mount point, whose content is not the volume's: unmount it")
             self._clear(child, path, depth + 1)
         try:
             os.rmdir(name, dir_fd=parent)
