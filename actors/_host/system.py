@@ -1,8 +1,11 @@
-"""Reads the identity of this machine and its system: boot, machine and system IDs, OS name. May block."""
+"""Reads the identity of this machine and its system: boot, machine and system IDs, OS name, agent. May block."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+from proto.common.machine import procfs
 
 KUBELET_VERSION = "v1.36.2+nodevisor"
 """The Kubernetes release whose behaviour is reproduced. It is a semantic version, because clients compare it."""
@@ -17,6 +20,17 @@ def pid_of(pidfd: int) -> int:
         if line.startswith("Pid:"):
             return int(line.split()[1])
     raise ProcessLookupError(f"descriptor {pidfd} is no pidfd")
+
+
+def agent_id(supervisor_pidfd: int) -> str:
+    """Return the identity of the running agent, its supervisor's process; empty when unknown, as in a replay.
+
+    A kill of an actor and an upgrade of the agent keep it. A start of the agent changes it.
+    """
+    with suppress(OSError):
+        pid = pid_of(supervisor_pidfd)
+        return f"{boot_id()} {pid} {procfs.start_time(pid)}"
+    return ""
 
 
 def boot_id() -> str:

@@ -299,6 +299,10 @@ class Eviction(Actor):
             return False
         return found.containers + found.sandboxes + found.directories > 0
 
+    def amount_of(self, signal: str) -> int:
+        """Return the amount of an observed signal at the last look."""
+        return self._seen[signal].available
+
     async def pause(self) -> None:
         """Wait until the next look for the effect of a reclaim."""
         await self.sleep(CLEANUP_POLL_S)

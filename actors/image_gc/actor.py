@@ -4,6 +4,9 @@ While the runtime also runs another agent's pods, no image is removed: their use
 while it is not known which images containers mount as volumes.
 
 It runs one collection at a time. A checkpoint keeps the times of images' first sight and last use across restarts.
+
+A start of the agent begins the observation anew, as in the kubelet. No image goes by age until the agent has run for
+the maximum age: images may have been in use while none ran. An image that the checkpoint lacks was there before.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.files.own_pods import OwnPods
 from actors._host.node.plans import CHANGED, Basis, LastPlan
+from actors._host.system import agent_id
 from actors._metrics import kubelet as metrics
 from actors.image_gc import collection, policy
 from actors.image_gc.collection import Look, Tally
@@ -54,6 +58,8 @@ class ImageGc(Actor):
 
     async def rebuild(self) -> None:
         """Load the checkpoint. The runtime is asked later. Raises ValueError for invalid thresholds."""
+        # Recorded, so that a replay knows whether the agent had started anew.
+        self._agent = await self.blocking(DISK_S, agent_id, self.bus.supervisor_pidfd)
         settings = self.settings
         self._limits = Limits(
             settings.image_gc_high_threshold_percent,
@@ -87,10 +93,11 @@ class ImageGc(Actor):
     def _load(self) -> None:
         data = self._file.load()
         if isinstance(data, dict):
-            self._began = min(self._began, data["began"])
             self._seen = {image: Seen(*times) for image, times in data["images"].items()}
-            # An image that is not in the checkpoint is new.
-            self._initialized = True
+            if self._agent and data.get("agent") == self._agent:  # only this actor was down
+                self._began = min(self._began, data["began"])
+                # An image that is not in the checkpoint is new.
+                self._initialized = True
 
     def on_ready(self) -> None:
         """Look once now, then collect every period."""
@@ -207,7 +214,7 @@ class ImageGc(Actor):
 
     async def _save(self) -> None:
         images = {image: (seen.first_detected, seen.last_used) for image, seen in self._seen.items()}
-        await self._file.save({"began": self._began, "images": images})
+        await self._file.save({"agent": self._agent, "began": self._began, "images": images})
 
     async def _kept_images(self, cri: RelayedCri) -> frozenset[str]:
         """Return the names of the pause image, asked once. No container names it, and every pod needs it."""

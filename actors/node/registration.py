@@ -10,14 +10,13 @@ from typing import NamedTuple
 from actors._base import Actor
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
-from actors._host.system import boot_id, pid_of
+from actors._host.system import agent_id
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, NotFound
 from actors.node import policy
 from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
 from proto.agent.settings import Settings
-from proto.common.machine import procfs
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Registration:
 
     def __init__(self, actor: Actor) -> None:
         """Read the file; blocks."""
-        self._agent = _agent(actor)
+        self._agent = agent_id(actor.bus.supervisor_pidfd)
         path = f"{actor.settings.run_dir}/node-registered.json"
         loss = "after a restart of the actor a deleted Node would be registered again"
         self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
@@ -81,15 +80,6 @@ async def _cluster(client: KubeClient) -> str:
     except ApiError as error:
         log.debug("cannot read the identity of the cluster: %s", error)
         return ""
-
-
-def _agent(actor: Actor) -> str:
-    """Identity of the supervisor's process; empty if unknown, as in a replay."""
-    try:
-        pid = pid_of(actor.bus.supervisor_pidfd)
-    except OSError:
-        return ""
-    return f"{boot_id()} {pid} {procfs.start_time(pid)}"
 
 
 class Registered(NamedTuple):

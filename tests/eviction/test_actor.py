@@ -15,7 +15,7 @@ import pytest
 
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
-from actors._host.machine import HUGE_PAGES, huge_pages, memory_capacity
+from actors._host.machine import memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
 from actors.eviction.policy import HARD_GRACE_PERIOD_S
 from proto.agent.actor import Describe
@@ -541,7 +541,7 @@ def test_all_pods_together_have_the_threshold_of_memory_too() -> None:
         wait_for(lambda: fake.pressure().signals, 10, "the first look")
         (own,) = [one for one in fake.pressure().signals if one.signal == "allocatableMemory.available"]
         assert (own.threshold, own.met) == (GIB, False)
-        assert own.available == own.capacity == memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
+        assert own.available == own.capacity == memory_capacity()
 
 
 def test_failed_reclaim_leads_to_an_eviction(fake: FakeNode) -> None:

@@ -1,5 +1,6 @@
 """The image_gc actor as a process, against a runtime of lists; and on containerd where marked."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import grpc
 import pytest
 
 from actors._cri.client import Cri
+from actors._host.files import checkpoint
 from actors._host.files.own_pods import mark_pod
 from actors.image_gc.mounts import AT_ONCE
 from proto.agent.actor import Describe
@@ -52,11 +54,17 @@ def runtime(tmp_path: Path) -> Iterator[ListRuntime]:
         yield runtime
 
 
+def of_agent(name: str) -> str:
+    """A prelude: the actor belongs to that start of the agent. The harness is no supervisor with a pidfd."""
+    return f"from actors._host import system; system.agent_id = lambda _: {name!r}; "
+
+
 def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
     settings = {"image_minimum_gc_age_s": 0.0} | settings
     process = ActorProcess(
-        "image_gc", None, ("stats", "pleg", "events"), container_runtime_endpoint=runtime.endpoint, **settings
-    )
+        "image_gc", None, ("stats", "pleg", "events"), container_runtime_endpoint=runtime.endpoint,
+        prelude=of_agent("first"), **settings,
+    )  # fmt: skip
     process.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
     return process
 
@@ -144,7 +152,7 @@ def test_late_mounts_leave_all_images_until_they_are_read(runtime: ListRuntime) 
     for number in range(3 * AT_ONCE):
         mounts(runtime, f"c{number}", "sha1")
     process = image_gc(runtime)
-    process.prelude = "from actors.image_gc import mounts; mounts.READ_S = 0.0\n"  # AT_ONCE containers a look
+    process.prelude += "from actors.image_gc import mounts; mounts.READ_S = 0.0\n"  # AT_ONCE containers a look
     with process as actor:
         with pytest.raises(Refused, match="containers are not known after 0 s") as caught:
             actor.ask(DeleteUnusedImages())
@@ -336,6 +344,39 @@ def test_a_new_image_is_young_and_stays_so_over_a_kill(runtime: ListRuntime) -> 
         actor.restart()
         assert actor.ask(DeleteUnusedImages()).removed == ()
         assert list(runtime.images) == ["new"]
+
+
+def test_image_that_came_before_the_agents_start_is_old(runtime: ListRuntime) -> None:
+    with image_gc(runtime, image_minimum_gc_age_s=3600.0) as actor:
+        settled(actor)
+        runtime.images["known"] = pb.Image(id="known", repo_digests=["r@known"], size=30)
+        assert len(actor.ask(DeleteUnusedImages()).removed) == 4
+        wait_for(lambda: actor.ask(Describe()).state["images"] == 1, 10, "the checkpoint has it")
+        actor.kill()
+        runtime.images["new"] = pb.Image(id="new", repo_digests=["r@new"], size=30)  # pulled while the agent was down
+        actor.prelude = of_agent("second")
+        actor.start()
+        assert actor.ask(DeleteUnusedImages()).removed == ("new",)
+        runtime.images["newer"] = pb.Image(id="newer", repo_digests=["r@newer"], size=30)
+        actor.restart()
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        assert list(runtime.images) == ["known", "newer"]
+
+
+@pytest.mark.parametrize("agent", ["first", "second", ""])
+def test_images_go_by_age_only_once_the_agent_has_run_so_long(runtime: ListRuntime, agent: str) -> None:
+    """In the checkpoint the agent `first` has observed images for a day, and has not seen them in use."""
+    process = image_gc(runtime, image_maximum_gc_age_s=3600.0)
+    process.prelude = of_agent(agent)
+    images = dict.fromkeys(runtime.images, (0.0, 0.0))
+    data = {"agent": "first", "began": time.time() - 86400.0, "images": images}
+    checkpoint.save(Path(process.settings.root_dir, "nodevisor/image_gc.json"), 1, data)
+    with process as actor:
+        if agent == "first":
+            wait_for(lambda: not runtime.images, 10, "all are over the maximum age")
+        else:
+            assert actor.ask(CollectGarbage()).removed == ()
+            assert len(runtime.images) == 4
 
 
 def test_last_use_survives_a_kill_and_decides_the_order(runtime: ListRuntime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -13,10 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from actors._host.node.shutdown import ended_by_shutdown
-from actors.node.shutdown import policy
+from actors.node.shutdown import policy, times
 from actors.node.shutdown.logind import Logind
 from actors.node.shutdown.policy import Group, PodEnd
-from proto.agent.actor import Describe
+from proto.agent.actor import Describe, GetMetrics
 from proto.agent.settings import ShutdownGrace
 from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
@@ -223,6 +224,81 @@ def test_pods_end_before_the_machine_without_a_cluster(tmp_path: Path, monkeypat
         assert not server.behind.kept  # type: ignore[attr-defined]
 
 
+def state_file(one: World) -> Path:
+    return Path(one.process.settings.root_dir, "graceful_node_shutdown_state")
+
+
+def gauges(one: World) -> list[float]:
+    """Unix seconds of the begin and the end of the last shutdown."""
+    samples = one.process.ask(GetMetrics()).samples
+    names = (f"kubelet_graceful_shutdown_{part}_time_seconds" for part in ("start", "end"))
+    return [samples[name][0][1][0] if name in samples else 0.0 for name in names]
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_times_of_a_shutdown_are_in_a_file_and_survive_a_kill(going: tuple[World, FakeLogind, PodWorkers]) -> None:
+    one, logind, workers = going
+    assert not state_file(one).exists()
+    began = time.time()
+    logind.shutdown(True)
+    wait_for(lambda: workers.told, 20)
+    assert state_file(one).stat().st_mode & 0o777 == 0o644
+    found = times.decode(state_file(one).read_bytes())
+    assert began - 1 < found.began < time.time() + 1
+    assert found.ended == 0.0
+    assert gauges(one) == [pytest.approx(found.began, abs=1e-5), 0.0]
+    workers.rows.clear()
+    wait_for(lambda: not logind.held(), 20, "the machine may go")
+    over = times.decode(state_file(one).read_bytes())
+    assert (over.began, over.ended >= over.began) == (found.began, True)
+    logind.restart()
+    wait_for(one.ready, 20, "the machine has started again")
+    one.process.restart()
+    wait_for(lambda: gauges(one) == [over.began, over.ended], 10, "the gauges of the last shutdown")
+
+
+@pytest.mark.needs("dbus-daemon")
+@pytest.mark.parametrize("content", [b"{", b"x" * 100_000, None])
+def test_unusable_file_of_times_does_not_hinder_a_shutdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    """None: a FIFO."""
+    with FakeLogind() as logind, FaultyServer(Server()) as server:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        root = tmp_path / "root"
+        root.mkdir()
+        if content is None:
+            os.mkfifo(root / "graceful_node_shutdown_state")
+        else:
+            (root / "graceful_node_shutdown_state").write_bytes(content)
+        workers = PodWorkers()
+        peers = {"pod_workers": {ListPodWorkers: workers.list, EvictPod: workers.evict}, "status": {}}
+        settings = {"shutdown_grace": GRACES, "kubeconfig": "", "root_dir": str(root)}
+        with world(server, tmp_path, peers=peers, **settings) as one:
+            one.process.peers["status"].answers[Flush] = lambda _: Flushed()
+            wait_for(logind.held, 20, "the lock is held")
+            logind.shutdown(True)
+            wait_for(lambda: workers.told, 20)
+            assert times.decode(state_file(one).read_bytes()).began > 0
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_without_priorities_of_pods_there_is_no_file_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeLogind() as logind, FaultyServer(Server()) as server:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", logind.address)
+        workers = PodWorkers()
+        peers = {"pod_workers": {ListPodWorkers: workers.list, EvictPod: workers.evict}, "status": {}}
+        settings = {"shutdown_grace": GRACES, "kubeconfig": "", "keep_shutdown_times": False}
+        with world(server, tmp_path, peers=peers, **settings) as one:
+            one.process.peers["status"].answers[Flush] = lambda _: Flushed()
+            wait_for(logind.held, 20, "the lock is held")
+            logind.shutdown(True)
+            wait_for(lambda: workers.told, 20)
+            workers.rows.clear()
+            wait_for(lambda: not logind.held(), 20, "the machine may go")
+            assert not state_file(one).exists()
+
+
 @pytest.mark.needs("dbus-daemon")
 def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
@@ -274,6 +350,14 @@ def test_shutdown_that_is_lost_with_logind_is_cancelled(going: tuple[World, Fake
     wait_for(lambda: not one.process.peers["pod_workers"].of(SetNodeShutdown)[-1].shutting_down, 20)
     wait_for(one.ready, 20)
     wait_for(lambda: len(logind.locks) == 2 and logind.held(), 20, "the next shutdown waits, too")
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_lock_is_held_again_soon_after_the_bus_is_back(going: tuple[World, FakeLogind, PodWorkers]) -> None:
+    _, logind, _ = going
+    logind.disconnect()
+    logind.connect()
+    wait_for(lambda: len(logind.locks) == 2 and logind.held(), 4, "the next shutdown waits, too")
 
 
 def follow(subject: Logind) -> None:

@@ -13,7 +13,17 @@ from actors._host.node.downward import default_limits
 from actors._host.node.selector import default_labels
 from actors._host.node.sysctl import dotted
 from actors.config.defaulting.defaults import default_pod
-from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, RuntimeFeatures, Share, admit, affinity
+from actors.pod_workers.admission import (
+    Admitted,
+    NodeInfo,
+    Preempt,
+    Rejection,
+    RuntimeFeatures,
+    Share,
+    admit,
+    affinity,
+    rejection_before_resources,
+)
 from actors.pod_workers.admission.sysctls import Allowlist
 from proto.agent.settings import Settings, Taint
 from proto.v1 import Pod, PodStatus
@@ -41,7 +51,8 @@ def shares(*pods: Pod) -> list[Share]:
 
 
 def judged(one: Pod, *others: Pod, node: NodeInfo = NODE, pressure: tuple[str, ...] = ()) -> tuple[str, str]:
-    verdict = admit(Share.of(one), shares(*others), node, pressure)
+    first = rejection_before_resources(one, node, pressure)
+    verdict = first or admit(Share.of(one), shares(*others), node)
     if isinstance(verdict, Rejection):
         return verdict.reason, verdict.message
     return type(verdict).__name__, " ".join(share.pod.metadata.name for share in getattr(verdict, "victims", ()))
@@ -94,7 +105,8 @@ def test_huge_pages_and_eviction_threshold_in_allocatable():
     settings = Settings(system_reserved={"memory": "1Gi", "pid": "100"}, eviction_hard={"memory.available": "1Gi"})
     assert allocatable(machine, settings)["memory"] == 4 * GI
     assert allocatable(machine, settings)["hugepages-1Gi"] == 2 * GI
-    assert (enforced(machine, settings)["memory"], enforced(machine, settings)["pid"]) == (5 * GI, 900)
+    # The limit of all pods includes huge pages, as in the kubelet.
+    assert (enforced(machine, settings)["memory"], enforced(machine, settings)["pid"]) == (7 * GI, 900)
 
 
 # Resources
@@ -548,10 +560,8 @@ def test_no_preemption_for_pod_that_fails_other_checks():
 
 
 def test_a_verdict_names_the_pods_that_go():
-    verdict = admit(
-        Share.of(pod(static=True, requests={"cpu": "1"})), shares(pod("a", requests={"cpu": "2"})), NODE, ()
-    )
+    verdict = admit(Share.of(pod(static=True, requests={"cpu": "1"})), shares(pod("a", requests={"cpu": "2"})), NODE)
     assert isinstance(verdict, Preempt)
     assert verdict.victims[0].pod.metadata.uid == "a"
-    assert isinstance(admit(Share.of(pod()), (), NODE, ()), Admitted)
+    assert isinstance(admit(Share.of(pod()), (), NODE), Admitted)
     assert Rejection("r", "m").status_message == "Pod was rejected: m"

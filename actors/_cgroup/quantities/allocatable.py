@@ -60,11 +60,12 @@ def withheld(machine: Machine, settings: Settings) -> Amounts:
 def enforced(machine: Machine, settings: Settings) -> Amounts:
     """Return the limits of the cgroup of all pods, with `pid`. Raises QuantityError.
 
-    Unlike `allocatable` they include the eviction thresholds, because pods have to be able to reach these.
+    Unlike `allocatable` they include the eviction thresholds, because pods have to be able to reach these. They include
+    the memory of huge pages, too, as in the kubelet (getNodeAllocatableInternalAbsolute).
     """
     kept = reserved(settings)
     whole = capacity(machine, settings) | ({PID: machine.pids} if machine.pids else {})
-    return _less_huge_pages({name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}, machine)
+    return {name: max(0, all_ - kept.get(name, 0)) for name, all_ in whole.items()}
 
 
 def reserved(settings: Settings) -> Amounts:

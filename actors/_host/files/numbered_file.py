@@ -16,9 +16,9 @@ class NumberedFile:
     Others may write to its directory: a link under the temporary file's name is removed, not followed.
     """
 
-    def __init__(self, path: str, most_bytes: int) -> None:
+    def __init__(self, path: str, most_bytes: int, *, mode: int = 0o600) -> None:
         """`most_bytes`: what its reader accepts."""
-        self.path, self.most_bytes = path, most_bytes
+        self.path, self.most_bytes, self._mode = path, most_bytes, mode
         self._lock = threading.Lock()
         self._written = 0
 
@@ -32,11 +32,11 @@ class NumberedFile:
             raise OSError(errno.EFBIG, f"{len(content)} bytes are more than {self.most_bytes}", self.path)
         with self._lock:
             if number > self._written:
-                _replace(self.path, content)
+                _replace(self.path, content, self._mode)
                 self._written = number
 
 
-def _replace(path: str, content: bytes) -> None:
+def _replace(path: str, content: bytes, mode: int) -> None:
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".{name}.tmp")
     with contextlib.suppress(FileNotFoundError):
@@ -45,6 +45,7 @@ def _replace(path: str, content: bytes) -> None:
     with open(os.open(temporary, flags, 0o600), "wb") as file:
         file.write(content)
         file.flush()
+        os.fchmod(file.fileno(), mode)
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_directory(directory)

@@ -84,6 +84,11 @@ def device_checkpoint(root: str) -> str:
     return f"{device_plugins_dir(root)}/{DEVICE_CHECKPOINT}"
 
 
+def shutdown_times(root: str) -> str:
+    """The times of the machine's last graceful shutdown."""
+    return f"{root}/graceful_node_shutdown_state"
+
+
 def checkpoints_dir(root: str) -> str:
     """State that the actors keep across restarts. The kubelet has no such directory."""
     return f"{root}/nodevisor"

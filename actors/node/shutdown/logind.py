@@ -33,7 +33,8 @@ from actors.node.shutdown.policy import logind_drop_in
 
 log = logging.getLogger(__name__)
 
-RECONNECT_S = 5.0
+RECONNECT_S = 1.0
+"""The kubelet's. A shutdown that begins meanwhile is not delayed, so that its pods die with the machine."""
 CALL_S = 25.0
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 """The kubelet's file name, so that a node that changes between the two agents has one file."""

@@ -15,10 +15,10 @@ from typing import Any
 from actors._base import Actor, Task
 from actors._events.recorder import Recorder
 from actors._host.node import shutdown as words
-from actors._metrics import kubelet as metrics
 from actors.node.shutdown import policy
 from actors.node.shutdown.logind import Logind
 from actors.node.shutdown.policy import Group, PodEnd, Stage
+from actors.node.shutdown.times import ShutdownTimes
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerState, PodWorkerStates, SetNodeShutdown
 from proto.pods.status import Flush
 from proto.wire.errors import ActorError, Refused
@@ -49,6 +49,7 @@ class Shutdown:
         self.under_way = False
         self._until = 0.0
         """Monotonic end of the whole period, while pods end."""
+        self._times = ShutdownTimes(actor)
         self._logind = Logind(
             policy.total_s(self._graces),
             lambda begins, lock: actor.post(self._begins, begins, lock, name="shutdown"),
@@ -56,8 +57,9 @@ class Shutdown:
         )
 
     def start(self) -> None:
-        """Start to hold the inhibitor lock."""
+        """Start to hold the inhibitor lock, and show the times of the last shutdown."""
         self._logind.start()
+        self._actor.spawn(self._times.load(), "times of the last shutdown")
 
     def describe(self) -> dict[str, Any]:
         """State for the console: a shutdown under way, and why the lock is not held."""
@@ -77,8 +79,6 @@ class Shutdown:
         if begins == self.under_way:
             return
         self.under_way = begins
-        if begins:
-            metrics.SHUTDOWN_BEGAN.set(time.time())
         what = "event" if begins else "cancellation"
         log.warning("shutdown of the machine: %s", what)
         self._events.node("Normal", "Shutdown", f"Shutdown manager detected shutdown {what}")
@@ -94,9 +94,11 @@ class Shutdown:
         `lock` is the number of the lock to release: a cancellation that this actor does not know of yet has taken
         another one, which stays.
         """
-        await self._end_groups(time.monotonic() + policy.total_s(self._graces))
+        until = time.monotonic() + policy.total_s(self._graces)
+        await self._times.begin()
+        await self._end_groups(until)
         await self._flush()
-        metrics.SHUTDOWN_ENDED.set(time.time())
+        await self._times.end()
         log.warning("pods have ended: the machine may go down")
         self._logind.release(lock)
 

@@ -51,7 +51,7 @@ def _levels() -> dict[str, dict[str, Any]]:
     levels: dict[str, dict[str, Any]] = dict(FACTS["levels"])
     machine = read_machine("/")
     weight = shares_to_weight(milli_cpu_to_shares(machine.cpus * 1000 - RESERVED_MILLI_CPU))
-    memory = machine.memory_bytes - RESERVED_BYTES - sum(machine.huge_page_bytes.values())
+    memory = machine.memory_bytes - RESERVED_BYTES
     cgroup = {"cpu.weight": weight, "memory.max": memory, "pids.max": machine.pids, "cpuset.cpus": machine.cpu_list}
     unit = {"CPUWeight": weight, "MemoryMax": memory, "TasksMax": machine.pids, "AllowedCPUs": machine.cpu_list}
     top = levels["kubepods.slice"]

@@ -118,6 +118,9 @@ class Node:
         self.progress = self.progress.observe(thresholds, self.seen, self.now)
         return self.progress
 
+    def amount_of(self, signal: str) -> int:
+        return self.seen[signal].available
+
     async def pause(self) -> None:
         self.now += 1.0
         if self.rng.random() < 0.3:

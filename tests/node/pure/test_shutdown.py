@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.node.shutdown import manager
+from actors.node.shutdown import manager, times
+from actors.node.shutdown.times import Times
 from proto.agent.settings import ShutdownGrace
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerStates
 from proto.pods.status import Flush, Flushed
-from proto.wire.errors import ActorDead, Refused
+from proto.wire.errors import ActorDead, AskTimeout, Refused
 from proto.wire.message import Done
 from tests.image_gc.pure.test_histories import run
 from tests.node.test_shutdown import row
@@ -42,7 +43,10 @@ class Node:
         """Name to the time until which the pod has no worker."""
         self.refused = 0
         self.flushed = self.released = 0.0
-        self.settings = SimpleNamespace(shutdown_grace=GRACES)
+        self.disk_hangs = False
+        self.written: list[tuple[float, Times]] = []
+        """The files of the shutdown's times, and when they were written."""
+        self.settings = SimpleNamespace(shutdown_grace=GRACES, keep_shutdown_times=True, root_dir="/none")
         self.shutdown = manager.Shutdown(self, SimpleNamespace(), lambda: None)  # type: ignore[arg-type]
         self.shutdown._logind = SimpleNamespace(release=self.release)  # type: ignore[assignment]
 
@@ -54,6 +58,14 @@ class Node:
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+    async def blocking(self, timeout_s: float, _: Any, number: int, content: bytes) -> None:
+        if self.disk_hangs:
+            self.now += timeout_s
+            raise AskTimeout("the disk hangs")
+        assert number == len(self.written) + 1
+        assert self.written or not self.asked, "the first file is written before any pod is asked to end"
+        self.written.append((self.now, times.decode(content)))
 
     async def ask(self, request: Any, _: float) -> Any:
         match request:
@@ -98,9 +110,11 @@ def end_pods(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def end(node: Node) -> tuple[dict[str, float], float]:
         began = node.now
-        monkeypatch.setattr(manager, "time", SimpleNamespace(monotonic=lambda: node.now, time=lambda: node.now))
+        clock = SimpleNamespace(monotonic=lambda: node.now, time=lambda: node.now)
+        for module in (manager, times):
+            monkeypatch.setattr(module, "time", clock)
         run(node.shutdown._end_pods(1))
-        assert node.flushed == node.released
+        assert node.flushed == node.released - (times.WRITE_S if node.disk_hangs else 0)
         return {name: at - began for name, at in node.asked.items()}, node.released - began
 
     return end
@@ -180,6 +194,21 @@ def test_silent_pod_workers_takes_the_whole_period(end_pods: Any) -> None:
     node = Node(web=(0, 1, 2))
     node.away = ((0, NEVER),)
     assert end_pods(node) == ({}, pytest.approx(30, abs=0.3))
+
+
+def test_times_are_kept_before_pods_end_and_after(end_pods: Any) -> None:
+    node = Node(web=(0, 1, 2), csi=(SYSTEM, 1, 3))
+    _, released = end_pods(node)
+    ended = BEGAN + released
+    assert node.written == [(BEGAN, Times(BEGAN)), (ended, Times(BEGAN, pytest.approx(ended, abs=1e-5)))]
+
+
+def test_hung_disk_does_not_delay_the_last_group(end_pods: Any) -> None:
+    node = Node(web=(0, 1, NEVER), csi=(SYSTEM, 1, 2))
+    node.disk_hangs = True
+    asked, released = end_pods(node)
+    assert asked == {"web": times.WRITE_S, "csi": pytest.approx(20, abs=0.3)}
+    assert released == pytest.approx(22 + times.WRITE_S, abs=0.6)
 
 
 def test_pods_without_grace_are_ended_at_once(end_pods: Any) -> None:
